@@ -1,1 +1,13 @@
-//! Placeholder.
+//! The informer machinery without I/O.
+//!
+//! Nothing here opens a socket, reads a clock, spawns a task or draws a random number: time and
+//! randomness are arguments, bytes come in and decisions go out, so that millions of histories can be
+//! tried in one thread. The library `steadfast` is the thin shell around it.
+
+pub mod key;
+pub mod time;
+pub mod version;
+
+pub use key::ObjectKey;
+pub use time::Instant;
+pub use version::ResourceVersion;
