@@ -1,0 +1,70 @@
+//! Where time, threads, randomness and sockets come from.
+//!
+//! Everything in this library that would touch the machine asks an [`Environment`]. Production code runs
+//! on [`Threads`](crate::environment::threads::Threads); tests run the same code on one thread in virtual
+//! time, over sockets in memory.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Time, threads, randomness and sockets, as one value.
+pub trait Environment: Send + Sync + 'static {
+    /// The present moment on this environment's monotonic clock.
+    fn now(&self) -> Instant;
+
+    /// A future that is ready at `at`, at once if that has passed.
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()>;
+
+    /// Runs `task` on the threads that serve connections and reflectors.
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Task;
+
+    /// Runs `job`, which may block, on a thread of its own choosing where it delays nobody.
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// A random number, uniform over all of `u64`.
+    fn random(&self) -> u64;
+
+    /// Opens a byte stream to `host` and `port`, every address of the name tried.
+    ///
+    /// # Errors
+    ///
+    /// What the network said, of the last address tried.
+    fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>>;
+}
+
+/// An environment shared by everything that runs in it.
+pub type SharedEnvironment = Arc<dyn Environment>;
+
+/// A byte stream to a server: TCP, or a pipe in memory.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The address at the other end, for messages.
+    fn peer(&self) -> String;
+}
+
+/// A task that was spawned; dropping this lets it go on.
+pub struct Task {
+    abort: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Task {
+    /// A task that `abort` ends.
+    pub fn new(abort: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { abort: Box::new(abort) }
+    }
+
+    /// Ends the task at its next await; nothing happens if it has ended.
+    pub fn abort(&self) {
+        (self.abort)();
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Task")
+    }
+}
