@@ -4,10 +4,14 @@
 //! randomness are arguments, bytes come in and decisions go out, so that millions of histories can be
 //! tried in one thread. The library `steadfast` is the thin shell around it.
 
+pub mod breach;
+pub mod event;
 pub mod key;
+pub mod record;
 pub mod time;
 pub mod version;
 
+pub use event::{Certainty, DeleteReason, Event};
 pub use key::ObjectKey;
 pub use time::Instant;
 pub use version::ResourceVersion;

@@ -1,0 +1,68 @@
+//! Deliberate breaches of the contract, for the tests that prove that the checker sees them.
+//!
+//! A [`Breaches`] value travels with an informer's rules. Without the feature `breach` it is always empty and every
+//! question is answered by a constant.
+
+/// A breach that a test can commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Breach {
+    /// C1: a recreated object is told as an update.
+    MergedIdentities,
+    /// C2: a relist tells no deletions.
+    LostDeletes,
+    /// C3: records of a watch are applied whatever their version.
+    RepeatedRecords,
+    /// C4: a relist takes whatever a replica has, older states too.
+    OlderList,
+    /// C5: `old` is what the store held before, not what the handler saw.
+    StoreAsOld,
+    /// C6: handlers are told before the store shows the change.
+    HandlerFirst,
+    /// C7: calls for one name overlap.
+    OverlappingCalls,
+    /// C8: a handler's queue grows with the events.
+    UnboundedQueue,
+    /// C9: synced before the first list is there.
+    SyncedTooEarly,
+    /// C10: fresh, whatever happens.
+    AlwaysFresh,
+    /// C11: records are dropped in silence.
+    DroppedRecords,
+    /// C12: a wait ends before the store is there.
+    ImpatientWait,
+}
+
+/// The breaches that an informer commits: none, outside of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breaches {
+    #[cfg(feature = "breach")]
+    committed: u16,
+}
+
+impl Breaches {
+    /// None.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "breach")]
+        committed: 0,
+    };
+
+    /// Just `breach`.
+    #[cfg(feature = "breach")]
+    pub const fn only(breach: Breach) -> Self {
+        Self { committed: 1 << breach as u8 }
+    }
+
+    /// Whether `breach` is among them.
+    #[cfg(feature = "breach")]
+    pub const fn commit(self, breach: Breach) -> bool {
+        self.committed & (1 << breach as u8) != 0
+    }
+
+    /// Whether `breach` is among them: never, without the feature `breach`.
+    #[cfg(not(feature = "breach"))]
+    #[inline]
+    pub const fn commit(self, _breach: Breach) -> bool {
+        false
+    }
+}
