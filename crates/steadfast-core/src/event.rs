@@ -199,8 +199,8 @@ pub fn difference<K>(
     let same = matches!((old, new), (Some(old), Some(new))
         if old.uid == new.uid || rules.breaches.commit(Breach::MergedIdentities));
 
-    let lost = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
-    if let (Some((entry, last)), false, false) = (&told, same, lost) {
+    let silent = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
+    if let (Some((entry, last)), false, false) = (&told, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
             Path::Watched { deletion: None } | Path::Listed { .. } => (None, Certainty::Inferred),
@@ -216,11 +216,11 @@ pub fn difference<K>(
     let Some(new) = new.filter(|entry| !entry.tainted) else { return };
     let Some(object) = new.object.clone() else { return };
     let event = match told {
-        Some((old, last)) if same => {
+        Some((old, seen)) if same => {
             if old.version == new.version && !old.tainted {
                 return;
             }
-            Event::Updated { old: last, new: object }
+            Event::Updated { old: seen, new: object }
         }
         _ => Event::Added { object, initial },
     };

@@ -4,14 +4,20 @@
 //! randomness are arguments, bytes come in and decisions go out, so that millions of histories can be
 //! tried in one thread. The library `steadfast` is the thin shell around it.
 
+pub mod backoff;
 pub mod breach;
 pub mod event;
+pub mod freshness;
 pub mod key;
+pub mod queue;
+pub mod random;
 pub mod record;
+pub mod reflector;
 pub mod time;
 pub mod version;
 
 pub use event::{Certainty, DeleteReason, Event};
+pub use freshness::{Doubt, Freshness};
 pub use key::ObjectKey;
 pub use time::Instant;
 pub use version::ResourceVersion;

@@ -1,0 +1,210 @@
+//! Freshness: whether a cache is true, and if that is in doubt, since when and why (C10).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::breach::{Breach, Breaches};
+use crate::key::ObjectKey;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// How true a cache is at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// The cache had everything up to `age` ago, by proof.
+    Fresh {
+        /// The version that it holds.
+        version: Option<ResourceVersion>,
+        /// The time since the last proof: an event, a rising bookmark, a probe's version reached.
+        age: Duration,
+        /// The keys whose newest state could not be decoded: they answer `Unknown`.
+        tainted: Arc<[ObjectKey]>,
+    },
+    /// The first list is not complete yet.
+    Starting(Doubt),
+    /// The stream broke and is being resumed.
+    Resuming(Doubt),
+    /// Something that should have been heard was not.
+    Suspect(Doubt),
+    /// Changes may be missing.
+    Stale(Doubt),
+    /// The server refuses: permission or resource missing. It is tried again all the same.
+    Failed(Doubt),
+    /// The informer was stopped; what it holds will not change.
+    Stopped(Doubt),
+}
+
+/// What is known of a doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// How long it has lasted.
+    pub lasting: Duration,
+    /// The cause.
+    pub why: Arc<str>,
+    /// The last version that the cache is known to hold; none before the first list.
+    pub version: Option<ResourceVersion>,
+    /// The attempts that have failed since the last sign of health.
+    pub attempts: u32,
+    /// The time until the next attempt, where one is waited for.
+    pub next_attempt: Option<Duration>,
+}
+
+impl Freshness {
+    /// Whether there is no doubt.
+    pub fn is_fresh(&self) -> bool {
+        matches!(self, Self::Fresh { .. })
+    }
+
+    /// The doubt, if there is one.
+    pub fn doubt(&self) -> Option<&Doubt> {
+        match self {
+            Self::Fresh { .. } => None,
+            Self::Starting(doubt)
+            | Self::Resuming(doubt)
+            | Self::Suspect(doubt)
+            | Self::Stale(doubt)
+            | Self::Failed(doubt)
+            | Self::Stopped(doubt) => Some(doubt),
+        }
+    }
+
+    /// The state's name in lower case.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Fresh { .. } => "fresh",
+            Self::Starting(_) => "starting",
+            Self::Resuming(_) => "resuming",
+            Self::Suspect(_) => "suspect",
+            Self::Stale(_) => "stale",
+            Self::Failed(_) => "failed",
+            Self::Stopped(_) => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for Freshness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(doubt) = self.doubt() {
+            return write!(f, "{} for {}", self.name(), doubt);
+        }
+        let Self::Fresh { age, tainted, .. } = self else { return Ok(()) };
+        write!(f, "fresh, proven {} ago", Seconds(*age))?;
+        match tainted.split_first() {
+            None => Ok(()),
+            Some((key, [])) => write!(f, ", but {key} cannot be decoded"),
+            Some((key, more)) => write!(f, ", but {key} and {} more cannot be decoded", more.len()),
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", Seconds(self.lasting), self.why)?;
+        match self.attempts {
+            0 => {}
+            1 => f.write_str(", 1 attempt")?,
+            attempts => write!(f, ", {attempts} attempts")?,
+        }
+        self.next_attempt.map_or(Ok(()), |next| write!(f, ", next in {}", Seconds(next)))
+    }
+}
+
+/// A duration as people say it: `41 s`, `0.3 s`.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_secs(10) {
+            write!(f, "{:.1} s", self.0.as_secs_f64())
+        } else {
+            write!(f, "{} s", self.0.as_secs())
+        }
+    }
+}
+
+/// What a reflector stands on: everything needed to tell the freshness at any later moment, without asking it.
+///
+/// A reader computes [`Standing::at`] by its own clock, so that a reflector that is stuck, or a thread that does not
+/// run, cannot keep a cache looking fresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The state of affairs.
+    pub condition: Condition,
+    /// Since when it holds.
+    pub since: Instant,
+    /// The cause of the last trouble.
+    pub why: Arc<str>,
+    /// The version held.
+    pub version: Option<ResourceVersion>,
+    /// The attempts that failed since the last sign of health.
+    pub attempts: u32,
+    /// When the next attempt is due.
+    pub next_attempt: Option<Instant>,
+    /// The last proof.
+    pub proven: Option<Instant>,
+    /// Beyond this age nothing is fresh: two periods (R2).
+    pub bound: Duration,
+    /// Beyond this time without a stream a cache is stale.
+    pub patience: Duration,
+    /// The keys that answer `Unknown`.
+    pub tainted: Arc<[ObjectKey]>,
+    /// The breaches that a test commits.
+    pub breaches: Breaches,
+}
+
+/// The state of affairs of a reflector, ages aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Before the first complete list.
+    Starting,
+    /// A stream is open and nothing speaks against it.
+    Streaming,
+    /// No stream: being resumed or listed anew.
+    Resuming,
+    /// A stream is open, and a proof that was sought did not come.
+    Suspect,
+    /// Known to be behind.
+    Stale,
+    /// Refused.
+    Failed,
+    /// Ended.
+    Stopped,
+}
+
+impl Standing {
+    /// The freshness at `now`.
+    pub fn at(&self, now: Instant) -> Freshness {
+        let age = self.proven.map(|proven| now.since(proven));
+        let doubt = |since: Instant, why: Arc<str>| Doubt {
+            lasting: now.since(since),
+            why,
+            version: self.version.clone(),
+            attempts: self.attempts,
+            next_attempt: self.next_attempt.map(|at| at.since(now)),
+        };
+        let fresh = |age| Freshness::Fresh { version: self.version.clone(), age, tainted: self.tainted.clone() };
+        if self.breaches.commit(Breach::AlwaysFresh) && self.proven.is_some() {
+            return fresh(Duration::ZERO);
+        }
+        let since = || doubt(self.since, self.why.clone());
+        // Known to be old since the bound was passed, whatever the condition says.
+        let outdated = age.filter(|age| *age > self.bound).map(|age| now - age.saturating_sub(self.bound));
+        match (self.condition, age, outdated) {
+            (Condition::Stopped, ..) => Freshness::Stopped(since()),
+            (Condition::Failed, ..) => Freshness::Failed(since()),
+            (Condition::Starting, ..) => Freshness::Starting(since()),
+            (Condition::Stale, ..) => Freshness::Stale(since()),
+            (Condition::Streaming, _, Some(outdated)) => {
+                Freshness::Stale(doubt(outdated, Arc::from("no proof of freshness within two periods")))
+            }
+            (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
+                Freshness::Stale(doubt(outdated.max(self.since), self.why.clone()))
+            }
+            (Condition::Resuming, ..) if now.since(self.since) > self.patience => Freshness::Stale(since()),
+            (Condition::Resuming, ..) => Freshness::Resuming(since()),
+            (Condition::Streaming, Some(age), None) => fresh(age),
+            (Condition::Suspect | Condition::Streaming, ..) => Freshness::Suspect(since()),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A handler's own queue: what it has not been told yet, bounded by objects and not by events (C1, C3, C5, C7, C8).
+//!
+//! Changes of one object that the handler has not been told are merged: states between are skipped, the last never is.
+//! A stay that was told and has ended is always told to have ended, before the next one begins.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::breach::{Breach, Breaches};
+use crate::event::{Certainty, Change, DeleteReason, Event};
+use crate::key::ObjectKey;
+use crate::version::ResourceVersion;
+
+/// The queue of one handler.
+pub struct DeliveryQueue<K> {
+    slots: BTreeMap<ObjectKey, Slot<K>>,
+    /// The keys that can be told, in the order in which they began to wait.
+    ready: BTreeMap<u64, ObjectKey>,
+    turns: u64,
+    /// Initial objects of the handler's first view that it has not returned from.
+    initial: usize,
+    breaches: Breaches,
+    /// Only where C8 is broken on purpose: every event, as it came.
+    unbounded: VecDeque<Delivery<K>>,
+}
+
+/// A call to be made, taken from a queue; [`DeliveryQueue::done`] has to follow it.
+pub struct Delivery<K> {
+    /// Which key it is about.
+    pub key: ObjectKey,
+    /// What to tell.
+    pub event: Event<K>,
+}
+
+/// What waits for one key, and whether it is being told something.
+struct Slot<K> {
+    calling: Option<Calling>,
+    /// Its place in `ready`.
+    turn: Option<u64>,
+    pending: Option<Pending<K>>,
+}
+
+/// A call that has not returned.
+struct Calling {
+    initial: bool,
+}
+
+/// The difference between what the handler saw of a key and what is.
+enum Pending<K> {
+    /// It saw nothing, and there is an object.
+    Add { object: Arc<K>, initial: bool },
+    /// It saw an older state.
+    Update { seen: Arc<K>, object: Arc<K> },
+    /// It saw this state and is to look again.
+    Resync { object: Arc<K> },
+    /// It saw a stay that has ended; another may have begun.
+    End { end: End<K>, next: Option<(Arc<K>, bool)> },
+}
+
+struct End<K> {
+    last: Arc<K>,
+    version: Option<ResourceVersion>,
+    certainty: Certainty,
+    reason: DeleteReason,
+}
+
+impl<K> DeliveryQueue<K> {
+    /// An empty queue.
+    pub fn new(breaches: Breaches) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            turns: 0,
+            initial: 0,
+            breaches,
+            unbounded: VecDeque::new(),
+        }
+    }
+
+    /// Takes in a change of the store.
+    pub fn push(&mut self, change: Change<K>) {
+        let Change { key, event, .. } = change;
+        if self.breaches.commit(Breach::UnboundedQueue) {
+            self.unbounded.push_back(Delivery { key, event });
+            return;
+        }
+        let slot = self.slots.entry(key.clone()).or_insert(Slot { calling: None, turn: None, pending: None });
+        self.initial -= usize::from(slot.tells_initial());
+        slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
+        self.initial += usize::from(slot.tells_initial());
+        self.settle(key);
+    }
+
+    /// The next call to make; none while all that waits is for keys with a call running.
+    pub fn pop(&mut self) -> Option<Delivery<K>> {
+        if let Some(delivery) = self.unbounded.pop_front() {
+            return Some(delivery);
+        }
+        loop {
+            let (_, key) = self.ready.pop_first()?;
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            slot.turn = None;
+            let Some(pending) = slot.pending.take() else { continue };
+            let (event, rest) = pending.split();
+            slot.pending = rest;
+            let initial = matches!(event, Event::Added { initial: true, .. });
+            slot.calling = Some(Calling { initial });
+            if self.breaches.commit(Breach::OverlappingCalls) {
+                slot.calling = None;
+                self.initial -= usize::from(initial);
+                self.settle(key.clone());
+            }
+            return Some(Delivery { key, event });
+        }
+    }
+
+    /// The call for `key` has returned, or was given up after its retries.
+    pub fn done(&mut self, key: &ObjectKey) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if let Some(call) = slot.calling.take() {
+            self.initial -= usize::from(call.initial);
+        }
+        self.settle(key.clone());
+    }
+
+    /// The entries held: the keys that wait or are being told.
+    pub fn len(&self) -> usize {
+        self.slots.len() + self.unbounded.len()
+    }
+
+    /// Whether nothing waits and no call is running.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entries that wait to be told.
+    pub fn undelivered(&self) -> usize {
+        self.slots.values().filter(|slot| slot.pending.is_some()).count() + self.unbounded.len()
+    }
+
+    /// The initial objects that the handler has not returned from.
+    pub fn initial_left(&self) -> usize {
+        self.initial
+    }
+
+    /// Puts `key` where its slot says that it belongs: among the ready, with a call running, or forgotten.
+    fn settle(&mut self, key: ObjectKey) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        match (&slot.pending, &slot.calling) {
+            (Some(_), None) if slot.turn.is_none() => {
+                self.turns += 1;
+                slot.turn = Some(self.turns);
+                self.ready.insert(self.turns, key);
+            }
+            (None, None) => {
+                if let Some(turn) = slot.turn {
+                    self.ready.remove(&turn);
+                }
+                self.slots.remove(&key);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<K> Slot<K> {
+    fn tells_initial(&self) -> bool {
+        matches!(self.pending, Some(Pending::Add { initial: true, .. } | Pending::End { next: Some((_, true)), .. }))
+    }
+}
+
+impl<K> Pending<K> {
+    /// What waits once `event` has happened too; nothing, if the handler never saw what has gone again.
+    fn merge(pending: Option<Self>, event: Event<K>, breaches: Breaches) -> Option<Self> {
+        let merged = match (pending, event) {
+            (Some(pending), Event::Resynced { .. }) => pending,
+            (None, Event::Resynced { object }) => Self::Resync { object },
+
+            (None, Event::Added { object, initial }) | (Some(Self::Add { .. }), Event::Added { object, initial }) => {
+                Self::Add { object, initial }
+            }
+            (Some(Self::Add { initial, .. }), Event::Updated { new, .. }) => Self::Add { object: new, initial },
+            (Some(Self::Add { .. }), Event::Deleted { .. }) => return None,
+
+            (None, Event::Updated { old, new }) => Self::Update { seen: old, object: new },
+            (Some(Self::Update { .. }), Event::Updated { old, new }) if breaches.commit(Breach::StoreAsOld) => {
+                Self::Update { seen: old, object: new }
+            }
+            (Some(Self::Update { seen, .. } | Self::Resync { object: seen }), Event::Updated { new: object, .. })
+            | (Some(Self::Update { seen, .. } | Self::Resync { object: seen }), Event::Added { object, .. }) => {
+                Self::Update { seen, object }
+            }
+
+            (Some(Self::End { end, .. }), Event::Added { object, initial }) => {
+                Self::End { end, next: Some((object, initial)) }
+            }
+            (Some(Self::End { end, next }), Event::Updated { new, .. }) => {
+                let initial = next.is_some_and(|(_, initial)| initial);
+                Self::End { end, next: Some((new, initial)) }
+            }
+            (Some(Self::End { end, .. }), Event::Deleted { .. }) => Self::End { end, next: None },
+            (
+                None | Some(Self::Update { .. } | Self::Resync { .. }),
+                Event::Deleted { last, version, certainty, reason },
+            ) => Self::End { end: End { last, version, certainty, reason }, next: None },
+        };
+        Some(merged)
+    }
+
+    /// The next event to tell, and what remains to be told after it.
+    fn split(self) -> (Event<K>, Option<Self>) {
+        match self {
+            Self::Add { object, initial } => (Event::Added { object, initial }, None),
+            Self::Update { seen, object } => (Event::Updated { old: seen, new: object }, None),
+            Self::Resync { object } => (Event::Resynced { object }, None),
+            Self::End { end: End { last, version, certainty, reason }, next } => {
+                let rest = next.map(|(object, initial)| Self::Add { object, initial });
+                (Event::Deleted { last, version, certainty, reason }, rest)
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The reflector: every rule of listing, watching, resuming and relisting, as a state machine.
+//!
+//! It is told what time it is and what happened ([`Reflector::step`], and [`Reflector::record`] for the records of a
+//! stream), and answers with what to do. It holds no object, no socket, no clock, no lock.
+//!
+//! | phase | what it waits for | goes on to |
+//! |---|---|---|
+//! | `Idle` | [`Input::Start`] | `Queued` |
+//! | `Queued` | one of the few places for full transfers | `Listing` |
+//! | `Listing` | the end of the pages, or of the initial events | `Watching` |
+//! | `Watching` | records, for as long as it lasts | `Waiting`, or `Watching` anew |
+//! | `Waiting` | a moment | `Watching`, `Queued` or `Deciding` |
+//! | `Deciding` | a probe that tells a lagging replica from another history | `Waiting` or `Queued` |
+//! | `Stopped` | nothing | |
+//!
+//! Beside a watch, a proof of freshness may be sought (`proof`): that never disturbs the watch.
+
+mod failure;
+mod listing;
+mod note;
+mod proof;
+mod request;
+mod settings;
+mod watching;
+
+use std::sync::Arc;
+
+use crate::backoff::Backoff;
+use crate::breach::Breach;
+use crate::freshness::{Condition, Standing};
+use crate::key::ObjectKey;
+use crate::random::Random;
+use crate::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
+use listing::Full;
+pub use note::{Gravity, Note};
+use proof::Side;
+pub use request::{ListFrom, Request, RequestId, encoded};
+pub use settings::ReflectorSettings;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The informer begins.
+    Start,
+    /// The moment of [`Reflector::wake_at`] has come.
+    Tick,
+    /// There is a place for the full transfer that was asked for.
+    TransferGranted,
+    /// The server was seen to answer after it did not.
+    Reachable,
+    /// The head of an answer came, and it is a good one.
+    Opened(RequestId),
+    /// A list, or a page of it, is complete.
+    ListEnded(RequestId, ListMeta),
+    /// A list entry or record arrived that belongs to no object that can be named.
+    Unidentified(RequestId, Arc<str>),
+    /// A stream came to its regular end.
+    Ended(RequestId),
+    /// A request failed or its answer broke off.
+    Failed(RequestId, Failure),
+    /// Someone needs to know whether the cache has reached the present.
+    SeekProof,
+    /// The informer ends.
+    Stop,
+}
+
+/// What to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a request and feed its answer back.
+    Send(RequestId, Request),
+    /// Drop a request and its answer.
+    Cancel(RequestId),
+    /// Wait for a place for a full transfer, then say [`Input::TransferGranted`].
+    AwaitTransfer,
+    /// Give the place back, or stop waiting for it.
+    ReleaseTransfer,
+    /// Begin to stage a list.
+    BeginStaging,
+    /// Forget what is staged.
+    DropStaging,
+    /// Put what is staged in the store's place.
+    Commit {
+        /// The collection's version.
+        version: Option<ResourceVersion>,
+        /// Whether it is the first list.
+        initial: bool,
+        /// Whether versions begin anew, so that lower ones are no step back.
+        new_epoch: bool,
+    },
+    /// The store holds everything up to this version.
+    Advance(ResourceVersion),
+    /// Streamed lists are no good for this resource on this server: remember it.
+    RememberPages,
+    /// Something to tell.
+    Note(Note),
+}
+
+/// What a record of a stream says.
+#[derive(Clone, Copy, Debug)]
+pub enum Record<'a> {
+    /// An object's state.
+    Object(RecordKind, &'a Identity),
+    /// A version reached.
+    Bookmark(&'a Bookmark),
+    /// A refusal in the stream.
+    Error(&'a Status),
+}
+
+/// What to do with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Apply the object to the store.
+    Apply,
+    /// Stage the object; a `DELETED` one is taken from what is staged.
+    Stage,
+    /// Nothing: it says what is known.
+    Skip,
+    /// These.
+    Do(Vec<Output>),
+}
+
+/// The reflector of one informer.
+#[derive(Debug)]
+pub struct Reflector {
+    settings: ReflectorSettings,
+    random: Random,
+    phase: Phase,
+    side: Side,
+    /// The version that the store has reached.
+    version: Option<ResourceVersion>,
+    synced: bool,
+    streamed_lists: bool,
+    backoff: Backoff,
+    /// How patiently a proof is sought again after it did not come.
+    seek_backoff: Backoff,
+    /// When the next proof is to be sought.
+    seek_at: Instant,
+    /// What came that belongs to no object that can be named, since the last complete list.
+    unidentified: Option<Arc<str>>,
+    relist_due: Option<Instant>,
+    requests: u64,
+    records: u64,
+    standing: Standing,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Idle,
+    Waiting { until: Instant, then: Next, unreachable: bool },
+    Queued(Full),
+    Listing { id: RequestId, full: Full, streamed: bool, progress: Instant },
+    Deciding { id: RequestId, full: Full, deadline: Instant },
+    Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
+    Stopped,
+}
+
+#[derive(Clone, Debug)]
+enum Next {
+    Watch,
+    List(Full),
+    Decide(Full),
+}
+
+impl Reflector {
+    /// A reflector that holds nothing yet; `seed` decides its jitter.
+    pub fn new(settings: ReflectorSettings, seed: u64) -> Self {
+        let standing = Standing {
+            condition: Condition::Starting,
+            since: Instant::ZERO,
+            why: Arc::from("not started"),
+            version: None,
+            attempts: 0,
+            next_attempt: None,
+            proven: None,
+            bound: settings.period * 2,
+            patience: settings.stream_patience,
+            tainted: Arc::from([]),
+            breaches: settings.rules.breaches,
+        };
+        Self {
+            random: Random::new(seed),
+            phase: Phase::Idle,
+            side: Side::Quiet,
+            version: None,
+            synced: false,
+            streamed_lists: settings.streamed_lists,
+            backoff: Backoff::new(settings.backoff),
+            seek_backoff: Backoff::new(proof::seek_backoff(settings.period)),
+            seek_at: Instant::ZERO,
+            unidentified: None,
+            relist_due: None,
+            requests: 0,
+            records: 0,
+            standing,
+            settings,
+        }
+    }
+
+    /// What the freshness can be told from at any later moment.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The version that the store has reached.
+    pub fn version(&self) -> Option<&ResourceVersion> {
+        self.version.as_ref()
+    }
+
+    /// Whether a first complete list is in the store.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The keys whose newest state could not be decoded, as the store has them.
+    pub fn set_tainted(&mut self, keys: Arc<[ObjectKey]>) {
+        self.standing.tainted = keys;
+    }
+
+    /// When [`Input::Tick`] is due.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let phase = match &self.phase {
+            Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
+            Phase::Waiting { until, .. } => Some(*until),
+            Phase::Listing { progress, .. } => Some(*progress + self.settings.list_patience),
+            Phase::Deciding { deadline, .. } => Some(*deadline),
+            Phase::Watching { opened, proven, .. } => self.watch_wake(*opened, *proven),
+        };
+        [phase, self.side_wake()].into_iter().flatten().min()
+    }
+
+    /// Takes in what happened at `now` and tells what to do.
+    pub fn step(&mut self, now: Instant, input: Input) -> Vec<Output> {
+        let mut out = Vec::new();
+        match input {
+            Input::Start => {
+                if matches!(self.phase, Phase::Idle) {
+                    self.standing.since = now;
+                    self.standing.why = Arc::from("the first list is not complete");
+                    self.queue(Full::first(), &mut out);
+                }
+            }
+            Input::Tick => self.tick(now, &mut out),
+            Input::TransferGranted => self.begin_list(now, &mut out),
+            Input::Reachable => self.hurry(now),
+            Input::Opened(id) => self.opened(now, id, &mut out),
+            Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
+            Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
+            Input::Ended(id) => self.ended(now, id, &mut out),
+            Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
+            Input::SeekProof => {
+                if matches!(self.phase, Phase::Watching { opened: Some(_), .. }) {
+                    self.seek_proof(now, &mut out);
+                }
+            }
+            Input::Stop => self.stop(now, &mut out),
+        }
+        self.standing.attempts = self.backoff.failures();
+        self.standing.next_attempt = match &self.phase {
+            Phase::Waiting { until, .. } => Some(*until),
+            _ => None,
+        };
+        out
+    }
+
+    /// Takes in a record of the stream `id` and tells what to do with it.
+    pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
+        self.records += 1;
+        if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) && self.synced
+        {
+            if let Record::Object(_, identity) = record {
+                self.reach(now, identity.version.clone());
+            }
+            return Verdict::Skip;
+        }
+        if let Record::Error(status) = record {
+            return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
+        }
+        match self.phase {
+            Phase::Listing { id: listing, streamed: true, .. } if listing == id => self.listed(now, record),
+            Phase::Watching { id: watching, .. } if watching == id => self.watched(now, record),
+            _ => self.side_record(now, id, record),
+        }
+    }
+
+    /// Takes in an entry of the list `id`.
+    pub fn list_item(&mut self, now: Instant, id: RequestId) -> Verdict {
+        match &mut self.phase {
+            Phase::Listing { id: listing, progress, .. } if *listing == id => {
+                *progress = now;
+                Verdict::Stage
+            }
+            _ => Verdict::Skip,
+        }
+    }
+
+    fn tick(&mut self, now: Instant, out: &mut Vec<Output>) {
+        match &self.phase {
+            Phase::Waiting { until, then, .. } if now >= *until => match then.clone() {
+                Next::Watch => self.watch(now, out),
+                Next::List(full) => self.queue(full, out),
+                Next::Decide(full) => self.decide(now, full, out),
+            },
+            Phase::Listing { id, progress, .. } if now >= *progress + self.settings.list_patience => {
+                self.list_stalled(now, *id, out);
+            }
+            Phase::Deciding { id, deadline, .. } if now >= *deadline => {
+                let id = *id;
+                out.push(Output::Cancel(id));
+                self.failed(now, id, &Failure::unreachable("the probe was not answered in time"), out);
+            }
+            Phase::Watching { .. } => self.watch_tick(now, out),
+            _ => {}
+        }
+        self.side_tick(now, out);
+    }
+
+    /// A request of `id` failed; which one it was decides what follows.
+    fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
+        match &self.phase {
+            Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
+            Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
+            Phase::Watching { id: watching, .. } if *watching == id => self.watch_failed(now, failure, out),
+            _ => self.side_failed(now, id, failure, out),
+        }
+    }
+
+    /// A stream came to its end.
+    fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
+        match &self.phase {
+            Phase::Listing { id: listing, .. } if *listing == id => {
+                let failure = Failure::unreadable("the server ended the answer before the list was complete");
+                self.list_failed(now, &failure, out);
+            }
+            Phase::Watching { id: watching, .. } if *watching == id => self.watch_ended(now, out),
+            _ => self.side_ended(now, id, out),
+        }
+    }
+
+    fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
+        match &mut self.phase {
+            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
+            _ => self.side_opened(now, id, out),
+        }
+    }
+
+    fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+        out.push(Output::Note(Note::Unidentified { why: why.clone() }));
+        self.unidentified = Some(why);
+        match &mut self.phase {
+            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            // A list may name what the record did not; once a period at most, or a bad object would mean relists for ever (R8).
+            Phase::Watching { .. } => {
+                let due = self.relist_due.unwrap_or(now);
+                self.relist_due = Some(due);
+                self.set_streaming(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The server answers again: what waits for that need not wait longer, but not all at once either.
+    fn hurry(&mut self, now: Instant) {
+        let soon = now + self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
+        if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {
+            *until = soon.min(*until);
+        }
+    }
+
+    fn stop(&mut self, now: Instant, out: &mut Vec<Output>) {
+        match &self.phase {
+            Phase::Stopped => return,
+            Phase::Queued(_) => out.push(Output::ReleaseTransfer),
+            Phase::Listing { id, .. } => {
+                out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
+            }
+            Phase::Deciding { id, .. } | Phase::Watching { id, .. } => out.push(Output::Cancel(*id)),
+            Phase::Idle | Phase::Waiting { .. } => {}
+        }
+        self.quiet_side(out);
+        self.phase = Phase::Stopped;
+        self.set_condition(now, Condition::Stopped, "stopped");
+    }
+
+    /// Waits as long as the server asked for, or as the back-off says, then goes on to `then`.
+    fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
+        let patience = self.backoff.fail(&mut self.random);
+        let delay = match failure.retry_after {
+            // A tenth on top, so that all who were told the same do not come at the same moment (R11).
+            Some(wait) => wait + self.random.between(std::time::Duration::ZERO, wait / 10).max(patience.min(wait)),
+            None => patience,
+        };
+        out.push(Output::Note(Note::Failed {
+            why: failure.why.clone(),
+            attempts: self.backoff.failures(),
+            retry_in: delay,
+        }));
+        let unreachable = failure.kind == FailureKind::Unreachable;
+        self.phase = Phase::Waiting { until: now + delay, then, unreachable };
+    }
+
+    fn next_id(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+
+    /// The store reaches `version`: a proof of freshness (C10), and of health (R6).
+    fn reach(&mut self, now: Instant, version: ResourceVersion) {
+        self.standing.version = Some(version.clone());
+        self.version = Some(version);
+        self.backoff.reset();
+        if let Phase::Watching { proven, .. } = &mut self.phase {
+            *proven = true;
+        }
+        self.proven(now);
+    }
+
+    /// What is told while no complete list or no stream is there.
+    fn set_broken(&mut self, now: Instant, failure: &Failure) {
+        let condition = match failure.kind {
+            FailureKind::Denied | FailureKind::Invalid => Condition::Failed,
+            FailureKind::TooLarge if self.synced => Condition::Stale,
+            _ if self.synced => Condition::Resuming,
+            _ => Condition::Starting,
+        };
+        self.set_condition(now, condition, failure.why.clone());
+    }
+
+    /// A stream is open: fresh by its last proof, unless something speaks against it.
+    fn set_streaming(&mut self, now: Instant) {
+        match self.unidentified.clone() {
+            Some(why) => self.set_condition(now, Condition::Suspect, why),
+            None => self.set_condition(now, Condition::Streaming, "streaming"),
+        }
+    }
+
+    fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+        if self.standing.condition != condition {
+            self.standing.condition = condition;
+            self.standing.since = now;
+        }
+        self.standing.why = why.into();
+    }
+}

@@ -1,0 +1,118 @@
+//! What an answer that is no answer means, and what follows from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::record::Status;
+
+/// Why a request or a stream did not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What follows from it.
+    pub kind: FailureKind,
+    /// What happened, to what, for people.
+    pub why: Arc<str>,
+    /// How long the server asks us to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What follows from a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// No answer, or one that broke off: the network or the server is in trouble.
+    Unreachable,
+    /// The version asked for is no longer held: only a new list helps (`410`, `Gone`, `Expired`).
+    Expired,
+    /// The version asked for is not reached yet: a lagging replica, or another history.
+    TooLarge,
+    /// The server asks for patience (`429`, `5xx`).
+    Busy,
+    /// The server refuses (`401`, `403`, `404`, `405`, `406`).
+    Denied,
+    /// The server does not take the request as it is (`400`, `422`).
+    Invalid,
+    /// The answer cannot be read: malformed, too large, of another type.
+    Unreadable,
+}
+
+/// The longest `Retry-After` that is honoured (R11).
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+impl Failure {
+    /// A failure of the network or of a connection.
+    pub fn unreachable(why: impl Into<Arc<str>>) -> Self {
+        Self { kind: FailureKind::Unreachable, why: why.into(), retry_after: None }
+    }
+
+    /// An answer that cannot be read.
+    pub fn unreadable(why: impl Into<Arc<str>>) -> Self {
+        Self { kind: FailureKind::Unreadable, why: why.into(), retry_after: None }
+    }
+
+    /// What a `Status` says, or an HTTP answer without one; `retry_after` as its header had it.
+    pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
+        let too_large = status.causes.iter().any(|cause| cause == "ResourceVersionTooLarge")
+            || status.reason == "ResourceVersionTooLarge"
+            || status.message.to_ascii_lowercase().contains("too large resource version");
+        let kind = match (status.code, status.reason.as_str()) {
+            _ if too_large => FailureKind::TooLarge,
+            (410, _) | (_, "Expired" | "Gone") => FailureKind::Expired,
+            (401 | 403..=406, _) | (_, "Unauthorized" | "Forbidden" | "NotFound" | "MethodNotAllowed") => {
+                FailureKind::Denied
+            }
+            (400 | 422, _) => FailureKind::Invalid,
+            _ => FailureKind::Busy,
+        };
+        let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let why = match (status.code, status.reason.as_str(), status.message.as_str()) {
+            (code, "", "") => format!("the server answered {code}"),
+            (0, reason, message) => format!("{reason}: {message}"),
+            (code, reason, message) => format!("{code} {reason}: {message}"),
+        };
+        Self { kind, why: why.into(), retry_after: retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: u16, reason: &str, message: &str, cause: &str) -> FailureKind {
+        let causes = if cause.is_empty() { vec![] } else { vec![cause.to_owned()] };
+        let status = Status { code, reason: reason.into(), message: message.into(), causes, retry_after_seconds: None };
+        Failure::from_status(&status, None).kind
+    }
+
+    #[test]
+    fn too_large_is_known_in_all_its_spellings() {
+        let message = "Too large resource version: 9, current: 5";
+        assert_eq!(kind(504, "Timeout", message, "ResourceVersionTooLarge"), FailureKind::TooLarge);
+        assert_eq!(
+            kind(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""),
+            FailureKind::TooLarge
+        );
+        assert_eq!(kind(500, "ResourceVersionTooLarge", "", ""), FailureKind::TooLarge);
+    }
+
+    #[test]
+    fn gone_is_known_as_status_code_and_as_reason() {
+        assert_eq!(kind(410, "Expired", "too old", ""), FailureKind::Expired);
+        assert_eq!(kind(410, "Gone", "", ""), FailureKind::Expired);
+        assert_eq!(kind(0, "Expired", "", ""), FailureKind::Expired);
+    }
+
+    #[test]
+    fn refusals_errors_and_bad_requests_are_told_apart() {
+        assert_eq!(kind(403, "Forbidden", "", ""), FailureKind::Denied);
+        assert_eq!(kind(404, "NotFound", "", ""), FailureKind::Denied);
+        assert_eq!(kind(429, "TooManyRequests", "", ""), FailureKind::Busy);
+        assert_eq!(kind(500, "InternalError", "", ""), FailureKind::Busy);
+        assert_eq!(kind(422, "Invalid", "", ""), FailureKind::Invalid);
+    }
+
+    #[test]
+    fn a_retry_after_of_an_hour_is_cut_to_a_minute() {
+        let status = Status { code: 503, retry_after_seconds: Some(3600), ..Status::default() };
+        assert_eq!(Failure::from_status(&status, None).retry_after, Some(LONGEST_RETRY_AFTER));
+    }
+}

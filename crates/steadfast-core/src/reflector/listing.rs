@@ -1,0 +1,283 @@
+//! Full transfers: the first list, relists, and what is done when they fail (R3, R5, R9).
+
+use std::sync::Arc;
+
+use super::{
+    Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict,
+};
+use crate::breach::Breach;
+use crate::freshness::Condition;
+use crate::record::ListMeta;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// A full transfer to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Full {
+    /// How new it has to be.
+    from: ListFrom,
+    /// Whether all objects are asked for at once: no continue token that could expire on the way (F14).
+    whole: bool,
+    /// Whether the versions begin anew.
+    new_epoch: bool,
+    /// Since when the answering server has been known to lag; the first `TooLarge`.
+    lagging: Option<Instant>,
+}
+
+impl Full {
+    /// The first list.
+    pub(super) fn first() -> Self {
+        Self { from: ListFrom::Consistent, whole: false, new_epoch: false, lagging: None }
+    }
+
+    /// A list that can only go forward from `version`; opaque versions cannot be ordered, so the server's newest it is.
+    pub(super) fn again(version: Option<&ResourceVersion>) -> Self {
+        let from = match version {
+            Some(version) if version.is_ordered() => ListFrom::NotOlderThan(version.clone()),
+            _ => ListFrom::Consistent,
+        };
+        Self { from, ..Self::first() }
+    }
+
+    /// A list of another history.
+    pub(super) fn new_epoch() -> Self {
+        Self { new_epoch: true, ..Self::first() }
+    }
+}
+
+impl Reflector {
+    /// Asks for a place among the few full transfers that may run at once.
+    pub(super) fn queue(&mut self, full: Full, out: &mut Vec<Output>) {
+        self.phase = Phase::Queued(full);
+        out.push(Output::AwaitTransfer);
+    }
+
+    /// Lists again after a short random time, because of `why`.
+    pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
+        out.push(Output::Note(Note::Relisting { why: why.clone() }));
+        self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
+        // Failures count although the server answered: a list that always ends in another `410` must not spin (R5).
+        let patience = self.backoff.fail(&mut self.random);
+        let jitter = self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
+        self.phase = Phase::Waiting { until: now + patience.max(jitter), then: Next::List(full), unreachable: false };
+    }
+
+    /// The transfer may begin.
+    pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Queued(full) = &self.phase else {
+            out.push(Output::ReleaseTransfer);
+            return;
+        };
+        let mut full = full.clone();
+        if self.settings.rules.breaches.commit(Breach::OlderList) && self.synced {
+            full.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
+        }
+        let id = self.next_id();
+        let streamed = self.streamed_lists;
+        let request = if streamed {
+            Request::StreamedList { from: full.from.clone(), timeout_seconds: self.watch_seconds() }
+        } else {
+            let limit = self.settings.page_size.filter(|_| !full.whole);
+            Request::Page { from: full.from.clone(), limit, continue_token: None }
+        };
+        self.phase = Phase::Listing { id, full, streamed, progress: now };
+        out.extend([Output::BeginStaging, Output::Send(id, request)]);
+    }
+
+    /// A record of a streamed list.
+    pub(super) fn listed(&mut self, now: Instant, record: Record<'_>) -> Verdict {
+        let Phase::Listing { id, progress, full, .. } = &mut self.phase else { return Verdict::Skip };
+        match record {
+            Record::Object(..) => {
+                *progress = now;
+                Verdict::Stage
+            }
+            Record::Bookmark(bookmark) if bookmark.initial_events_end => {
+                let (id, full) = (*id, full.clone());
+                let mut out = Vec::new();
+                if self.commit(now, &full, Some(bookmark.version.clone()), &mut out) {
+                    self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
+                    self.set_streaming(now);
+                } else {
+                    out.insert(0, Output::Cancel(id));
+                }
+                Verdict::Do(out)
+            }
+            Record::Bookmark(_) => {
+                let mut out = vec![Output::Cancel(*id)];
+                self.fall_back(now, Arc::from("a bookmark came before the end of the initial events"), &mut out);
+                Verdict::Do(out)
+            }
+            Record::Error(_) => Verdict::Skip,
+        }
+    }
+
+    /// A page, or a probe, is complete.
+    pub(super) fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
+        match &self.phase {
+            Phase::Listing { id: listing, full, .. } if *listing == id => {
+                let full = full.clone();
+                if let Some(token) = meta.continue_token {
+                    let id = self.next_id();
+                    let request = Request::Page {
+                        from: full.from.clone(),
+                        limit: self.settings.page_size,
+                        continue_token: Some(token),
+                    };
+                    self.phase = Phase::Listing { id, full, streamed: false, progress: now };
+                    out.push(Output::Send(id, request));
+                } else if self.commit(now, &full, meta.version, out) {
+                    self.watch(now, out);
+                    self.set_streaming(now);
+                }
+            }
+            Phase::Deciding { id: deciding, full, .. } if *deciding == id => {
+                let full = full.clone();
+                self.decided(now, full, meta.version, out);
+            }
+            _ => self.side_probed(now, id, meta.version, out),
+        }
+    }
+
+    /// Puts the staged list in the store's place, unless it is older than what the store has (C4).
+    fn commit(&mut self, now: Instant, full: &Full, version: Option<ResourceVersion>, out: &mut Vec<Output>) -> bool {
+        let older = match (&version, &self.version) {
+            (Some(new), Some(held)) => new.is_older_than(held),
+            _ => false,
+        };
+        let older_is_fine = full.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
+        if older && !older_is_fine {
+            let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
+            let failure = Failure { kind: FailureKind::TooLarge, why: why.into(), retry_after: None };
+            self.list_failed(now, &failure, out);
+            return false;
+        }
+        let initial = !self.synced;
+        out.push(Output::Commit { version: version.clone(), initial, new_epoch: full.new_epoch || older });
+        out.push(Output::ReleaseTransfer);
+        out.push(Output::Note(if initial {
+            Note::Synced { version: version.clone() }
+        } else {
+            Note::Relisted { version: version.clone() }
+        }));
+        self.synced = true;
+        if self.relist_due.take().is_some() && self.unidentified.is_some() {
+            self.relist_due = Some(now + self.settings.period * 5);
+        } else {
+            self.unidentified = None;
+        }
+        self.standing.version.clone_from(&version);
+        let newer = match (&version, &self.version) {
+            (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
+            _ => true,
+        };
+        self.version = version;
+        // What the server read for this request is a proof; what it had lying there is one only if it is news.
+        if newer || full.from == ListFrom::Consistent {
+            self.proven(now);
+        }
+        true
+    }
+
+    /// A full transfer failed, and so did all that was staged.
+    pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        let Phase::Listing { full, streamed, .. } = &self.phase else { return };
+        let (mut full, streamed) = (full.clone(), *streamed);
+        if failure.kind == FailureKind::Invalid && streamed {
+            self.fall_back(now, failure.why.clone(), out);
+            return;
+        }
+        out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+        self.set_broken(now, failure);
+        match failure.kind {
+            FailureKind::TooLarge => self.lagging(now, full, failure, out),
+            FailureKind::Expired => {
+                full.whole = true;
+                self.wait(now, failure, Next::List(full), out);
+            }
+            _ => self.wait(now, failure, Next::List(full), out),
+        }
+    }
+
+    /// The list stands still (R3).
+    pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
+        let Phase::Listing { streamed, .. } = &self.phase else { return };
+        out.push(Output::Cancel(id));
+        let seconds = self.settings.list_patience.as_secs();
+        if *streamed {
+            self.fall_back(now, format!("no progress of the initial events for {seconds} s").into(), out);
+        } else {
+            let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            self.list_failed(now, &failure, out);
+        }
+    }
+
+    /// Streamed lists do not work for this resource on this server: pages from now on.
+    fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+        let Phase::Listing { full, .. } = &self.phase else { return };
+        let full = full.clone();
+        self.streamed_lists = false;
+        let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
+        self.set_condition(now, condition, why.clone());
+        out.extend([Output::DropStaging, Output::ReleaseTransfer, Output::RememberPages]);
+        out.push(Output::Note(Note::FellBackToPages { why }));
+        self.queue(full, out);
+    }
+
+    /// A version that is held is too large for the answering server (R5): ask again, then ask why, then wait.
+    pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
+        self.set_broken(now, failure);
+        let Some(since) = full.lagging else {
+            out.push(Output::Note(Note::Lagging { why: failure.why.clone() }));
+            full.lagging = Some(now);
+            self.wait(now, failure, Next::List(full), out);
+            return;
+        };
+        if now.since(since) >= self.settings.period {
+            full.from = ListFrom::Consistent;
+            self.wait(now, failure, Next::List(full), out);
+        } else {
+            self.decide(now, full, out);
+        }
+    }
+
+    /// Sends the probe that tells a lagging cache from another history.
+    pub(super) fn decide(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
+        let id = self.next_id();
+        self.phase = Phase::Deciding { id, full, deadline: now + self.settings.probe_deadline };
+        out.push(Output::Send(id, Request::Probe));
+    }
+
+    fn decided(&mut self, now: Instant, full: Full, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
+        match (&self.version, proof) {
+            (Some(held), Some(proof)) if proof.is_older_than(held) => self.begin_epoch(now, proof, out),
+            _ => {
+                let patience = self.backoff.fail(&mut self.random);
+                self.phase = Phase::Waiting { until: now + patience, then: Next::List(full), unreachable: false };
+            }
+        }
+    }
+
+    /// The probe decided nothing (R5): it is sent again.
+    pub(super) fn decision_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        let Phase::Deciding { full, .. } = &self.phase else { return };
+        let full = full.clone();
+        self.wait(now, failure, Next::Decide(full), out);
+    }
+
+    /// `proof` is lower than what is held, in a consistent read: the history is another one.
+    pub(super) fn begin_epoch(&mut self, now: Instant, proof: ResourceVersion, out: &mut Vec<Output>) {
+        let Some(held) = self.version.clone() else { return };
+        let note = Note::NewEpoch { held, proof };
+        let why: Arc<str> = Arc::from(note.to_string());
+        out.push(Output::Note(note));
+        self.set_condition(now, Condition::Stale, why);
+        let jitter = self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
+        let then = Next::List(Full::new_epoch());
+        self.phase = Phase::Waiting { until: now + jitter, then, unreachable: false };
+    }
+}
+
+fn display(version: Option<&ResourceVersion>) -> &str {
+    version.map_or("no version", ResourceVersion::as_str)
+}

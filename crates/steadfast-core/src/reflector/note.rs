@@ -1,0 +1,132 @@
+//! What a reflector has to say of itself, for logs, metrics and error callbacks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::version::ResourceVersion;
+
+/// Something worth a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The first complete list is in the store.
+    Synced {
+        /// Its version.
+        version: Option<ResourceVersion>,
+    },
+    /// A watch goes on where the one before ended.
+    Resumed {
+        /// From which version.
+        version: ResourceVersion,
+    },
+    /// A watch ended as watches do.
+    Ended,
+    /// A request failed, or a stream broke.
+    Failed {
+        /// The cause.
+        why: Arc<str>,
+        /// How many failed since the last sign of health.
+        attempts: u32,
+        /// When it is tried again.
+        retry_in: Duration,
+    },
+    /// The whole collection is asked for once more.
+    Relisting {
+        /// The cause.
+        why: Arc<str>,
+    },
+    /// A relist is complete.
+    Relisted {
+        /// Its version.
+        version: Option<ResourceVersion>,
+    },
+    /// Streamed lists do not work here; pages are used from now on.
+    FellBackToPages {
+        /// The cause.
+        why: Arc<str>,
+    },
+    /// The server's history is another one: it was restored from a backup.
+    NewEpoch {
+        /// The version that was held.
+        held: ResourceVersion,
+        /// The lower one that proves it.
+        proof: ResourceVersion,
+    },
+    /// The server that answers lags behind what is held.
+    Lagging {
+        /// What it said.
+        why: Arc<str>,
+    },
+    /// A proof of freshness is overdue and is being sought.
+    SeekingProof,
+    /// The proof did not come.
+    Suspect {
+        /// What happened instead.
+        why: Arc<str>,
+    },
+    /// The doubt is over.
+    Proven,
+    /// A record or a list entry could not be attributed to any object.
+    Unidentified {
+        /// What is wrong with it, without its content.
+        why: Arc<str>,
+    },
+}
+
+/// How much a note matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gravity {
+    /// Healthy life.
+    Routine,
+    /// A fault that is being dealt with.
+    Fault,
+}
+
+impl Note {
+    /// How much it matters: a healthy resume is routine, a fault is one line.
+    pub fn gravity(&self) -> Gravity {
+        match self {
+            Self::Synced { .. }
+            | Self::Resumed { .. }
+            | Self::Ended
+            | Self::Relisted { .. }
+            | Self::SeekingProof
+            | Self::Proven => Gravity::Routine,
+            Self::Failed { .. }
+            | Self::Relisting { .. }
+            | Self::FellBackToPages { .. }
+            | Self::NewEpoch { .. }
+            | Self::Lagging { .. }
+            | Self::Suspect { .. }
+            | Self::Unidentified { .. } => Gravity::Fault,
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |f: &mut fmt::Formatter<'_>, version: &Option<ResourceVersion>| match version {
+            Some(version) => write!(f, " at {version}"),
+            None => Ok(()),
+        };
+        match self {
+            Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
+            Self::Resumed { version } => write!(f, "watch resumed from {version}"),
+            Self::Ended => f.write_str("watch ended by the server; resuming"),
+            Self::Failed { why, attempts, retry_in } => {
+                write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
+            }
+            Self::Relisting { why } => write!(f, "listing again: {why}"),
+            Self::Relisted { version } => f.write_str("listed again").and_then(|()| at(f, version)),
+            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages from now on"),
+            Self::NewEpoch { held, proof } => {
+                write!(f, "the server's history was replaced: it is at {proof}, {held} is held; listing it all anew")
+            }
+            Self::Lagging { why } => write!(f, "the server lags behind what is held ({why}); waiting for it"),
+            Self::SeekingProof => f.write_str("no proof of freshness for a period; seeking one"),
+            Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
+            Self::Proven => f.write_str("freshness proven"),
+            Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
+        }
+    }
+}

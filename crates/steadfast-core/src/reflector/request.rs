@@ -1,0 +1,135 @@
+//! What a reflector asks of the server, as query parameters.
+
+use std::fmt::Write;
+
+use crate::version::ResourceVersion;
+
+/// One request and its answer, as long as it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A request for the collection of the informer's scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The collection as initial events, then the watch that follows from them
+    /// ([KEP-3157](https://github.com/kubernetes/enhancements/issues/3157)).
+    StreamedList {
+        /// How new it has to be.
+        from: ListFrom,
+        /// The server ends the watch after this time.
+        timeout_seconds: u32,
+    },
+    /// A page of the collection.
+    Page {
+        /// How new it has to be; only the first page says so.
+        from: ListFrom,
+        /// The objects asked for; none for all at once.
+        limit: Option<u32>,
+        /// Where the page before ended.
+        continue_token: Option<String>,
+    },
+    /// The changes after a version.
+    Watch {
+        /// The version that is held.
+        from: ResourceVersion,
+        /// The server ends the watch after this time.
+        timeout_seconds: u32,
+        /// Whether the connection in use is in doubt, so that another has to be taken.
+        elsewhere: bool,
+    },
+    /// One object's metadata, for the collection's version: a lower bound of now (R2, R5).
+    Probe,
+    /// The changes after a version for a few seconds, for the bookmark that the server sends before its end (R2).
+    ShortWatch {
+        /// The version that is held.
+        from: ResourceVersion,
+    },
+}
+
+/// How new a list has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListFrom {
+    /// Not older than anything written before the request.
+    Consistent,
+    /// Not older than a version that is held already, so that the list can only go forward.
+    NotOlderThan(ResourceVersion),
+}
+
+/// The seconds that a short watch lasts; its bookmark comes two seconds before its end (`cacher.go`).
+const SHORT_WATCH_SECONDS: u32 = 4;
+
+impl Request {
+    /// Whether the answer is the whole collection, or a page of it: at most a few of these at once (R5).
+    pub fn is_full_transfer(&self) -> bool {
+        matches!(self, Self::StreamedList { .. } | Self::Page { .. })
+    }
+
+    /// Whether the answer is a watch stream, as opposed to a list.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Self::StreamedList { .. } | Self::Watch { .. } | Self::ShortWatch { .. })
+    }
+
+    /// Whether only metadata are wanted, whatever the informer keeps.
+    pub fn is_metadata_only(&self) -> bool {
+        matches!(self, Self::Probe)
+    }
+
+    /// The query parameters, the scope's selectors aside.
+    pub fn query(&self) -> String {
+        let mut query = String::new();
+        match self {
+            Self::StreamedList { from, timeout_seconds } => {
+                query.push_str("watch=true&allowWatchBookmarks=true&sendInitialEvents=true");
+                query.push_str("&resourceVersionMatch=NotOlderThan");
+                if let ListFrom::NotOlderThan(version) = from {
+                    let _ = write!(query, "&resourceVersion={version}");
+                }
+                let _ = write!(query, "&timeoutSeconds={timeout_seconds}");
+            }
+            Self::Page { from, limit, continue_token } => {
+                let mut separator = "";
+                if let Some(limit) = limit {
+                    let _ = write!(query, "limit={limit}");
+                    separator = "&";
+                }
+                match (continue_token, from) {
+                    (Some(token), _) => {
+                        let _ = write!(query, "{separator}continue={}", encoded(token));
+                    }
+                    (None, ListFrom::NotOlderThan(version)) => {
+                        let _ = write!(query, "{separator}resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+                    }
+                    (None, ListFrom::Consistent) => {}
+                }
+            }
+            Self::Watch { from, timeout_seconds, .. } => {
+                let _ = write!(
+                    query,
+                    "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={timeout_seconds}"
+                );
+            }
+            Self::ShortWatch { from } => {
+                let _ = write!(
+                    query,
+                    "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={SHORT_WATCH_SECONDS}"
+                );
+            }
+            Self::Probe => query.push_str("limit=1"),
+        }
+        query
+    }
+}
+
+/// `text` with all but unreserved characters percent-encoded (RFC 3986, 2.3).
+pub fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,57 @@
+//! The times and sizes that a reflector goes by.
+
+use std::time::Duration;
+
+use crate::backoff::BackoffSettings;
+use crate::event::Rules;
+
+/// The times and sizes that a reflector goes by; the defaults are those of the contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReflectorSettings {
+    /// Whether streamed lists are tried first.
+    pub streamed_lists: bool,
+    /// The objects asked for in a page; none for all at once.
+    pub page_size: Option<u32>,
+    /// How long a list or the initial events may stand still before they are given up (R3).
+    pub list_patience: Duration,
+    /// How long without a proof before one is sought: the period of a real server's bookmarks (R2).
+    pub period: Duration,
+    /// How long a cache without a stream is called resuming before it is called stale.
+    pub stream_patience: Duration,
+    /// A watch open this long is a sign of health (R6).
+    pub healthy_after: Duration,
+    /// A watch that lives shorter than this and brings nothing counts as a failure (R6).
+    pub short_watch: Duration,
+    /// How long a probe may take (R2).
+    pub probe_deadline: Duration,
+    /// How long a short watch may take: its four seconds and some for the way.
+    pub short_watch_deadline: Duration,
+    /// The server ends watches after a random time between this and twice this, as client-go asks it to.
+    pub watch_timeout: Duration,
+    /// Relists begin after a random time up to this, so that they do not all begin at once (R5).
+    pub relist_jitter: Duration,
+    /// The delays between attempts (R6).
+    pub backoff: BackoffSettings,
+    /// What holds for all changes.
+    pub rules: Rules,
+}
+
+impl Default for ReflectorSettings {
+    fn default() -> Self {
+        Self {
+            streamed_lists: true,
+            page_size: Some(500),
+            list_patience: Duration::from_secs(30),
+            period: Duration::from_secs(60),
+            stream_patience: Duration::from_secs(10),
+            healthy_after: Duration::from_secs(5),
+            short_watch: Duration::from_secs(1),
+            probe_deadline: Duration::from_secs(5),
+            short_watch_deadline: Duration::from_secs(8),
+            watch_timeout: Duration::from_secs(300),
+            relist_jitter: Duration::from_millis(250),
+            backoff: BackoffSettings::default(),
+            rules: Rules::default(),
+        }
+    }
+}

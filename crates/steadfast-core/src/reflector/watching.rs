@@ -1,0 +1,136 @@
+//! The watch: resumed where it ended, never from elsewhere (R4, R6).
+
+use super::listing::Full;
+use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Verdict};
+use crate::breach::Breach;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+impl Reflector {
+    /// Watches from the version that is held; without one, lists.
+    pub(super) fn watch(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Some(from) = self.version.clone() else {
+            self.queue(Full::first(), out);
+            return;
+        };
+        let id = self.next_id();
+        self.phase = Phase::Watching { id, sent: now, opened: None, proven: false };
+        let timeout_seconds = self.watch_seconds();
+        out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
+    }
+
+    /// When the server is to end a watch: between once and twice the setting, so that they do not all end at once.
+    pub(super) fn watch_seconds(&mut self) -> u32 {
+        let least = self.settings.watch_timeout;
+        let seconds = self.random.between(least, least * 2).as_secs();
+        u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn watch_opened(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Watching { opened, .. } = &mut self.phase else { return };
+        *opened = Some(now);
+        if let Some(version) = self.version.clone() {
+            out.push(Output::Note(Note::Resumed { version }));
+        }
+        self.set_streaming(now);
+    }
+
+    /// A record of the watch; what is not newer than what is held says nothing new (C3, C4).
+    pub(super) fn watched(&mut self, now: Instant, record: Record<'_>) -> Verdict {
+        match record {
+            Record::Object(_, identity) => {
+                if !self.is_news(&identity.version) {
+                    return Verdict::Skip;
+                }
+                self.reach(now, identity.version.clone());
+                Verdict::Apply
+            }
+            Record::Bookmark(bookmark) => {
+                if !self.is_news(&bookmark.version) {
+                    return Verdict::Skip;
+                }
+                self.reach(now, bookmark.version.clone());
+                Verdict::Do(vec![Output::Advance(bookmark.version.clone())])
+            }
+            Record::Error(_) => Verdict::Skip,
+        }
+    }
+
+    /// Whether `version` is beyond the one held; opaque ones follow the order of the wire (C12).
+    pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
+        let Some(held) = &self.version else { return true };
+        if self.settings.rules.breaches.commit(Breach::RepeatedRecords) {
+            return true;
+        }
+        match version.order(held) {
+            Some(order) => order.is_gt(),
+            None => true,
+        }
+    }
+
+    /// The server ended the watch: resumed at once if it was a real one, with growing patience if not.
+    pub(super) fn watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Watching { sent, proven, .. } = &self.phase else { return };
+        let lived = now.since(*sent);
+        if *proven || lived >= self.settings.short_watch {
+            self.settle(now);
+            out.push(Output::Note(Note::Ended));
+            self.watch(now, out);
+        } else {
+            let failure = Failure::unreachable(format!("the server ended a watch after {} ms", lived.as_millis()));
+            self.watch_failed(now, &failure, out);
+        }
+    }
+
+    pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        self.settle(now);
+        self.quiet_side(out);
+        match failure.kind {
+            FailureKind::Expired => {
+                let full = Full::again(self.version.as_ref());
+                self.relist(now, full, failure.why.clone(), out);
+            }
+            FailureKind::TooLarge => {
+                let full = Full::again(self.version.as_ref());
+                self.lagging(now, full, failure, out);
+            }
+            // The version itself may be what the server cannot take; a list gives another.
+            FailureKind::Invalid => {
+                self.set_broken(now, failure);
+                self.wait(now, failure, Next::List(Full::first()), out);
+            }
+            FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
+                self.set_broken(now, failure);
+                self.wait(now, failure, Next::Watch, out);
+            }
+        }
+    }
+
+    /// A watch that was open for some time was healthy, whatever ended it (R6).
+    fn settle(&mut self, now: Instant) {
+        if let Phase::Watching { opened: Some(opened), .. } = &self.phase
+            && now.since(*opened) >= self.settings.healthy_after
+        {
+            self.backoff.reset();
+        }
+    }
+
+    pub(super) fn watch_wake(&self, opened: Option<Instant>, proven: bool) -> Option<Instant> {
+        let health =
+            opened.filter(|_| !proven && self.backoff.failures() > 0).map(|at| at + self.settings.healthy_after);
+        [health, self.relist_due].into_iter().flatten().min()
+    }
+
+    pub(super) fn watch_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.settle(now);
+        if self.relist_due.is_some_and(|due| now >= due)
+            && let Phase::Watching { id, .. } = &self.phase
+        {
+            out.push(Output::Cancel(*id));
+            self.quiet_side(out);
+            let why = self.unidentified.clone().unwrap_or_else(|| "a record could not be read".into());
+            let full = Full::again(self.version.as_ref());
+            self.relist(now, full, why, out);
+        }
+    }
+}
