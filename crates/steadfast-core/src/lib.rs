@@ -6,16 +6,20 @@
 
 pub mod backoff;
 pub mod breach;
+pub mod decode;
 pub mod event;
+pub mod frame;
 pub mod freshness;
 pub mod key;
 pub mod queue;
 pub mod random;
 pub mod record;
 pub mod reflector;
+mod scan;
 pub mod time;
 pub mod version;
 
+pub use decode::{Encoding, Kept, RawObject};
 pub use event::{Certainty, DeleteReason, Event};
 pub use freshness::{Doubt, Freshness};
 pub use key::ObjectKey;

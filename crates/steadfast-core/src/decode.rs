@@ -1,0 +1,20 @@
+//! Records decoded, as far as what is kept of their objects asks for it.
+//!
+//! A record's bytes become a [`RawObject`] by one scan, which finds who the object is; a type that is [`Kept`] says what
+//! becomes of it then. One object that cannot be decoded concerns no other: its error names it, and never says what is
+//! in it.
+
+mod encoding;
+mod envelope;
+mod error;
+mod kept;
+mod raw;
+mod record;
+
+pub use encoding::{Encoding, UnsupportedContentType};
+pub use envelope::status;
+pub(crate) use envelope::{list_meta, status_of};
+pub use error::DecodeError;
+pub use kept::{DecodeOptions, Decoder, Kept};
+pub use raw::RawObject;
+pub use record::{PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, watch_record};

@@ -1,0 +1,69 @@
+//! How a response's body is encoded.
+
+/// An encoding of API objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+}
+
+/// A response is encoded in a way that was not asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unsupported content type {content_type:?}")]
+pub struct UnsupportedContentType {
+    /// What the response called it, cut off where it is overlong.
+    pub content_type: String,
+}
+
+impl Encoding {
+    /// The encoding that a response's `Content-Type` names.
+    ///
+    /// # Errors
+    ///
+    /// Where it names another, or objects converted to something that is none of ours, as a `Table`.
+    pub fn of_content_type(content_type: &str) -> Result<Self, UnsupportedContentType> {
+        let mut parts = content_type.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        if media_type.eq_ignore_ascii_case("application/json") && parts.all(is_fine) {
+            return Ok(Self::Json);
+        }
+        Err(UnsupportedContentType { content_type: content_type.chars().take(128).collect() })
+    }
+}
+
+fn is_fine(parameter: &str) -> bool {
+    let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+    let value = value.trim_matches('"');
+    match name.to_ascii_lowercase().as_str() {
+        "charset" => value.eq_ignore_ascii_case("utf-8"),
+        "as" => matches!(value, "PartialObjectMetadata" | "PartialObjectMetadataList"),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_json_whatever_its_parameters_unless_they_convert_the_objects() {
+        for fine in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/json;stream=watch",
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        ] {
+            assert_eq!(Encoding::of_content_type(fine), Ok(Encoding::Json), "{fine}");
+        }
+        for wrong in [
+            "",
+            "text/html",
+            "application/jsonp",
+            "application/json;as=Table;g=meta.k8s.io;v=v1",
+            "application/json; charset=latin1",
+            "application/vnd.kubernetes.protobuf",
+        ] {
+            assert!(Encoding::of_content_type(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What comes around objects or in their place: a list's metadata, a `Status`.
+
+use serde_json::Value;
+
+use super::Encoding;
+use crate::record::{ListMeta, Status};
+use crate::version::ResourceVersion;
+
+/// The `Status` that `body` is; none where it is something else, as a proxy's error page.
+pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
+    match encoding {
+        Encoding::Json => {
+            let value: Value = serde_json::from_slice(body).ok()?;
+            (value["kind"] == "Status").then(|| status_of(&value))
+        }
+    }
+}
+
+/// The `Status` that `value` is, as far as it can be read.
+pub(crate) fn status_of(value: &Value) -> Status {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let details = &value["details"];
+    let causes = details["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Status {
+        code: value["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
+        reason: text(&value["reason"]),
+        message: text(&value["message"]),
+        causes: causes.iter().filter_map(|cause| Some(cause["reason"].as_str()?.to_owned())).collect(),
+        // The server leaves out a zero: without it we are not asked to wait.
+        retry_after_seconds: details["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0),
+    }
+}
+
+/// The list metadata that `written`, JSON, is; none where it is no JSON.
+pub(crate) fn list_meta(written: &[u8]) -> Option<ListMeta> {
+    let value: Value = serde_json::from_slice(written).ok()?;
+    let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty());
+    Some(ListMeta {
+        version: text("resourceVersion").map(ResourceVersion::from),
+        continue_token: text("continue").map(str::to_owned),
+    })
+}

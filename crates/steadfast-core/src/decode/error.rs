@@ -1,0 +1,99 @@
+//! Why an object could not be decoded, without a word of what is in it.
+
+use std::fmt;
+
+use crate::key::ObjectKey;
+use crate::record::Identity;
+use crate::version::ResourceVersion;
+
+/// An object that does not fit the type it is wanted as.
+///
+/// `serde_json`'s own messages quote values, and an object may be a Secret: of the message only what cannot be a value
+/// is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    key: ObjectKey,
+    version: ResourceVersion,
+    offset: usize,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Problem {
+    /// The text is not JSON, or ends early.
+    Malformed,
+    /// A field that has to be there is not; its name is the type's, not the object's.
+    MissingField(String),
+    /// A value of this sort, where another is wanted.
+    Unfit(&'static str),
+    /// Anything else.
+    Other,
+}
+
+/// What serde calls the values it meets, the longer names before those they begin with.
+const SORTS: [&str; 15] = [
+    "boolean",
+    "integer",
+    "floating point",
+    "character",
+    "string",
+    "byte array",
+    "unit value",
+    "null",
+    "Option value",
+    "newtype struct",
+    "sequence",
+    "map",
+    "unit variant",
+    "newtype variant",
+    "number",
+];
+
+impl DecodeError {
+    /// What `error` says of the object `identity`, at `offset` of its bytes.
+    pub(super) fn new(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
+        let problem = if error.is_data() { Problem::of(&error.to_string()) } else { Problem::Malformed };
+        Self { key: identity.key.clone(), version: identity.version.clone(), offset, problem }
+    }
+
+    /// The object.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// The version of its state that does not fit.
+    pub fn version(&self) -> &ResourceVersion {
+        &self.version
+    }
+
+    /// About where in the object's bytes, as the server sent them, decoding stopped.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
+impl Problem {
+    fn of(message: &str) -> Self {
+        if let Some((field, _)) = message.strip_prefix("missing field `").and_then(|rest| rest.split_once('`')) {
+            let plain = field.len() <= 64 && field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            return if plain { Self::MissingField(field.to_owned()) } else { Self::Other };
+        }
+        let unfit = ["invalid type: ", "invalid value: "].iter().find_map(|kind| message.strip_prefix(kind));
+        unfit.and_then(|rest| SORTS.into_iter().find(|sort| rest.starts_with(sort))).map_or(Self::Other, Self::Unfit)
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, version, offset, problem } = self;
+        write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it: ")?;
+        match problem {
+            Problem::Malformed => f.write_str("malformed JSON"),
+            Problem::MissingField(field) => write!(f, "no field {field:?}"),
+            Problem::Unfit(sort) => write!(f, "the type does not take this {sort}"),
+            Problem::Other => f.write_str("a value that the type does not take"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}

@@ -1,0 +1,108 @@
+//! What is kept of an object is decided by the type that is asked for.
+
+use std::collections::BTreeMap;
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use super::{DecodeError, Encoding, RawObject};
+
+/// A form in which objects are kept.
+///
+/// Every [`kube::Resource`] that can be deserialized is one: the types of `k8s-openapi`, derived custom resources,
+/// `DynamicObject`, `PartialObjectMeta<K>`, and a struct of one's own with just the fields one needs. Who an object is
+/// never depends on the form: that is the [`RawObject`]'s.
+pub trait Kept: Send + Sync + Sized + 'static {
+    /// The form of `raw`.
+    ///
+    /// # Errors
+    ///
+    /// Where the object does not fit the form.
+    fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError>;
+
+    /// Whether the server is asked for the objects' metadata only.
+    fn metadata_only() -> bool;
+
+    /// The labels, for readers that select by them.
+    fn labels(&self) -> Option<&BTreeMap<String, String>>;
+}
+
+impl<K> Kept for K
+where
+    K: Resource + DeserializeOwned + Send + Sync + 'static,
+{
+    fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.decode(raw)
+    }
+
+    fn metadata_only() -> bool {
+        K::metadata_api()
+    }
+
+    fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        self.meta().labels.as_ref()
+    }
+}
+
+/// What is decoded of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DecodeOptions {
+    /// Whether `metadata.managedFields` is kept. It is two fifths of a usual object, and few programs look at it.
+    pub keep_managed_fields: bool,
+}
+
+/// Decodes objects one after the other, with one buffer for all.
+#[derive(Default)]
+pub struct Decoder {
+    options: DecodeOptions,
+    scratch: Vec<u8>,
+}
+
+/// What the buffer may hold on to: one large object must not cost its size for ever.
+const SCRATCH: usize = 256 * 1024;
+
+impl Decoder {
+    /// A decoder with these options.
+    pub fn new(options: DecodeOptions) -> Self {
+        Self { options, scratch: Vec::new() }
+    }
+
+    /// What it decodes of objects.
+    pub fn options(&self) -> DecodeOptions {
+        self.options
+    }
+
+    /// Decodes `raw`, without its `managedFields` unless they are to be kept.
+    ///
+    /// # Errors
+    ///
+    /// Where the object does not fit `T`.
+    pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
+        let (head, tail) = raw.pieces(self.options);
+        let text = if tail.is_empty() {
+            head
+        } else {
+            self.scratch.clear();
+            self.scratch.shrink_to(SCRATCH);
+            self.scratch.extend_from_slice(head);
+            self.scratch.extend_from_slice(tail);
+            &self.scratch
+        };
+        match raw.encoding {
+            Encoding::Json => serde_json::from_slice(text).map_err(|error| {
+                let at = offset(text, &error);
+                let offset = if at > head.len() { at + raw.bytes.len() - text.len() } else { at };
+                DecodeError::new(&raw.identity, offset, &error)
+            }),
+        }
+    }
+}
+
+/// Where in `text` the error arose: `serde_json` counts lines and, in bytes, columns.
+fn offset(text: &[u8], error: &serde_json::Error) -> usize {
+    let line = match error.line() {
+        0 | 1 => 0,
+        line => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(0, |end| end + 1),
+    };
+    line + error.column()
+}

@@ -1,0 +1,230 @@
+//! From one framed record to what it says.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Encoding, RawObject, envelope};
+use crate::key::ObjectKey;
+use crate::record::{Bookmark, Identity, RecordKind, Status};
+use crate::scan::object::has_annotation;
+use crate::scan::skim::MAX_DEPTH;
+use crate::scan::{Fault, Metadata, ObjectScan, RecordScan};
+use crate::version::ResourceVersion;
+
+/// The annotation of the bookmark that closes a streamed list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// A record of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchRecord {
+    /// Something happened to an object.
+    Object {
+        /// What.
+        kind: RecordKind,
+        /// The object afterwards; before it, where it was deleted.
+        object: RawObject,
+    },
+    /// The stream is complete up to here.
+    Bookmark(Bookmark),
+    /// The server ends the stream, and says why.
+    Error(Status),
+}
+
+/// A record that cannot be understood, with what could be recognised of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{identity}: {problem}")]
+pub struct RecordError {
+    /// What happened to its object; none where that is unknown, and for a list's item.
+    pub kind: Option<RecordKind>,
+    /// Who its object is, as far as that is known.
+    pub identity: PartialIdentity,
+    /// What is wrong with it.
+    pub problem: RecordProblem,
+}
+
+/// What is wrong with a record. It says where, never what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordProblem {
+    /// It is not the JSON it should be.
+    #[error("malformed JSON at byte {offset} of the record")]
+    Malformed {
+        /// Where in the record.
+        offset: usize,
+    },
+    /// It is nested too deep.
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// It has no `type`, or one that is not known.
+    #[error("unknown type of watch record {name:?}")]
+    UnknownType {
+        /// The type, cut off where it is overlong; empty where there is none.
+        name: String,
+    },
+    /// It has no `object`.
+    #[error("a watch record without an object")]
+    NoObject,
+    /// Its object cannot be told from others: some aggregated APIs leave out what that takes.
+    #[error("an object without {missing}")]
+    NoIdentity {
+        /// The path that has no value.
+        missing: &'static str,
+    },
+    /// It is an `ERROR` whose object is no `Status`.
+    #[error("an ERROR without a Status")]
+    NoStatus,
+}
+
+/// What is known of who an object is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartialIdentity {
+    /// Where it is found.
+    pub key: Option<ObjectKey>,
+    /// Its UID.
+    pub uid: Option<Arc<str>>,
+    /// Its version.
+    pub version: Option<ResourceVersion>,
+}
+
+impl std::fmt::Display for PartialIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "{key}")?,
+            None => f.write_str("an object without a known name")?,
+        }
+        match &self.version {
+            Some(version) => write!(f, " at version {version}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl PartialIdentity {
+    fn of(metadata: &Metadata<'_>) -> Self {
+        let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(name),
+        });
+        Self {
+            key,
+            uid: present(metadata.uid.as_ref()).map(Arc::from),
+            version: present(metadata.version.as_ref()).map(ResourceVersion::from),
+        }
+    }
+
+    /// The whole identity, or the path that it lacks.
+    fn whole(self) -> Result<Identity, (Self, &'static str)> {
+        match self {
+            Self { key: Some(key), uid: Some(uid), version: Some(version) } => Ok(Identity { key, uid, version }),
+            Self { key: None, .. } => Err((self, "metadata.name")),
+            Self { uid: None, .. } => Err((self, "metadata.uid")),
+            Self { version: None, .. } => Err((self, "metadata.resourceVersion")),
+        }
+    }
+}
+
+/// An empty string says as little as none: Go writes one for the other.
+fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
+    text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
+}
+
+/// Reads one record of a watch.
+///
+/// # Errors
+///
+/// Where it cannot be understood; the stream can be read on, for its records are lines.
+pub fn watch_record(encoding: Encoding, record: &Bytes) -> Result<WatchRecord, RecordError> {
+    match encoding {
+        Encoding::Json => json_watch_record(record),
+    }
+}
+
+/// Reads one item of a list.
+///
+/// # Errors
+///
+/// Where it cannot be understood; the list can be read on.
+pub fn list_item(encoding: Encoding, item: &Bytes) -> Result<RawObject, RecordError> {
+    match encoding {
+        Encoding::Json => {
+            let mut scan = ObjectScan::default();
+            if let Err(fault) = scan.scan(item) {
+                return Err(failed(None, &scan.metadata, fault.into()));
+            }
+            json_object(item, None, &scan)
+        }
+    }
+}
+
+fn json_watch_record(record: &Bytes) -> Result<WatchRecord, RecordError> {
+    let mut scan = RecordScan::default();
+    let scanned = scan.scan(record);
+    let name = scan.kind.as_deref().unwrap_or_default();
+    let kind = match name {
+        "ADDED" => Some(RecordKind::Added),
+        "MODIFIED" => Some(RecordKind::Modified),
+        "DELETED" => Some(RecordKind::Deleted),
+        _ => None,
+    };
+    let fail = |problem| Err(failed(kind, &scan.object.metadata, problem));
+    if let Err(fault) = scanned {
+        return fail(fault.into());
+    }
+    let Some(range) = scan.object.span.clone() else { return fail(RecordProblem::NoObject) };
+    match (kind, name) {
+        (Some(kind), _) => {
+            json_object(record, Some(kind), &scan.object).map(|object| WatchRecord::Object { kind, object })
+        }
+        (None, "BOOKMARK") => match bookmark(record, &scan.object.metadata) {
+            Ok(bookmark) => Ok(WatchRecord::Bookmark(bookmark)),
+            Err(problem) => fail(problem),
+        },
+        (None, "ERROR") => match envelope::status(Encoding::Json, &record[range]) {
+            Some(status) => Ok(WatchRecord::Error(status)),
+            None => fail(RecordProblem::NoStatus),
+        },
+        (None, name) => fail(RecordProblem::UnknownType { name: name.chars().take(32).collect() }),
+    }
+}
+
+fn json_object(text: &Bytes, kind: Option<RecordKind>, scan: &ObjectScan<'_>) -> Result<RawObject, RecordError> {
+    let Some(range) = scan.span.clone() else { return Err(failed(kind, &scan.metadata, RecordProblem::NoObject)) };
+    let identity = PartialIdentity::of(&scan.metadata).whole().map_err(|(identity, missing)| RecordError {
+        kind,
+        identity,
+        problem: RecordProblem::NoIdentity { missing },
+    })?;
+    let cut = scan.metadata.managed_fields.as_ref();
+    Ok(RawObject {
+        identity,
+        managed_fields: cut.map(|cut| cut.start - range.start..cut.end - range.start),
+        bytes: text.slice(range),
+        encoding: Encoding::Json,
+    })
+}
+
+fn bookmark(record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordProblem> {
+    let Some(version) = present(metadata.version.as_ref()) else {
+        return Err(RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
+    };
+    let initial_events_end = match metadata.annotations.clone() {
+        Some(span) => has_annotation(&record[span.clone()], INITIAL_EVENTS_END, "true")
+            .map_err(|fault| RecordProblem::from(fault.after(span.start)))?,
+        None => false,
+    };
+    Ok(Bookmark { version: version.into(), initial_events_end })
+}
+
+fn failed(kind: Option<RecordKind>, metadata: &Metadata<'_>, problem: RecordProblem) -> RecordError {
+    RecordError { kind, identity: PartialIdentity::of(metadata), problem }
+}
+
+impl From<Fault> for RecordProblem {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Malformed { at } => Self::Malformed { offset: at },
+            Fault::TooDeep => Self::TooDeep,
+        }
+    }
+}
