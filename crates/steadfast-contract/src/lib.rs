@@ -1,1 +1,77 @@
-//! Placeholder.
+//! The checker of the informer contract: what a history and a trace are, and which clause a trace breaks.
+//!
+//! A [`History`] is the server's record of one resource type: every change with its version, in order. A [`Trace`] is
+//! what a program saw of it: each call of a handler, what the store held then, each transition of freshness, each
+//! read. [`check`] holds the one against the other and names every [`Clause`] of the contract (C1 to C12) that the
+//! trace breaks, with the object and the two moments that contradict each other.
+//!
+//! The checker shares no code with the library it judges: it reads selectors, orders versions and derives stays by
+//! itself. It does no I/O and reads no clock, so a trace can be judged where it was recorded or years later.
+//!
+//! # The rooms
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `history` | [`History`], [`Change`]: the server's side |
+//! | `trace`, `seen` | [`Trace`], [`Entry`], [`Record`], [`Seen`], [`Ref`], [`StoreHeld`]: the program's side |
+//! | `scope`, `selector` | [`Scope`], and selectors evaluated on the history's objects |
+//! | `terms` | [`Terms`]: the bounds that a trace is held to |
+//! | `view` | one scope's view of a history: a timeline a name, cut into stays |
+//! | `case` | a trace laid over the views: each call with its place in the history |
+//! | `clauses` | one file a clause |
+//! | `clause`, `breach`, `verdict` | what comes out: [`Clause`], [`Breach`], [`Report`], [`Verdict`] |
+//!
+//! # Example
+//!
+//! ```
+//! use std::time::Duration;
+//! use serde_json::json;
+//! use steadfast_contract::{Change, Clause, History, Record, Ref, Scope, Seen, StoreHeld, Trace, check};
+//!
+//! let ms = Duration::from_millis;
+//! let object = |version: &str, uid: &str| Ref::new(Some("default"), "a", uid, version);
+//!
+//! // "a" was created, deleted, and created again.
+//! let history: History = [
+//!     Change::new(5, "u1", Some("default"), "a", json!({})).at(ms(10)),
+//!     Change::gone(6, "u1", Some("default"), "a").at(ms(20)),
+//!     Change::new(7, "u2", Some("default"), "a", json!({})).at(ms(30)),
+//! ]
+//! .into_iter()
+//! .collect();
+//!
+//! // The handler was told of an update.
+//! let mut trace = Trace::new();
+//! trace.record(ms(0), Record::informer("pods", Scope::all()));
+//! trace.record(ms(0), Record::registered("h", "pods"));
+//! let added = Seen::Added { object: object("5", "u1"), initial: false };
+//! trace.record(ms(15), Record::entered("h", 1, added, StoreHeld::NotAsked));
+//! trace.record(ms(16), Record::returned("h", 1));
+//! let updated = Seen::Updated { old: object("5", "u1"), new: object("7", "u2") };
+//! trace.record(ms(40), Record::entered("h", 2, updated, StoreHeld::NotAsked));
+//! trace.record(ms(41), Record::returned("h", 2));
+//!
+//! let breaches = check(&history, &trace).unwrap_err();
+//! assert!(breaches.of(Clause::C1).next().is_some());
+//! ```
+
+mod breach;
+mod clause;
+mod history;
+mod nanos;
+mod scope;
+mod seen;
+mod selector;
+mod terms;
+mod trace;
+mod verdict;
+
+pub use breach::{Breach, Breaches, Malformed};
+pub use clause::Clause;
+pub use history::{Change, History, Restore};
+pub use scope::Scope;
+pub use seen::{Certainty, Key, Reason, Ref, Seen, StoreHeld, digest};
+pub use selector::SelectorError;
+pub use terms::Terms;
+pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
+pub use verdict::{Report, Tally, Verdict};

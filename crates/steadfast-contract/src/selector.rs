@@ -1,0 +1,30 @@
+//! Selectors, read and evaluated on the history's objects.
+
+mod fields;
+mod labels;
+
+use std::fmt;
+
+pub(crate) use fields::FieldSelector;
+pub(crate) use labels::LabelSelector;
+
+/// A selector that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    selector: String,
+    why: String,
+}
+
+impl SelectorError {
+    fn new(selector: &str, why: impl Into<String>) -> Self {
+        Self { selector: selector.to_owned(), why: why.into() }
+    }
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "selector {:?}: {}", self.selector, self.why)
+    }
+}
+
+impl std::error::Error for SelectorError {}

@@ -1,0 +1,132 @@
+//! Field selectors: `metadata.name`, `metadata.namespace` and dotted paths.
+
+use serde_json::Value;
+
+use super::SelectorError;
+
+/// A field selector: all of its requirements hold.
+#[derive(Debug, PartialEq)]
+pub(crate) struct FieldSelector(Vec<Requirement>);
+
+#[derive(Debug, PartialEq)]
+struct Requirement {
+    path: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
+        let terms = split(text).into_iter().filter(|term| !term.is_empty());
+        terms.map(|term| Requirement::parse(text, &term)).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> + Clone {
+        self.0.iter().map(|requirement| requirement.path.as_str())
+    }
+
+    pub(crate) fn matches(&self, namespace: Option<&str>, name: &str, object: &Value) -> bool {
+        self.0.iter().all(|Requirement { path, value, equal }| {
+            let found = match path.as_str() {
+                "metadata.name" => name.to_owned(),
+                "metadata.namespace" => namespace.unwrap_or_default().to_owned(),
+                path => field(object, path),
+            };
+            (found == *value) == *equal
+        })
+    }
+}
+
+impl Requirement {
+    fn parse(selector: &str, term: &str) -> Result<Self, SelectorError> {
+        let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
+            (path, value, false)
+        } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
+            (path, value, true)
+        } else {
+            return Err(SelectorError::new(selector, format!("{term:?} has no operator")));
+        };
+        if path.is_empty() {
+            return Err(SelectorError::new(selector, "a path is missing"));
+        }
+        Ok(Self { path: path.to_owned(), value: unescape(value), equal })
+    }
+}
+
+/// What the server compares: a missing field is the empty text.
+fn field(object: &Value, path: &str) -> String {
+    match path.split('.').try_fold(object, |value, step| value.get(step)) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The terms between commas; an escaped comma belongs to a value.
+fn split(text: &str) -> Vec<String> {
+    let mut terms = vec![String::new()];
+    let mut escaped = false;
+    for next in text.chars() {
+        let last = terms.len() - 1;
+        match next {
+            ',' if !escaped => terms.push(String::new()),
+            next => terms[last].push(next),
+        }
+        escaped = next == '\\' && !escaped;
+    }
+    terms
+}
+
+fn unescape(value: &str) -> String {
+    let mut text = String::new();
+    let mut escaped = false;
+    for next in value.chars() {
+        escaped = next == '\\' && !escaped;
+        if !escaped {
+            text.push(next);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn matches(selector: &str) -> bool {
+        let pod = json!({ "spec": { "nodeName": "node-1", "replicas": 3 }, "status": { "phase": "Running" } });
+        FieldSelector::parse(selector).expect(selector).matches(Some("shop"), "web-0", &pod)
+    }
+
+    #[test]
+    fn paths_and_identity_are_compared_as_text() {
+        assert!(matches("spec.nodeName=node-1,status.phase!=Failed"));
+        assert!(matches("metadata.name==web-0,metadata.namespace=shop"));
+        assert!(matches("spec.replicas=3"));
+        assert!(!matches("spec.nodeName=node-2"));
+        assert!(!matches("metadata.namespace!=shop"));
+        assert!(matches(""));
+    }
+
+    #[test]
+    fn a_missing_field_is_empty() {
+        assert!(matches("spec.hostname="));
+        assert!(!matches("spec.hostname!="));
+    }
+
+    #[test]
+    fn escaped_characters_belong_to_the_value() {
+        let object = json!({ "spec": { "note": "a,b=c\\" } });
+        let selector = FieldSelector::parse(r"spec.note=a\,b\=c\\").unwrap();
+        assert!(selector.matches(None, "x", &object));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for selector in ["spec.nodeName", "=x", "a=b,c"] {
+            assert!(FieldSelector::parse(selector).is_err(), "{selector}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Label selectors: equality-based and set-based.
+
+use std::iter::Peekable;
+use std::str::CharIndices;
+
+use serde_json::Value;
+
+use super::SelectorError;
+
+/// A label selector: all of its requirements hold.
+#[derive(Debug, PartialEq)]
+pub(crate) struct LabelSelector(Vec<Requirement>);
+
+#[derive(Debug, PartialEq)]
+struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Debug, PartialEq)]
+enum Test {
+    Exists,
+    Missing,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Above(i64),
+    Below(i64),
+}
+
+impl LabelSelector {
+    pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
+        Parser { text, chars: text.char_indices().peekable() }.selector()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        let labels = object.pointer("/metadata/labels");
+        let label = |key: &str| labels?.get(key)?.as_str();
+        self.0.iter().all(|requirement| requirement.test.holds(label(&requirement.key)))
+    }
+}
+
+impl Test {
+    fn holds(&self, label: Option<&str>) -> bool {
+        let number = || label.and_then(|label| label.parse::<i64>().ok());
+        match self {
+            Self::Exists => label.is_some(),
+            Self::Missing => label.is_none(),
+            Self::In(values) => label.is_some_and(|label| values.iter().any(|value| value == label)),
+            // An object without the label matches, as on the server.
+            Self::NotIn(values) => !label.is_some_and(|label| values.iter().any(|value| value == label)),
+            Self::Above(bound) => number().is_some_and(|number| number > *bound),
+            Self::Below(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    chars: Peekable<CharIndices<'t>>,
+}
+
+impl<'t> Parser<'t> {
+    fn selector(mut self) -> Result<LabelSelector, SelectorError> {
+        let mut requirements = Vec::new();
+        self.spaces();
+        while self.chars.peek().is_some() {
+            requirements.push(self.requirement()?);
+            if self.take(',') {
+                self.spaces();
+                // "a=b," is refused by the server too.
+                if self.chars.peek().is_none() {
+                    return Err(self.error("nothing follows the last comma"));
+                }
+            } else if let Some((at, _)) = self.chars.peek() {
+                let rest = &self.text[*at..];
+                return Err(self.error(format!("expected a comma before {rest:?}")));
+            }
+        }
+        Ok(LabelSelector(requirements))
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+        if self.take('!') {
+            return Ok(Requirement { key: self.key()?, test: Test::Missing });
+        }
+        let key = self.key()?;
+        let test = match self.chars.peek().map(|(_, next)| *next) {
+            None | Some(',') => Test::Exists,
+            Some('=') => {
+                self.take('=');
+                self.take('=');
+                Test::In(vec![self.word().to_owned()])
+            }
+            Some('!') => {
+                self.take('!');
+                if !self.take('=') {
+                    return Err(self.error("expected = after !"));
+                }
+                Test::NotIn(vec![self.word().to_owned()])
+            }
+            Some('>') => {
+                self.take('>');
+                Test::Above(self.number()?)
+            }
+            Some('<') => {
+                self.take('<');
+                Test::Below(self.number()?)
+            }
+            Some(_) => match self.word() {
+                "in" => Test::In(self.values()?),
+                "notin" => Test::NotIn(self.values()?),
+                other => return Err(self.error(format!("unknown operator {other:?}"))),
+            },
+        };
+        Ok(Requirement { key, test })
+    }
+
+    fn key(&mut self) -> Result<String, SelectorError> {
+        match self.word() {
+            "" => Err(self.error("a key is missing")),
+            key => Ok(key.to_owned()),
+        }
+    }
+
+    fn number(&mut self) -> Result<i64, SelectorError> {
+        let word = self.word();
+        word.parse().map_err(|_| self.error(format!("{word:?} is not a number")))
+    }
+
+    fn values(&mut self) -> Result<Vec<String>, SelectorError> {
+        if !self.take('(') {
+            return Err(self.error("expected a list in parentheses"));
+        }
+        let mut values = Vec::new();
+        loop {
+            values.push(self.word().to_owned());
+            if self.take(')') {
+                return Ok(values);
+            }
+            if !self.take(',') {
+                return Err(self.error("a parenthesis is not closed"));
+            }
+        }
+    }
+
+    /// The characters up to the next that means something, and the spaces around them.
+    fn word(&mut self) -> &'t str {
+        self.spaces();
+        let start = self.position();
+        while self.chars.next_if(|(_, next)| !next.is_whitespace() && !"=!<>,()".contains(*next)).is_some() {}
+        let word = &self.text[start..self.position()];
+        self.spaces();
+        word
+    }
+
+    fn take(&mut self, wanted: char) -> bool {
+        let taken = self.chars.next_if(|(_, next)| *next == wanted).is_some();
+        if taken {
+            self.spaces();
+        }
+        taken
+    }
+
+    fn spaces(&mut self) {
+        while self.chars.next_if(|(_, next)| next.is_whitespace()).is_some() {}
+    }
+
+    fn position(&mut self) -> usize {
+        self.chars.peek().map_or(self.text.len(), |(at, _)| *at)
+    }
+
+    fn error(&self, why: impl Into<String>) -> SelectorError {
+        SelectorError::new(self.text, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn matches(selector: &str, labels: Value) -> bool {
+        LabelSelector::parse(selector).expect(selector).matches(&json!({ "metadata": { "labels": labels } }))
+    }
+
+    #[test]
+    fn equality_asks_for_the_value() {
+        for selector in ["app=web", "app==web", " app = web ", "app in (web)", "tier=front,app=web"] {
+            assert!(matches(selector, json!({ "app": "web", "tier": "front" })), "{selector}");
+            assert!(!matches(selector, json!({ "app": "db", "tier": "front" })), "{selector}");
+            assert!(!matches(selector, json!({})), "{selector}");
+        }
+        assert!(matches("app=", json!({ "app": "" })));
+    }
+
+    #[test]
+    fn inequality_matches_objects_without_the_label() {
+        for selector in ["app!=web", "app notin (web, db)", "!app"] {
+            assert!(matches(selector, json!({})), "{selector}");
+            assert!(!matches(selector, json!({ "app": "web" })), "{selector}");
+        }
+        assert!(!matches("!app", json!({ "app": "x" })));
+    }
+
+    #[test]
+    fn sets_existence_and_numbers_are_understood() {
+        assert!(matches("app in (web, db),app", json!({ "app": "db" })));
+        assert!(matches("example.com/size>3", json!({ "example.com/size": "4" })));
+        assert!(!matches("example.com/size<4", json!({ "example.com/size": "4" })));
+        assert!(!matches("size>3", json!({ "size": "many" })));
+        assert!(LabelSelector::parse("").unwrap().matches(&json!({})));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for selector in ["=x", "a=b c", "a in web", "a in (web", "a between (1)", "a!b", "a>many", "a=b,", ",a"] {
+            assert!(LabelSelector::parse(selector).is_err(), "{selector}");
+        }
+    }
+}
