@@ -11,11 +11,13 @@ pub mod event;
 pub mod frame;
 pub mod freshness;
 pub mod key;
+pub mod ordmap;
 pub mod queue;
 pub mod random;
 pub mod record;
 pub mod reflector;
 mod scan;
+pub mod store;
 pub mod time;
 pub mod version;
 

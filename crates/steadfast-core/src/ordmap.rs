@@ -1,0 +1,134 @@
+//! A persistent ordered map: cloned in O(1), edited by copying the path to what changed.
+//!
+//! A B+-tree whose nodes are shared between the clones. Whoever edits a clone copies the nodes on the way to the entry
+//! unless nobody else holds them; all others keep what they had. So a snapshot is a clone, a reader never waits, and
+//! a batch of edits copies each node at most once.
+//!
+//! What is sought is told by its *position*: a function that says of a key whether it lies before, at or behind what
+//! is sought. So nothing has to be allocated to look up a key made of parts, nor to find all keys with the same
+//! beginning.
+
+mod iter;
+mod node;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+pub use iter::Iter;
+use node::{Inserted, Node, Slots};
+
+/// A map ordered by its keys, cheap to clone.
+pub struct OrdMap<K, V> {
+    root: Arc<Node<K, V>>,
+    len: usize,
+}
+
+impl<K, V> OrdMap<K, V> {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The entry whose key `position` answers `Equal` for; it must be ordered as the keys are.
+    pub fn get_by(&self, mut position: impl FnMut(&K) -> Ordering) -> Option<(&K, &V)> {
+        let mut node = &*self.root;
+        loop {
+            match &node.slots {
+                Slots::Children(children) => node = &children[node::child(&node.keys, &mut position)],
+                Slots::Values(values) => {
+                    let at = node.keys.binary_search_by(&mut position).ok()?;
+                    return Some((&node.keys[at], &values[at]));
+                }
+            }
+        }
+    }
+
+    /// All entries, in order.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter::new(&self.root)
+    }
+
+    /// The entries from the first that does not lie before what is sought, in order.
+    pub fn starting_at(&self, position: impl FnMut(&K) -> Ordering) -> Iter<'_, K, V> {
+        Iter::starting_at(&self.root, position)
+    }
+
+    /// All entries whose keys `position` answers `Equal` for, in order: they must lie together.
+    pub fn range_by(&self, mut position: impl FnMut(&K) -> Ordering) -> impl Iterator<Item = (&K, &V)> {
+        self.starting_at(&mut position).take_while(move |(key, _)| position(key) == Ordering::Equal)
+    }
+}
+
+impl<K: Ord, V> OrdMap<K, V> {
+    /// The value of `key`.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.get_by(|held| held.cmp(key)).map(|(_, value)| value)
+    }
+
+    /// The map of `entries`, which must be in order and without repetition.
+    pub fn from_sorted(entries: Vec<(K, V)>) -> Self
+    where
+        K: Clone,
+    {
+        debug_assert!(entries.is_sorted_by(|(a, _), (b, _)| a < b), "entries are sorted, each key once");
+        let len = entries.len();
+        Self { root: Arc::new(Node::from_sorted(entries)), len }
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
+    /// Sets the value of `key` and hands back the one before; a key that is there already stays.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match Node::insert(&mut self.root, key, value) {
+            Inserted::Replaced(before) => return Some(before),
+            Inserted::Within => {}
+            Inserted::Split(right) => {
+                let left = self.root.clone();
+                self.root = Arc::new(Node::above(vec![left, right]));
+            }
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Removes `key` and hands back its value.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        // Asked first, so that nothing is copied for a key that is not there.
+        self.get(key)?;
+        let removed = Node::remove(&mut self.root, key);
+        while let Slots::Children(children) = &self.root.slots
+            && let [only] = children.as_slice()
+        {
+            self.root = only.clone();
+        }
+        self.len -= 1;
+        removed
+    }
+}
+
+// By hand: a derive would ask for clonable keys and values.
+impl<K, V> Clone for OrdMap<K, V> {
+    fn clone(&self) -> Self {
+        Self { root: self.root.clone(), len: self.len }
+    }
+}
+
+impl<K, V> Default for OrdMap<K, V> {
+    fn default() -> Self {
+        Self { root: Arc::new(Node::empty()), len: 0 }
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a OrdMap<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = Iter<'a, K, V>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

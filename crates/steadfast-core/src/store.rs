@@ -1,0 +1,261 @@
+//! The store: what is known of every object in scope, for one writer and any number of readers.
+//!
+//! The writer edits a working copy and [publishes](Store::publish) it; readers take the latest [`Snapshot`] and keep it
+//! as long as they like. Neither waits for the other. Objects, version, epoch, tainted keys and indexes are published
+//! together, so that a reader never sees a mix.
+//!
+//! What an edit means to the handlers is told by [`difference`], whichever way it came. The store goes forward only:
+//! within an epoch it refuses states older than those it holds (C4).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use steadfast_core::event::{Path, Rules};
+//! # use steadfast_core::record::Identity;
+//! # use steadfast_core::store::{Lookup, Store};
+//! # use steadfast_core::{ObjectKey, ResourceVersion};
+//! let mut store = Store::new(Rules::default());
+//! let by_length = store.add_index(|text: &String| Some(text.len()));
+//! let reader = store.reader();
+//!
+//! let identity = Identity { key: ObjectKey::namespaced("shop", "web"), uid: "u1".into(), version: "7".into() };
+//! store.apply(identity, Ok(Arc::new("hello".to_owned())), &Path::Watched { deletion: None }, |change| {
+//!     assert_eq!(change.event.name(), "Added");
+//! });
+//! store.advance(ResourceVersion::from("7"));
+//! assert!(reader.snapshot().is_empty(), "nothing is seen before it is published");
+//!
+//! store.publish();
+//! assert!(matches!(reader.get(Some("shop"), "web"), Lookup::Found(text) if *text == "hello"));
+//! assert_eq!(reader.snapshot().by_index(&by_length, &5).count(), 1);
+//! ```
+
+mod index;
+mod snapshot;
+mod staging;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::breach::Breach;
+use crate::event::{Change, Entry, Path, Rules, difference};
+use crate::key::ObjectKey;
+use crate::ordmap::OrdMap;
+use crate::record::Identity;
+use crate::version::ResourceVersion;
+
+pub use index::Index;
+pub use snapshot::{Lookup, Snapshot, StoreReader};
+pub use staging::{Offer, OlderList, Staging};
+
+use index::{Indexed, Maintained};
+
+/// The newest state of an object could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tainted;
+
+/// The writer's side of a store.
+pub struct Store<K> {
+    rules: Rules,
+    /// What the next publication will show.
+    working: Snapshot<K>,
+    edited: bool,
+    indexes: Vec<Box<dyn Maintained<K>>>,
+    published: Arc<ArcSwap<Snapshot<K>>>,
+}
+
+impl<K: Send + Sync + 'static> Store<K> {
+    /// An empty store.
+    pub fn new(rules: Rules) -> Self {
+        let working = Snapshot::empty();
+        let published = Arc::new(ArcSwap::from_pointee(working.clone()));
+        Self { rules, working, edited: false, indexes: Vec::new(), published }
+    }
+
+    /// A reader's side of this store.
+    pub fn reader(&self) -> StoreReader<K> {
+        StoreReader::new(self.published.clone())
+    }
+
+    /// What the store holds, published or not.
+    pub fn working(&self) -> &Snapshot<K> {
+        &self.working
+    }
+
+    /// Takes a state of an object that exists, tells what that changed and returns whether it did.
+    ///
+    /// A state that is not newer than the one held is refused. One that could not be decoded taints the entry, which
+    /// keeps the object's last state that could.
+    pub fn apply(
+        &mut self,
+        identity: Identity,
+        object: Result<Arc<K>, Tainted>,
+        path: &Path,
+        tell: impl FnMut(Change<K>),
+    ) -> bool {
+        let Identity { mut key, uid, version } = identity;
+        let mut came = entry(uid, version, object);
+        let mut old = None;
+        if let Some((held_key, held)) = self.working.objects.get_by(|held| held.cmp(&key)) {
+            if refuses(held, &came) && !self.rules.breaches.commit(Breach::RepeatedRecords) {
+                return false;
+            }
+            inherit(&mut came, held);
+            // One copy of the name is enough.
+            key = held_key.clone();
+            old = Some(held.clone());
+        }
+        self.edit(Replacement { key, old, new: Some(Arc::new(came)) }, path, tell);
+        true
+    }
+
+    /// Takes the end of the object `uid` at `key`, tells it and returns whether anything changed.
+    ///
+    /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
+    pub fn remove(&mut self, key: &ObjectKey, uid: &str, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
+        let Some(held) = self.working.objects.get(key).filter(|held| &*held.uid == uid).cloned() else { return false };
+        if let Path::Watched { deletion: Some(deletion) } = path
+            && held.version.is_newer_than(deletion)
+            && !self.rules.breaches.commit(Breach::RepeatedRecords)
+        {
+            return false;
+        }
+        self.edit(Replacement { key: key.clone(), old: Some(held), new: None }, path, tell);
+        true
+    }
+
+    /// Takes note that nothing up to `version` is missing. An older version than the one held changes nothing.
+    pub fn advance(&mut self, version: ResourceVersion) {
+        if self.working.version.as_ref().is_none_or(|held| *held != version && !version.is_older_than(held)) {
+            self.working.version = Some(version);
+            self.edited = true;
+        }
+    }
+
+    /// Makes all edits since the last publication visible at once.
+    pub fn publish(&mut self) {
+        if !std::mem::take(&mut self.edited) {
+            return;
+        }
+        self.working.indexes = self.indexes.iter_mut().map(|index| index.freeze()).collect();
+        // What only the old snapshot held is dropped here, by the writer.
+        drop(self.published.swap(Arc::new(self.working.clone())));
+    }
+
+    /// Adds an index by the values that `extract` finds in an object: an `Option`, a `Vec` or any other iterable.
+    ///
+    /// It is filled when it is handed out, and published with all else. `extract` must answer the same for the same
+    /// object. It is called before an edit takes place, so that if it panics, and the caller contains that, the store
+    /// is as it was; an edit that must not be lost asks the caller to contain the panic within `extract`.
+    pub fn add_index<I, V>(&mut self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+        V: IntoIterator<Item = I>,
+    {
+        let index = Index::new(extract);
+        self.indexes.push(Box::new(Indexed::new(index.clone(), &self.working.objects)));
+        self.edited = true;
+        self.publish();
+        index
+    }
+
+    /// Begins a relist: what comes is compared with what is held now, and nothing of it is seen before the commit.
+    pub fn begin_relist(&self) -> Staging<K> {
+        Staging::new(self.working.objects.clone())
+    }
+
+    /// Replaces what is held by a complete list of the collection at `version`, publishes that and tells what changed.
+    ///
+    /// Within an epoch no object goes back. A new epoch takes the list as it is.
+    ///
+    /// # Errors
+    ///
+    /// Nor does the collection go back within an epoch: a list older than the store is refused.
+    pub fn commit(
+        &mut self,
+        staging: Staging<K>,
+        version: Option<ResourceVersion>,
+        path: &Path,
+        epoch_changed: bool,
+        mut tell: impl FnMut(Change<K>),
+    ) -> Result<(), OlderList> {
+        let any_age = epoch_changed || self.rules.breaches.commit(Breach::OlderList);
+        if let (Some(held), Some(listed)) = (&self.working.version, &version)
+            && listed.is_older_than(held)
+            && !any_age
+        {
+            return Err(OlderList { listed: listed.clone(), held: held.clone() });
+        }
+        let (staged, replacements) = staging.settle(&self.working.objects, any_age);
+        self.reindex(&replacements);
+        let few = replacements.len() < staged.len() / 8;
+        if !few {
+            self.working.objects = OrdMap::from_sorted(staged);
+        }
+        for Replacement { key, new, .. } in &replacements {
+            if few {
+                self.working.set_object(key, new.as_ref());
+            }
+            self.working.set_tainted(key, new.as_ref());
+        }
+        self.working.version = version;
+        self.working.epoch += u64::from(epoch_changed);
+        self.edited = true;
+        self.publish();
+        for Replacement { key, old, new } in replacements {
+            difference(&key, old.as_deref(), new.as_deref(), path, self.rules, &mut tell);
+        }
+        Ok(())
+    }
+
+    fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
+        let replacement = [replacement];
+        self.reindex(&replacement);
+        let [Replacement { key, old, new }] = replacement;
+        self.working.set_tainted(&key, new.as_ref());
+        self.working.set_object(&key, new.as_ref());
+        self.edited = true;
+        difference(&key, old.as_deref(), new.as_deref(), path, self.rules, tell);
+    }
+
+    /// Brings the indexes up to date. All values are found before any index is touched.
+    fn reindex(&mut self, replacements: &[Replacement<K>]) {
+        for index in &mut self.indexes {
+            index.prepare(replacements);
+        }
+        for index in &mut self.indexes {
+            index.carry_out();
+        }
+    }
+}
+
+/// The entries of a store by key.
+type Objects<K> = OrdMap<ObjectKey, Arc<Entry<K>>>;
+
+/// What the entry of a key was and what it is to be.
+struct Replacement<K> {
+    key: ObjectKey,
+    old: Option<Arc<Entry<K>>>,
+    new: Option<Arc<Entry<K>>>,
+}
+
+/// Whether what came in is no step forward from `held`, so far as their versions tell.
+fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
+    if held.uid == came.uid && held.version == came.version {
+        // The same state again, unless this time it could be decoded.
+        return !held.tainted || came.tainted;
+    }
+    came.version.is_older_than(&held.version)
+}
+
+/// The entry of a state as it came in.
+fn entry<K>(uid: Arc<str>, version: ResourceVersion, object: Result<Arc<K>, Tainted>) -> Entry<K> {
+    Entry { uid, version, tainted: object.is_err(), object: object.ok() }
+}
+
+/// Lets a tainted state keep the last one of the same object that could be decoded.
+fn inherit<K>(came: &mut Entry<K>, held: &Entry<K>) {
+    if came.tainted && came.uid == held.uid {
+        came.object.clone_from(&held.object);
+    }
+}

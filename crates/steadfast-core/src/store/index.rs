@@ -1,0 +1,153 @@
+//! Indexes: the objects by values that a function finds in them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::{Objects, Replacement};
+use crate::event::Entry;
+use crate::key::ObjectKey;
+use crate::ordmap::OrdMap;
+
+/// Hands each value of an object to the function it is given, so that none is collected on the way.
+type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
+
+/// Where an entry stands in an index: by value, then by key.
+type Place<I> = (I, ObjectKey);
+
+/// An index of a store, by values of the type `I`.
+pub struct Index<K, I> {
+    extract: Arc<Extract<K, I>>,
+}
+
+impl<K: 'static, I: 'static> Index<K, I> {
+    pub(super) fn new<V: IntoIterator<Item = I>>(extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Self {
+        Self { extract: Arc::new(move |object, each| extract(object).into_iter().for_each(each)) }
+    }
+
+    fn values(&self, entry: &Entry<K>, mut each: impl FnMut(I)) {
+        if let Some(object) = &entry.object {
+            (self.extract)(object, &mut each);
+        }
+    }
+
+    /// Whether `value` is among the values of `entry`.
+    pub(super) fn has(&self, entry: &Entry<K>, value: &I) -> bool
+    where
+        I: PartialEq,
+    {
+        let mut found = false;
+        self.values(entry, |held| found |= held == *value);
+        found
+    }
+}
+
+// By hand: a derive would ask for clonable objects and values.
+impl<K, I> Clone for Index<K, I> {
+    fn clone(&self) -> Self {
+        Self { extract: self.extract.clone() }
+    }
+}
+
+/// An index as a snapshot has it.
+pub(super) struct Frozen<K, I> {
+    index: Index<K, I>,
+    entries: OrdMap<Place<I>, Arc<Entry<K>>>,
+}
+
+impl<K, I: Ord> Frozen<K, I> {
+    pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
+    }
+
+    pub(super) fn entries(&self, value: &I) -> impl Iterator<Item = &Arc<Entry<K>>> {
+        self.entries.range_by(move |(held, _)| held.cmp(value)).map(|(_, entry)| entry)
+    }
+}
+
+/// An index as the writer keeps it, whatever its values are.
+pub(super) trait Maintained<K>: Send + Sync {
+    /// Finds the values that entries leave and enter, and forgets what was prepared before. The index stays as it is.
+    fn prepare(&mut self, replacements: &[Replacement<K>]);
+
+    /// Carries out what was prepared.
+    fn carry_out(&mut self);
+
+    /// The index for a snapshot.
+    fn freeze(&mut self) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// How many prepared changes keep their room; more come with a relist only.
+const ROOM: usize = 64;
+
+/// An index by values of the type `I`.
+pub(super) struct Indexed<K, I> {
+    index: Index<K, I>,
+    entries: OrdMap<Place<I>, Arc<Entry<K>>>,
+    leaving: Vec<Place<I>>,
+    entering: Vec<(Place<I>, Arc<Entry<K>>)>,
+    /// As it was last published, unless it was edited since.
+    frozen: Option<Arc<Frozen<K, I>>>,
+}
+
+impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
+    /// The index of `objects`.
+    pub(super) fn new(index: Index<K, I>, objects: &Objects<K>) -> Self {
+        let mut indexed =
+            Self { index, entries: OrdMap::default(), leaving: Vec::new(), entering: Vec::new(), frozen: None };
+        for (key, entry) in objects {
+            indexed.enter(key, entry);
+        }
+        indexed.carry_out();
+        indexed
+    }
+
+    fn enter(&mut self, key: &ObjectKey, entry: &Arc<Entry<K>>) {
+        self.index.values(entry, |value| self.entering.push(((value, key.clone()), entry.clone())));
+    }
+}
+
+impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintained<K> for Indexed<K, I> {
+    fn prepare(&mut self, replacements: &[Replacement<K>]) {
+        self.leaving.clear();
+        self.entering.clear();
+        for Replacement { key, old, new } in replacements {
+            let earlier = self.entering.len();
+            if let Some(new) = new {
+                self.enter(key, new);
+            }
+            let Some(old) = old else { continue };
+            self.index.values(old, |value| {
+                if !self.entering[earlier..].iter().any(|((stays, _), _)| *stays == value) {
+                    self.leaving.push((value, key.clone()));
+                }
+            });
+        }
+    }
+
+    fn carry_out(&mut self) {
+        if self.leaving.is_empty() && self.entering.is_empty() {
+            return;
+        }
+        self.frozen = None;
+        if self.entries.is_empty() {
+            let mut entries = std::mem::take(&mut self.entering);
+            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+            entries.dedup_by(|(a, _), (b, _)| a == b);
+            self.entries = OrdMap::from_sorted(entries);
+            return;
+        }
+        for place in self.leaving.drain(..) {
+            self.entries.remove(&place);
+        }
+        for (place, entry) in self.entering.drain(..) {
+            self.entries.insert(place, entry);
+        }
+        self.leaving.shrink_to(ROOM);
+        self.entering.shrink_to(ROOM);
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Any + Send + Sync> {
+        let Self { index, entries, frozen, .. } = self;
+        frozen.get_or_insert_with(|| Arc::new(Frozen { index: index.clone(), entries: entries.clone() })).clone()
+    }
+}

@@ -1,0 +1,231 @@
+//! What readers see: a state of the whole store that never changes.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::Objects;
+use super::index::{Frozen, Index};
+use crate::event::Entry;
+use crate::key::ObjectKey;
+use crate::ordmap::OrdMap;
+use crate::version::ResourceVersion;
+
+/// A consistent state of the store.
+pub struct Snapshot<K> {
+    pub(super) objects: Objects<K>,
+    pub(super) version: Option<ResourceVersion>,
+    pub(super) epoch: u64,
+    pub(super) tainted: OrdMap<ObjectKey, ()>,
+    /// A [`Frozen`] of each index.
+    pub(super) indexes: Arc<[Arc<dyn Any + Send + Sync>]>,
+}
+
+impl<K> Snapshot<K> {
+    pub(super) fn empty() -> Self {
+        Self { objects: OrdMap::default(), version: None, epoch: 0, tainted: OrdMap::default(), indexes: Arc::new([]) }
+    }
+
+    /// How many objects there are, the tainted ones among them.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The version that the store has reached; none before the first list, and where the server gives none.
+    pub fn version(&self) -> Option<&ResourceVersion> {
+        self.version.as_ref()
+    }
+
+    /// How many epochs have begun since the first.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The keys of the objects whose newest states could not be decoded, in order.
+    pub fn tainted(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.tainted.iter().map(|(key, ())| key)
+    }
+
+    /// What is known of `name` in `namespace`, which is none for cluster-scoped objects.
+    pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
+        match self.entry(namespace, name).map(|entry| &**entry) {
+            None => Lookup::Absent,
+            Some(Entry { object: Some(object), tainted: false, .. }) => Lookup::Found(object.clone()),
+            Some(entry) => Lookup::Unknown { version: entry.version.clone() },
+        }
+    }
+
+    /// The entry of `name` in `namespace`.
+    pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Arc<Entry<K>>> {
+        let position = |key: &ObjectKey| key.namespace().cmp(&namespace).then_with(|| key.name().cmp(name));
+        self.objects.get_by(position).map(|(_, entry)| entry)
+    }
+
+    /// All entries in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<Entry<K>>)> {
+        self.objects.iter()
+    }
+
+    /// The entries of one namespace in the order of their names.
+    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = (&ObjectKey, &Arc<Entry<K>>)> {
+        self.objects.range_by(move |key| key.namespace().cmp(&Some(namespace)))
+    }
+
+    /// The objects whose newest state is known, in the order of their keys: those that a resync looks at again.
+    pub fn decodable(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<K>)> {
+        self.objects
+            .iter()
+            .filter(|(_, entry)| !entry.tainted)
+            .filter_map(|(key, entry)| Some((key, entry.object.as_ref()?)))
+    }
+
+    /// A number that two stores share if, and almost only if, they hold the same objects in the same versions.
+    pub fn checksum(&self) -> u64 {
+        // FNV-1a; the byte that ends each text occurs in none.
+        let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut take = |text: &str| {
+            for byte in text.bytes().chain([0xff]) {
+                sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for (_, entry) in self.iter() {
+            take(&entry.uid);
+            take(entry.version.as_str());
+        }
+        sum
+    }
+
+    /// Sets or removes the entry of `key`.
+    pub(super) fn set_object(&mut self, key: &ObjectKey, entry: Option<&Arc<Entry<K>>>) {
+        match entry {
+            Some(entry) => self.objects.insert(key.clone(), entry.clone()),
+            None => self.objects.remove(key),
+        };
+    }
+
+    /// Takes note of whether `key` is tainted.
+    pub(super) fn set_tainted(&mut self, key: &ObjectKey, entry: Option<&Arc<Entry<K>>>) {
+        if entry.is_some_and(|entry| entry.tainted) {
+            self.tainted.insert(key.clone(), ());
+        } else if !self.tainted.is_empty() {
+            self.tainted.remove(key);
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static> Snapshot<K> {
+    /// The objects that have `value` in `index`, in the order of their keys.
+    ///
+    /// A tainted object is found where its last decodable state was: it exists, and no handler was told otherwise.
+    /// A snapshot from before the index answers by looking at every object.
+    pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Arc<K>>
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+    {
+        let frozen = self
+            .indexes
+            .iter()
+            .filter_map(|index| index.downcast_ref::<Frozen<K, I>>())
+            .find(|frozen| frozen.is_of(index));
+        let scanned = frozen
+            .is_none()
+            .then(|| self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value)));
+        let found = frozen.map(|frozen| frozen.entries(value));
+        found.into_iter().flatten().chain(scanned.into_iter().flatten()).filter_map(|entry| entry.object.as_ref())
+    }
+}
+
+// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+impl<K> Clone for Snapshot<K> {
+    fn clone(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            version: self.version.clone(),
+            epoch: self.epoch,
+            tainted: self.tainted.clone(),
+            indexes: self.indexes.clone(),
+        }
+    }
+}
+
+// The objects stay out of it: they may be Secrets.
+impl<K> fmt::Debug for Snapshot<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { objects, version, epoch, tainted, .. } = self;
+        write!(
+            f,
+            "Snapshot {{ objects: {}, version: {version:?}, epoch: {epoch}, tainted: {} }}",
+            objects.len(),
+            tainted.len()
+        )
+    }
+}
+
+/// What a store knows of a name.
+pub enum Lookup<K> {
+    /// The object.
+    Found(Arc<K>),
+    /// There is an object, but its newest state could not be decoded.
+    Unknown {
+        /// The version of that state.
+        version: ResourceVersion,
+    },
+    /// There is no such object.
+    Absent,
+}
+
+impl<K> Lookup<K> {
+    /// The object, if it is known.
+    pub fn found(self) -> Option<Arc<K>> {
+        match self {
+            Self::Found(object) => Some(object),
+            Self::Unknown { .. } | Self::Absent => None,
+        }
+    }
+}
+
+// The object stays out of it: it may be a Secret.
+impl<K> fmt::Debug for Lookup<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(_) => f.write_str("Found"),
+            Self::Unknown { version } => write!(f, "Unknown {{ version: {version:?} }}"),
+            Self::Absent => f.write_str("Absent"),
+        }
+    }
+}
+
+/// A reader's side of a store: never blocks, and never makes the writer wait.
+pub struct StoreReader<K> {
+    published: Arc<ArcSwap<Snapshot<K>>>,
+}
+
+impl<K> StoreReader<K> {
+    pub(super) fn new(published: Arc<ArcSwap<Snapshot<K>>>) -> Self {
+        Self { published }
+    }
+
+    /// The latest state of the store.
+    pub fn snapshot(&self) -> Arc<Snapshot<K>> {
+        self.published.load_full()
+    }
+
+    /// What is known now of `name` in `namespace`, which is none for cluster-scoped objects.
+    pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
+        self.published.load().get(namespace, name)
+    }
+}
+
+// By hand: a derive would ask `K: Clone`, and only a pointer is cloned.
+impl<K> Clone for StoreReader<K> {
+    fn clone(&self) -> Self {
+        Self { published: self.published.clone() }
+    }
+}
