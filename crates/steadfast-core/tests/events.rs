@@ -1,0 +1,119 @@
+//! What each change of a key means to a handler, case by case.
+
+use std::sync::Arc;
+
+use steadfast_core::event::{Entry, Path, Rules, difference};
+use steadfast_core::{Event, ObjectKey};
+
+const WATCHED: Path = Path::Watched { deletion: None };
+const LISTED: Path = Path::Listed { initial: false };
+const FIRST_LIST: Path = Path::Listed { initial: true };
+
+/// An object is its own description.
+type Text = &'static str;
+
+fn known(uid: &str, version: &str, object: Text) -> Option<Entry<Text>> {
+    Some(Entry { uid: uid.into(), version: version.into(), object: Some(Arc::new(object)), tainted: false })
+}
+
+/// A tainted entry, with the last state that could be decoded.
+fn tainted(uid: &str, version: &str, last: Option<Text>) -> Option<Entry<Text>> {
+    Some(Entry { uid: uid.into(), version: version.into(), object: last.map(Arc::new), tainted: true })
+}
+
+fn deletion(version: &str) -> Path {
+    Path::Watched { deletion: Some(version.into()) }
+}
+
+fn told_in(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, path: &Path) -> Vec<String> {
+    let mut told = Vec::new();
+    difference(&ObjectKey::cluster("a"), old, new, path, rules, |change| {
+        let event = match &change.event {
+            Event::Added { object, initial } => format!("Added {object}{}", if *initial { ", initial" } else { "" }),
+            Event::Updated { old, new } => format!("Updated {old} to {new}"),
+            Event::Deleted { last, version: Some(version), certainty, reason } => {
+                format!("Deleted {last} at {version}, {certainty}, {reason}")
+            }
+            Event::Deleted { last, version: None, certainty, reason } => {
+                format!("Deleted {last}, {certainty}, {reason}")
+            }
+            Event::Resynced { object } => format!("Resynced {object}"),
+        };
+        told.push(format!("{}: {event}", change.uid));
+    });
+    told
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "so that the cases below read as sentences")]
+fn told(old: Option<Entry<Text>>, new: Option<Entry<Text>>, path: &Path) -> Vec<String> {
+    told_in(Rules::default(), old.as_ref(), new.as_ref(), path)
+}
+
+fn nothing() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn a_new_object_is_added_and_initial_only_in_the_first_list() {
+    assert_eq!(told(None, known("u", "1", "x"), &WATCHED), ["u: Added x"]);
+    assert_eq!(told(None, known("u", "1", "x"), &LISTED), ["u: Added x"]);
+    assert_eq!(told(None, known("u", "1", "x"), &FIRST_LIST), ["u: Added x, initial"]);
+}
+
+#[test]
+fn a_new_version_is_an_update_and_the_same_one_is_nothing() {
+    for path in [&WATCHED, &LISTED] {
+        assert_eq!(told(known("u", "1", "x"), known("u", "2", "y"), path), ["u: Updated x to y"]);
+        assert_eq!(told(known("u", "1", "x"), known("u", "1", "x"), path), nothing());
+    }
+}
+
+#[test]
+fn an_end_is_observed_where_the_server_told_it_and_inferred_from_a_list() {
+    assert_eq!(told(known("u", "1", "x"), None, &deletion("5")), ["u: Deleted x at 5, observed, deleted"]);
+    assert_eq!(told(known("u", "1", "x"), None, &LISTED), ["u: Deleted x, inferred, deleted"]);
+}
+
+#[test]
+fn a_selector_leaves_open_whether_an_object_is_deleted_or_left() {
+    let rules = Rules { selective: true, ..Rules::default() };
+    let old = known("u", "1", "x");
+    let reason = "deleted or left the selector";
+    let observed = told_in(rules, old.as_ref(), None, &deletion("5"));
+    assert_eq!(observed, [format!("u: Deleted x at 5, observed, {reason}")]);
+    let inferred = told_in(rules, old.as_ref(), None, &LISTED);
+    assert_eq!(inferred, [format!("u: Deleted x, inferred, {reason}")]);
+    let replaced = told_in(rules, old.as_ref(), known("v", "2", "y").as_ref(), &LISTED);
+    assert_eq!(replaced, ["u: Deleted x, inferred, replaced", "v: Added y"]);
+}
+
+#[test]
+fn a_recreated_object_is_a_delete_and_an_add_on_every_path() {
+    for path in [&WATCHED, &LISTED] {
+        let events = told(known("u", "1", "x"), known("v", "9", "y"), path);
+        assert_eq!(events, ["u: Deleted x, inferred, replaced", "v: Added y"]);
+    }
+}
+
+#[test]
+fn a_tainted_state_is_not_told_until_a_decodable_one_follows() {
+    assert_eq!(told(known("u", "1", "x"), tainted("u", "2", Some("x")), &WATCHED), nothing());
+    assert_eq!(told(tainted("u", "2", Some("x")), tainted("u", "3", Some("x")), &WATCHED), nothing());
+    assert_eq!(told(tainted("u", "3", Some("x")), known("u", "4", "y"), &WATCHED), ["u: Updated x to y"]);
+    assert_eq!(told(tainted("u", "3", Some("x")), known("u", "3", "y"), &LISTED), ["u: Updated x to y"]);
+}
+
+#[test]
+fn the_end_of_a_tainted_object_is_told_with_its_last_known_state() {
+    assert_eq!(told(tainted("u", "2", Some("x")), None, &deletion("3")), ["u: Deleted x at 3, observed, deleted"]);
+    let replaced = told(known("u", "1", "x"), tainted("v", "2", None), &LISTED);
+    assert_eq!(replaced, ["u: Deleted x, inferred, replaced"]);
+}
+
+#[test]
+fn what_could_never_be_decoded_begins_with_its_first_decodable_state() {
+    assert_eq!(told(None, tainted("u", "1", None), &WATCHED), nothing());
+    assert_eq!(told(tainted("u", "1", None), None, &deletion("2")), nothing());
+    assert_eq!(told(tainted("u", "1", None), known("u", "2", "x"), &WATCHED), ["u: Added x"]);
+    assert_eq!(told(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
+}
