@@ -17,7 +17,8 @@ pub struct RawObject {
     pub identity: Identity,
     /// The object, encoded.
     pub bytes: Bytes,
-    /// What to cut out of `bytes` so that the object has no `metadata.managedFields`; none where it has none.
+    /// What to cut out of `bytes` so that the object has no `metadata.managedFields`; none where it has none. Should
+    /// there be several, it is the last.
     pub managed_fields: Option<Range<usize>>,
     /// How it is encoded.
     pub encoding: Encoding,

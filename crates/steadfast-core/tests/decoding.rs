@@ -1,0 +1,349 @@
+//! What is found and decoded of objects is what `serde_json` sees in them, and errors keep it to themselves.
+
+#![allow(missing_docs)]
+
+mod json;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use bytes::Bytes;
+use json::{Json, Style, members, names, object, read, text, texts, values};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
+use kube::{CustomResource, Resource};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use steadfast_core::decode::{
+    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, status,
+    watch_record,
+};
+use steadfast_core::record::{Bookmark, RecordKind, Status};
+use steadfast_core::{Encoding, Kept, ObjectKey, RawObject};
+
+fn item(written: &str) -> Result<RawObject, RecordError> {
+    list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()))
+}
+
+fn record(written: &str) -> Result<WatchRecord, RecordError> {
+    watch_record(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()))
+}
+
+fn decode<K: Kept>(raw: &RawObject) -> Result<K, DecodeError> {
+    K::decode(raw, &mut Decoder::default())
+}
+
+fn without_managed_fields(raw: &RawObject) -> Value {
+    let (head, tail) = raw.pieces(DecodeOptions::default());
+    read(&[head, tail].concat())
+}
+
+/// Members, any of them twice, ours among them in any place.
+fn mixed(
+    ours: impl Strategy<Value = Vec<(String, Json)>>,
+    others: impl Strategy<Value = Vec<(String, Json)>>,
+) -> impl Strategy<Value = Json> {
+    (ours, others).prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle()).prop_map(Json::Object)
+}
+
+fn identities() -> impl Strategy<Value = Vec<(String, Json)>> {
+    let text = || prop_oneof![6 => texts().prop_map(Json::Text), 1 => values()];
+    let fields = ["namespace", "name", "uid", "resourceVersion"];
+    [text(), text(), text(), text()]
+        .prop_map(move |all| fields.iter().zip(all).map(|(name, value)| ((*name).to_owned(), value)).collect())
+}
+
+/// Objects with metadata of every kind.
+fn objects() -> impl Strategy<Value = Json> {
+    let metadata = mixed(identities(), members()).prop_map(|metadata| vec![("metadata".to_owned(), metadata)]);
+    mixed(metadata, members())
+}
+
+fn wanted(value: &Value, field: &str) -> Option<String> {
+    value["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+proptest! {
+    #[test]
+    fn an_object_is_who_serde_says_it_is(tree in objects(), style in Style::any()) {
+        let written = tree.write(&mut style.clone());
+        let value = read(written.as_bytes());
+        let identity = match item(&written) {
+            Ok(raw) => {
+                prop_assert_eq!(read(&raw.bytes), value.clone());
+                prop_assert_eq!(raw.managed_fields.is_some(), value["metadata"].get("managedFields").is_some());
+                PartialIdentity {
+                    key: Some(raw.identity.key),
+                    uid: Some(raw.identity.uid),
+                    version: Some(raw.identity.version),
+                }
+            }
+            Err(error) => {
+                prop_assert!(matches!(error.problem, RecordProblem::NoIdentity { .. }), "{error:?}");
+                error.identity
+            }
+        };
+        let key = identity.key.as_ref();
+        prop_assert_eq!(key.map(|key| key.name().to_owned()), wanted(&value, "name"));
+        if let Some(key) = key {
+            prop_assert_eq!(key.namespace().map(str::to_owned), wanted(&value, "namespace"));
+        }
+        prop_assert_eq!(identity.uid.map(|uid| uid.to_string()), wanted(&value, "uid"));
+        prop_assert_eq!(identity.version.map(|v| v.to_string()), wanted(&value, "resourceVersion"));
+    }
+
+    #[test]
+    fn managed_fields_are_cut_wherever_they_are(
+        tree in values(), before in members(), after in members(), style in Style::any(),
+    ) {
+        let plain = |members: Vec<(String, Json)>| {
+            let taken = ["managedFields", "name", "uid", "resourceVersion", "namespace"];
+            members.into_iter().filter(|(name, _)| !taken.contains(&name.as_str())).collect::<Vec<_>>()
+        };
+        let who = ["name", "uid", "resourceVersion"].map(|name| (name.to_owned(), text("1"))).to_vec();
+        for (before, after) in [
+            ([plain(before.clone()), who.clone()].concat(), plain(after.clone())),
+            (plain(before), [who.clone(), plain(after)].concat()),
+            (Vec::new(), who.clone()),
+            (who, Vec::new()),
+        ] {
+            let all = [before, vec![("managedFields".to_owned(), tree.clone())], after].concat();
+            let written = object([("metadata", Json::Object(all)), ("spec", object([]))]).write(&mut style.clone());
+            let mut wanted = read(written.as_bytes());
+            wanted["metadata"].as_object_mut().expect("it is one").remove("managedFields");
+            prop_assert_eq!(without_managed_fields(&item(&written).expect("it has an identity")), wanted);
+        }
+    }
+
+    #[test]
+    fn a_watch_record_may_have_its_members_in_any_order(
+        all in mixed(
+            (objects(), prop::sample::select(vec!["ADDED", "MODIFIED", "DELETED", "RENAMED"]))
+                .prop_map(|(tree, kind)| vec![("object".to_owned(), tree), ("type".to_owned(), text(kind))]),
+            prop::collection::vec((names().prop_filter("ours", |name| name != "object"), values()), 0..3),
+        ),
+        style in Style::line(),
+    ) {
+        let written = all.write(&mut style.clone());
+        let value = read(written.as_bytes());
+        let kind = match value["type"].as_str().unwrap_or_default() {
+            "ADDED" => Some(RecordKind::Added),
+            "MODIFIED" => Some(RecordKind::Modified),
+            "DELETED" => Some(RecordKind::Deleted),
+            _ => None,
+        };
+        match record(&written) {
+            Ok(WatchRecord::Object { kind: found, object }) => {
+                prop_assert_eq!(Some(found), kind);
+                prop_assert_eq!(read(&object.bytes), value["object"].clone());
+            }
+            Ok(other) => prop_assert!(false, "{other:?}"),
+            Err(error) => {
+                prop_assert_eq!(error.kind, kind);
+                let known = matches!(error.problem, RecordProblem::NoIdentity { .. });
+                prop_assert_eq!(known, kind.is_some(), "{:?}", error);
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_never_panics_and_what_passes_decodes_or_is_told(
+        tree in objects(), style in Style::line(), at: prop::sample::Index, byte: u8,
+    ) {
+        let mut written = tree.write(&mut style.clone()).into_bytes();
+        let at = at.index(written.len());
+        written[at] = byte;
+        let well_formed = serde_json::from_slice::<Value>(&written).is_ok();
+        match list_item(Encoding::Json, &Bytes::from(written)) {
+            Ok(raw) => {
+                let _ = decode::<ConfigMap>(&raw);
+                let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
+                prop_assert_eq!(whole.decode::<Value>(&raw).is_ok(), well_formed);
+            }
+            Err(error) => {
+                let damaged = matches!(error.problem, RecordProblem::Malformed { .. });
+                prop_assert!(!(damaged && well_formed), "{:?}", error);
+            }
+        }
+    }
+}
+
+const POD: &str = r#"{"metadata":{"managedFields":[{"manager":"kubelet","fieldsV1":{"f:a":{}}}],"name":"web-0",
+    "namespace":"shop","uid":"u-1","resourceVersion":"12","labels":{"app":"web"}},
+    "spec":{"nodeName":"node-1","containers":[{"name":"web"}]},"status":{"phase":"Running"}}"#;
+
+/// A struct of one's own with the one field one needs.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+struct Slim {
+    metadata: ObjectMeta,
+    spec: SlimSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimSpec {
+    node_name: String,
+}
+
+#[derive(Clone, Debug, CustomResource, Deserialize, Serialize)]
+#[kube(group = "example.com", version = "v1", kind = "Backup", namespaced, schema = "disabled")]
+struct BackupSpec {
+    size: u32,
+}
+
+/// A form that is no resource: what is kept are the bytes.
+struct Lazy {
+    bytes: Vec<u8>,
+}
+
+impl Kept for Lazy {
+    fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        let (head, tail) = raw.pieces(decoder.options());
+        Ok(Self { bytes: [head, tail].concat() })
+    }
+
+    fn metadata_only() -> bool {
+        false
+    }
+
+    fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
+}
+
+#[test]
+fn every_form_is_decoded_from_the_same_object() {
+    let raw = item(POD).expect("it has an identity");
+    assert_eq!(raw.identity.key, ObjectKey::namespaced("shop", "web-0"));
+    assert_eq!((&*raw.identity.uid, raw.identity.version.as_str()), ("u-1", "12"));
+
+    let pod: Pod = decode(&raw).expect("a pod");
+    assert_eq!(Kept::labels(&pod).and_then(|labels| labels.get("app")).map(String::as_str), Some("web"));
+    assert_eq!(pod.metadata.managed_fields, None);
+    assert_eq!(decode::<DynamicObject>(&raw).expect("any object").data["status"]["phase"], "Running");
+    assert_eq!(decode::<PartialObjectMeta<Pod>>(&raw).expect("metadata").metadata.uid.as_deref(), Some("u-1"));
+    assert_eq!(decode::<Slim>(&raw).expect("my own").spec.node_name, "node-1");
+    assert_eq!(read(&decode::<Lazy>(&raw).expect("bytes").bytes), without_managed_fields(&raw));
+
+    assert!(<PartialObjectMeta<Pod> as Kept>::metadata_only());
+    assert!(!<Pod as Kept>::metadata_only() && !<Slim as Kept>::metadata_only());
+
+    let backup = item(
+        r#"{"apiVersion":"example.com/v1","kind":"Backup","metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"size":3}}"#,
+    );
+    assert_eq!(decode::<Backup>(&backup.expect("it has an identity")).expect("a backup").spec.size, 3);
+}
+
+#[test]
+fn managed_fields_are_kept_for_who_asks() {
+    let raw = item(POD).expect("it has an identity");
+    let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields: true });
+    let pod = Pod::decode(&raw, &mut decoder).expect("a pod");
+    assert_eq!(pod.metadata.managed_fields.map(|fields| fields.len()), Some(1));
+}
+
+#[test]
+fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
+    let metadata = r#"{"managedFields":[1,2,3],"name":"token","namespace":"shop","uid":"u","resourceVersion":"9"}"#;
+    for (rest, says) in [
+        (r#""data":"s3cr3t""#, "string"),
+        (r#""data":{"a":["s3cr3t"]}"#, "sequence"),
+        (r#""data":{"a":"not base64: s3cr3t!"}"#, ""),
+        (r#""immutable":"s3cr3t""#, "string"),
+        (r#""kind":"s3cr3t""#, ""),
+        (r#""data":{"s3cr3t":tru}"#, "malformed"),
+        (r#""data":{"a":"s3cr3t\q"}"#, "malformed"),
+    ] {
+        let raw = item(&format!(r#"{{"metadata":{metadata},{rest}}}"#)).expect("it has an identity");
+        let error = decode::<Secret>(&raw).expect_err(rest);
+        let told = format!("{error} {error:?} {raw:?} {:?}", error.source());
+        assert!(!told.contains("s3cr3t"), "{told}");
+        assert!(told.contains("shop/token at version 9") && error.to_string().contains(says), "{told}");
+        assert!((metadata.len()..=raw.bytes.len()).contains(&error.offset()), "{told}");
+    }
+    for broken in [
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":s3cr3t}}}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":"s3cr3t"}}}"#,
+        r#"{"type":"ADDED","object":"s3cr3t"}"#,
+        r#"{"type":"ERROR","object":"s3cr3t"}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":"s3cr3t"#,
+    ] {
+        let error = record(broken).expect_err(broken);
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_missing_field_is_named() {
+    let raw =
+        item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#).expect("it has an identity");
+    let error = decode::<Slim>(&raw).expect_err("no node");
+    assert_eq!(error.to_string(), "a at version 1 cannot be decoded, at byte 66 of it: no field \"nodeName\"");
+}
+
+#[test]
+fn what_could_be_recognised_of_a_broken_record_is_told() {
+    let error = record(
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":}}"#,
+    );
+    let error = error.expect_err("it is broken");
+    assert_eq!(error.kind, Some(RecordKind::Modified));
+    assert_eq!(error.identity.key, Some(ObjectKey::namespaced("n", "a")));
+    assert_eq!(error.identity.version, Some("5".into()));
+    assert!(matches!(error.problem, RecordProblem::Malformed { .. }));
+
+    // The namespace might yet have come: this is nobody's key.
+    let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("it is broken");
+    assert_eq!(error.identity.key, None);
+
+    let error = item(r#"{"metadata":{"name":"a","resourceVersion":"5"}}"#).expect_err("it has no UID");
+    assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.uid" });
+    assert_eq!(error.to_string(), "a at version 5: an object without metadata.uid");
+
+    let error = record(r#"{"type":"SYNC","object":{}}"#).expect_err("there is no such type");
+    assert_eq!(error.problem, RecordProblem::UnknownType { name: "SYNC".to_owned() });
+    let error = record(r#"{"type":"ADDED"}"#).expect_err("it has no object");
+    assert_eq!(error.problem, RecordProblem::NoObject);
+    let deep = format!(r#"{{"type":"ADDED","object":{}"#, "[".repeat(1 << 16));
+    assert_eq!(record(&deep).expect_err("it is deep").problem, RecordProblem::TooDeep);
+}
+
+#[test]
+fn bookmarks_say_how_far_and_whether_the_initial_events_end() {
+    let bookmark = |annotations: &str| {
+        record(&format!(
+            r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","metadata":{{"resourceVersion":"7","annotations":{annotations}}}}}}}"#
+        ))
+    };
+    for (annotations, initial_events_end) in [
+        ("null", false),
+        (r#"{"k8s.io/initial-events-end":"true"}"#, true),
+        (r#"{"x":"y","k8s.io\/initial-events-end":"true"}"#, true),
+        (r#"{"k8s.io/initial-events-end":"false"}"#, false),
+    ] {
+        let wanted = Bookmark { version: "7".into(), initial_events_end };
+        assert_eq!(bookmark(annotations), Ok(WatchRecord::Bookmark(wanted)), "{annotations}");
+    }
+    let error = record(r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#).expect_err("it has no version");
+    assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
+}
+
+#[test]
+fn a_status_is_read_in_a_stream_and_as_a_body() {
+    let body = r#"{"kind":"Status","code":504,"reason":"Timeout","message":"Too large resource version",
+        "details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"},{}],"retryAfterSeconds":1}}"#;
+    let wanted = Status {
+        code: 504,
+        reason: "Timeout".to_owned(),
+        message: "Too large resource version".to_owned(),
+        causes: vec!["ResourceVersionTooLarge".to_owned()],
+        retry_after_seconds: Some(1),
+    };
+    assert_eq!(status(Encoding::Json, body.as_bytes()), Some(wanted.clone()));
+    assert_eq!(record(&format!(r#"{{"object":{body},"type":"ERROR"}}"#)), Ok(WatchRecord::Error(wanted)));
+    for other in ["", "<html>", "{}", r#"{"kind":"Pod"}"#, "[1]"] {
+        assert_eq!(status(Encoding::Json, other.as_bytes()), None, "{other}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Bodies are cut into the same records wherever the network cuts them.
+
+#![allow(missing_docs)]
+
+mod json;
+
+use bytes::Bytes;
+use json::{Json, Style, chunks, cuts, members, object, read, text, values};
+use proptest::prelude::*;
+use serde_json::Value;
+use steadfast_core::frame::{FrameError, LineFramer, ListFramer, ListPart};
+use steadfast_core::record::{ListMeta, Status};
+
+const LIMIT: usize = 1 << 20;
+
+fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
+    let mut framer = LineFramer::new(limit);
+    let mut records = Vec::new();
+    for chunk in chunks {
+        framer.feed(chunk.clone());
+        while let Some(record) = framer.next() {
+            match record {
+                Ok(record) => records.push(record),
+                Err(error) => {
+                    assert!(framer.next().is_none(), "after an error there is nothing");
+                    assert_eq!(framer.finish(), Err(error));
+                    return (records, Err(error));
+                }
+            }
+        }
+    }
+    (records, framer.finish())
+}
+
+fn list(limit: usize, chunks: &[Bytes]) -> (Vec<ListPart>, Result<(), FrameError>) {
+    let mut framer = ListFramer::new(limit);
+    let mut parts = Vec::new();
+    for chunk in chunks {
+        framer.feed(chunk.clone());
+        while let Some(part) = framer.next() {
+            match part {
+                Ok(part) => parts.push(part),
+                Err(error) => {
+                    assert!(framer.next().is_none(), "after an error there is nothing");
+                    assert_eq!(framer.finish(), Err(error));
+                    return (parts, Err(error));
+                }
+            }
+        }
+    }
+    (parts, framer.finish())
+}
+
+fn whole_list(body: &str) -> (Vec<ListPart>, Result<(), FrameError>) {
+    list(LIMIT, &[Bytes::copy_from_slice(body.as_bytes())])
+}
+
+fn end(kind: &str) -> ListPart {
+    ListPart::End { kind: Some(kind.to_owned()) }
+}
+
+/// Lists with their members in any order, with others between them.
+fn lists() -> impl Strategy<Value = Json> {
+    let metadata = object([("resourceVersion", text("4711")), ("continue", text("to\"ken")), ("x", object([]))]);
+    let named = |name: &str, value: Json| (name.to_owned(), value);
+    let items = prop_oneof![
+        6 => prop::collection::vec(values(), 0..6).prop_map(|items| Some(Json::Array(items))),
+        1 => Just(Some(Json::Null)),
+        1 => Just(None),
+    ];
+    (items, members()).prop_flat_map(move |(items, mut all)| {
+        all.retain(|(name, _)| !matches!(name.as_str(), "items" | "kind" | "metadata"));
+        all.push(named("kind", text("PodList")));
+        all.push(named("metadata", metadata.clone()));
+        all.extend(items.map(|items| named("items", items)));
+        Just(all).prop_shuffle().prop_map(Json::Object)
+    })
+}
+
+proptest! {
+    #[test]
+    fn lines_are_the_same_however_they_are_cut(
+        records in prop::collection::vec((values(), Style::line()), 0..6),
+        cuts in cuts(),
+        ends in prop::sample::select(vec!["\n", "\r\n", "\n\n", "\r\n\n"]),
+    ) {
+        let written: Vec<_> = records.iter().map(|(value, style)| value.write(&mut style.clone())).collect();
+        let body = Bytes::from(written.join(ends) + ends);
+        let (found, ended) = lines(LIMIT, &chunks(&body, &cuts));
+        prop_assert_eq!(ended, Ok(()));
+        prop_assert_eq!(found, written);
+    }
+
+    #[test]
+    fn a_list_is_read_as_serde_reads_it_however_it_is_cut(list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index) {
+        let body = Bytes::from(list_.write(&mut style.clone()));
+        let (parts, ended) = list(LIMIT, &chunks(&body, &cuts));
+        prop_assert_eq!(ended, Ok(()));
+
+        let whole = read(&body);
+        let wanted = whole["items"].as_array().cloned().unwrap_or_default();
+        let items: Vec<Value> =
+            parts.iter().filter_map(|part| if let ListPart::Item(item) = part { Some(read(item)) } else { None }).collect();
+        prop_assert_eq!(items, wanted);
+        let meta = ListMeta { version: Some("4711".into()), continue_token: Some("to\"ken".to_owned()) };
+        prop_assert!(parts.contains(&ListPart::Meta(meta)));
+        prop_assert_eq!(parts.last(), Some(&end("PodList")));
+
+        let early = body.slice(..at.index(body.trim_ascii_end().len()));
+        let (_, ended) = list(LIMIT, &[early]);
+        prop_assert!(matches!(ended, Err(FrameError::Truncated { .. })), "{ended:?}");
+    }
+
+    #[test]
+    fn a_list_that_is_damaged_is_the_same_damage_however_it_is_cut(
+        list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index, byte: u8,
+    ) {
+        let mut body = list_.write(&mut style.clone()).into_bytes();
+        let at = at.index(body.len());
+        body[at] = byte;
+        let body = Bytes::from(body);
+        let whole = list(LIMIT, std::slice::from_ref(&body));
+        let cut = list(LIMIT, &chunks(&body, &cuts));
+        if let (Ok(()), Err(error)) | (Err(error), Ok(())) = (whole.1, cut.1) {
+            prop_assert!(false, "{error} depends on the cuts");
+        }
+        if !matches!(whole.1, Err(FrameError::Truncated { .. })) {
+            prop_assert_eq!(&cut, &whole);
+        }
+        // What serde reads is read, unless items come twice.
+        if serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["items"].is_array()) {
+            prop_assert!(whole.1.is_ok() || whole.0.iter().any(|part| matches!(part, ListPart::Item(_))), "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_whatever_make_a_framer_panic(body: Vec<u8>, cuts in cuts(), limit in 0_usize..40) {
+        let body = Bytes::from(body);
+        let _ = lines(limit, &chunks(&body, &cuts));
+        let _ = list(limit, &chunks(&body, &cuts));
+    }
+}
+
+#[test]
+fn a_record_within_one_chunk_is_a_slice_of_it() {
+    let body = Bytes::from_static(b"{\"a\":1}\n{\"b\":2}\n");
+    let (records, _) = lines(LIMIT, std::slice::from_ref(&body));
+    assert_eq!(records[1].as_ptr(), body[8..].as_ptr());
+
+    let body = Bytes::from_static(br#"{"items":[{"a":1},{"b":2}]}"#);
+    let (parts, _) = list(LIMIT, std::slice::from_ref(&body));
+    let ListPart::Item(item) = &parts[1] else { panic!("{parts:?}") };
+    assert_eq!(item.as_ptr(), body[18..].as_ptr());
+}
+
+#[test]
+fn a_record_above_the_limit_ends_the_stream_before_it_is_held() {
+    let exact = Bytes::from_static(b"0123456789\n");
+    assert_eq!(lines(10, std::slice::from_ref(&exact)), (vec![exact.slice(..10)], Ok(())));
+    for length in [1, 3, 11] {
+        let (records, ended) = lines(9, &chunks(&exact, &[length]));
+        assert_eq!((records.len(), ended), (0, Err(FrameError::TooLarge { limit: 9 })), "chunks of {length}");
+    }
+    // No line end ever: what is held stays within the limit.
+    let (_, ended) = lines(9, &vec![Bytes::from_static(b"xxxx"); 3]);
+    assert_eq!(ended, Err(FrameError::TooLarge { limit: 9 }));
+}
+
+#[test]
+fn an_item_or_a_member_above_the_limit_ends_the_list() {
+    for body in [
+        r#"{"items":[{"a":1},{"a":"0123456789"}]}"#,
+        r#"{"items":[{"a":1}],"metadata":{"a":"0123456789"}}"#,
+        r#"{"items":[{"a":1}],"other":[0,1,2,3,4,5,6,7,8,9]}"#,
+        r#"{"items":[{"a":1}],"a very long name indeed":1}"#,
+    ] {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        for length in [1, 5, 100] {
+            let (parts, ended) = list(15, &chunks(&body, &[length]));
+            assert_eq!(ended, Err(FrameError::TooLarge { limit: 15 }));
+            assert_eq!(parts, [ListPart::Item(Bytes::from_static(br#"{"a":1}"#))]);
+        }
+    }
+}
+
+#[test]
+fn a_line_without_an_end_is_truncated() {
+    let (records, ended) = lines(LIMIT, &[Bytes::from_static(b"{}\n{\"a\"")]);
+    assert_eq!((records.len(), ended), (1, Err(FrameError::Truncated { bytes: 4 })));
+    assert_eq!(lines(LIMIT, &[Bytes::from_static(b"\r\n ")]).1, Ok(()));
+}
+
+#[test]
+fn items_come_before_the_metadata_in_lists_of_custom_resources() {
+    let (parts, ended) = whole_list(
+        r#"{"apiVersion":"x/v1","items":[{"items":["]"]},[1],"a",-1.5e3,null],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}
+"#,
+    );
+    let item = |text: &'static str| ListPart::Item(Bytes::from_static(text.as_bytes()));
+    let meta = ListPart::Meta(ListMeta { version: Some("7".into()), continue_token: None });
+    let items = [item(r#"{"items":["]"]}"#), item("[1]"), item("\"a\""), item("-1.5e3"), item("null")];
+    assert_eq!(parts, [&items[..], &[meta, end("FooList")]].concat());
+    assert_eq!(ended, Ok(()));
+}
+
+#[test]
+fn no_items_are_an_empty_list_and_a_name_may_be_escaped() {
+    for body in [r#"{"items":null,"kind":"PodList"}"#, r#"{"kind":"PodList"}"#, r#"{"items":[],"kind":"PodList"}"#] {
+        assert_eq!(whole_list(body), (vec![end("PodList")], Ok(())), "{body}");
+    }
+    let (parts, _) = whole_list(r#"{"\u0069tems":[1]}"#);
+    assert_eq!(parts.first(), Some(&ListPart::Item(Bytes::from_static(b"1"))));
+}
+
+#[test]
+fn a_status_in_place_of_a_list_is_told_as_one() {
+    let wanted = Status {
+        code: 410,
+        reason: "Expired".to_owned(),
+        message: "too old".to_owned(),
+        causes: vec!["A".to_owned()],
+        retry_after_seconds: Some(3),
+    };
+    let (parts, ended) = whole_list(
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired",
+            "details":{"causes":[{"reason":"A"}],"retryAfterSeconds":3},"code":410}"#,
+    );
+    assert_eq!((parts, ended), (vec![ListPart::Status(wanted)], Ok(())));
+}
+
+#[test]
+fn what_is_no_json_is_told_with_its_place() {
+    for (body, offset) in [
+        ("<html>", 0),
+        ("[]", 0),
+        (r#"{"items":5}"#, 9),
+        (r#"{"items":[1,]}"#, 12),
+        (r#"{"items":[1 2]}"#, 12),
+        (r#"{"items":[{]]}"#, 11),
+        (r#"{"items":[nul!]}"#, 13),
+        (r#"{"items":[],}"#, 12),
+        (r#"{"kind" "x"}"#, 8),
+        (r#"{"items":[]} x"#, 13),
+    ] {
+        assert_eq!(whole_list(body).1, Err(FrameError::Malformed { offset }), "{body}");
+    }
+    // Items handed out cannot be taken back.
+    assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
+    let deep = format!("{{\"items\":[{}", "[".repeat(1 << 16));
+    assert_eq!(whole_list(&deep).1, Err(FrameError::TooDeep));
+}
+
+#[test]
+fn an_object_in_very_many_chunks_takes_time_in_proportion() {
+    // Three megabytes, a few bytes at a time: quadratic work would not end within minutes.
+    let body = Bytes::from(format!("{{\"items\":[\"{}\"]}}\n", "é{".repeat(1 << 20)));
+    let (records, _) = lines(usize::MAX, &chunks(&body, &[7]));
+    assert_eq!(records.len(), 1);
+    let (parts, _) = list(usize::MAX, &chunks(&body, &[7]));
+    assert_eq!(parts.len(), 2);
+}
+
+#[test]
+fn the_contents_of_items_stay_out_of_debug() {
+    let (parts, _) = whole_list(r#"{"items":["s3cr3t"]}"#);
+    assert!(!format!("{parts:?}").contains("s3cr3t"));
+}
