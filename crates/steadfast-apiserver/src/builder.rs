@@ -1,0 +1,249 @@
+//! What a server is to be, before it is.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use crate::clock::Clock;
+use crate::cluster::{Cluster, Replica, Settings};
+use crate::faults::{Conditions, FaultLog, Rules};
+use crate::net::{Port, ServerTls, TaskGroup, accept};
+use crate::random::Random;
+use crate::records::RequestLog;
+use crate::resources::{Registry, ResourceDeclaration};
+use crate::server::ApiServer;
+use crate::signal::Signal;
+use crate::status::Status;
+use crate::storage::{Cache, Part, State, Store, WriteTarget};
+use crate::streams::Streams;
+
+/// The calendar of servers in memory, so that their runs repeat exactly.
+const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A port could not be had.
+    #[error("a port of 127.0.0.1 could not be opened")]
+    Port(#[from] io::Error),
+    /// A certificate could not be made.
+    #[error("a certificate could not be made")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS could not be set up.
+    #[error("TLS could not be set up")]
+    Tls(#[from] rustls::Error),
+    /// The first objects could not be written.
+    #[error("the first objects could not be written")]
+    Object(#[from] Status),
+    /// There is no tokio runtime to run on.
+    #[error("there is no tokio runtime here")]
+    Runtime(#[from] tokio::runtime::TryCurrentError),
+}
+
+/// Describes a server; [`start`](Self::start) starts it.
+#[derive(Clone, Debug)]
+pub struct ApiServerBuilder {
+    replicas: usize,
+    tls: bool,
+    http2: bool,
+    memory: bool,
+    port: u16,
+    seed: u64,
+    declared: Vec<ResourceDeclaration>,
+    settings: Settings,
+}
+
+impl Default for ApiServerBuilder {
+    fn default() -> Self {
+        Self {
+            replicas: 1,
+            tls: false,
+            http2: true,
+            memory: false,
+            port: 0,
+            seed: 0,
+            declared: Vec::new(),
+            settings: Settings {
+                tokens: Vec::new(),
+                bookmark_period: Duration::from_secs(60),
+                watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
+                freshness_wait: Duration::from_secs(3),
+                request_timeout: Duration::from_secs(60),
+                max_streams: 100,
+                watch_backlog: 1000,
+                watch_patience: Duration::from_secs(5),
+            },
+        }
+    }
+}
+
+impl ApiServerBuilder {
+    /// So many replicas, each on a port of its own; at least one.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas.max(1);
+        self
+    }
+
+    /// TLS, with a certificate authority made for this server.
+    #[must_use]
+    pub fn tls(mut self, on: bool) -> Self {
+        self.tls = on;
+        self
+    }
+
+    /// Whether TLS clients are offered HTTP/2; without TLS, clients choose.
+    #[must_use]
+    pub fn http2(mut self, on: bool) -> Self {
+        self.http2 = on;
+        self
+    }
+
+    /// No sockets: connections are made by [`ApiServer::connect`], the calendar begins with 2026.
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.memory = true;
+        self
+    }
+
+    /// The port of the first replica, the others follow; 0, the default, takes free ones.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The seed of all randomness: UIDs, generated names, timeouts.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// A token that is accepted; with one or more, requests without are answered `401`.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Self {
+        self.settings.tokens.push(token.to_owned());
+        self
+    }
+
+    /// A custom resource served from the start.
+    #[must_use]
+    pub fn resource(mut self, resource: ResourceDeclaration) -> Self {
+        self.declared.push(resource);
+        self
+    }
+
+    /// How often watches that allow it get a bookmark; a minute unless set.
+    #[must_use]
+    pub fn bookmark_period(mut self, period: Duration) -> Self {
+        self.settings.bookmark_period = period;
+        self
+    }
+
+    /// The bounds between which a watch without a timeout of its own is ended; 30 and 60 minutes unless set.
+    #[must_use]
+    pub fn watch_timeout(mut self, bounds: std::ops::Range<Duration>) -> Self {
+        self.settings.watch_timeout = (bounds.start, bounds.end);
+        self
+    }
+
+    /// How long reads wait for a cache to reach a version; 3 s unless set.
+    #[must_use]
+    pub fn freshness_wait(mut self, wait: Duration) -> Self {
+        self.settings.freshness_wait = wait;
+        self
+    }
+
+    /// How long requests wait for a frozen etcd; 60 s unless set.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.request_timeout = timeout;
+        self
+    }
+
+    /// Streams that one HTTP/2 connection may have open; 100 unless set.
+    #[must_use]
+    pub fn max_streams(mut self, streams: u32) -> Self {
+        self.settings.max_streams = streams;
+        self
+    }
+
+    /// A watch is closed when more than `events` wait for it and its client took nothing for `patience`; 1000 events
+    /// and 5 s unless set.
+    #[must_use]
+    pub fn slow_watch(mut self, events: usize, patience: Duration) -> Self {
+        self.settings.watch_backlog = events;
+        self.settings.watch_patience = patience;
+        self
+    }
+
+    /// Starts the server on the current tokio runtime.
+    ///
+    /// # Errors
+    /// Where a port or a certificate cannot be had, or where there is no runtime.
+    #[allow(clippy::unused_async, reason = "it is awaited like every start, and may have to wait one day")]
+    pub async fn start(self) -> Result<ApiServer, StartError> {
+        let runtime = Handle::try_current()?;
+        let tls = self.tls.then(|| ServerTls::generate(self.http2)).transpose()?;
+        let wall = if self.memory { MEMORY_EPOCH } else { Timestamp::now() };
+        let clock = Clock::starting_at(wall);
+        let mut random = Random::seeded(self.seed);
+        let timeouts = Random::seeded(random.next());
+        let mut state = State::new(clock, random, Registry::with_declared(&self.declared));
+        for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            create_namespace(&mut state, namespace)?;
+        }
+        state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
+        let replicas = (0..self.replicas).map(|index| self.replica(index)).collect::<io::Result<Vec<_>>>()?;
+        let changed = Signal::new();
+        let cluster = Arc::new(Cluster {
+            settings: self.settings,
+            clock,
+            store: Store::new(state, changed.clone()),
+            changed,
+            replicas,
+            tls,
+            requests: RequestLog::default(),
+            fault_log: FaultLog::default(),
+            rules: Rules::default(),
+            random: Mutex::new(timeouts),
+            links: Mutex::new(Vec::new()),
+            next_link: AtomicU64::new(0),
+        });
+        let tasks = TaskGroup::on(runtime);
+        for (index, replica) in cluster.replicas.iter().enumerate() {
+            if let Some(port) = &replica.port {
+                let listener = port.listen()?;
+                tasks.spawn(accept(Arc::clone(&cluster), index, listener, Arc::clone(&tasks)));
+            }
+        }
+        Ok(ApiServer::new(cluster, tasks))
+    }
+
+    fn replica(&self, index: usize) -> io::Result<Replica> {
+        let port = match self.port {
+            0 => 0,
+            first => first + u16::try_from(index).unwrap_or_default(),
+        };
+        Ok(Replica {
+            port: if self.memory { None } else { Some(Port::reserve(port)?) },
+            conditions: Conditions::default(),
+            streams: Streams::default(),
+        })
+    }
+}
+
+fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
+    let Some(resource) = state.registry.of_kind("v1", "Namespace").cloned() else { return Ok(()) };
+    let target =
+        WriteTarget { resource, namespace: String::new(), name: name.to_owned(), part: Part::Whole, dry_run: false };
+    state.create(&target, json!({"metadata": {"name": name}}))?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Writing to the history past the API.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::resources::ServedResource;
+use crate::status::Status;
+use crate::storage::{Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
+
+pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
+    let object = to_value(object)?;
+    let mut target = target_of(cluster, &object)?;
+    target.name.clear();
+    cluster.store.write(|state| state.create(&target, object)).map(unshared)
+}
+
+pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
+    let object = to_value(object)?;
+    let target = target_of(cluster, &object)?;
+    cluster.store.write(|state| state.update(&target, &Update::Replace(object))).map(object_of)
+}
+
+pub(crate) fn patch(
+    cluster: &Cluster,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+    patch: Patch,
+) -> Result<Value, Status> {
+    let target = named(cluster, resource, namespace, name)?;
+    cluster.store.write(|state| state.update(&target, &Update::Patch(patch))).map(object_of)
+}
+
+pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
+    let object = to_value(object)?;
+    let target = target_of(cluster, &object)?;
+    let deletion = Deletion { uid: metadata::text(&object, "uid").to_owned(), ..Deletion::default() };
+    cluster.store.write(|state| state.delete(&target, &deletion)).map(object_of)
+}
+
+pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
+    let target = named(cluster, resource, namespace, name)?;
+    cluster.store.write(|state| state.delete(&target, &Deletion::default())).map(object_of)
+}
+
+pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
+    let target = named(cluster, resource, namespace, name)?;
+    let key = ObjectKey::new(&target.namespace, name);
+    let found = cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
+    found.map(unshared).ok_or_else(|| Status::not_found(&target.resource.name, name))
+}
+
+fn to_value(object: &impl Serialize) -> Result<Value, Status> {
+    serde_json::to_value(object).map_err(|error| Status::bad_request(format_args!("the object is no JSON: {error}")))
+}
+
+fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let found = cluster.store.read(|state| state.registry.of_kind(api_version, kind).cloned());
+    let resource = found.ok_or_else(|| {
+        Status::of_code(404).with_message(format_args!("no resource of kind \"{kind}\" in version \"{api_version}\""))
+    })?;
+    Ok(aim(resource, metadata::text(object, "namespace"), metadata::text(object, "name")))
+}
+
+fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
+    let found = cluster.store.read(|state: &State| {
+        let exact = state.registry.all().find(|served| served.name.to_string() == resource);
+        exact.or_else(|| state.registry.all().find(|served| served.name.resource() == resource)).cloned()
+    });
+    let resource =
+        found.ok_or_else(|| Status::of_code(404).with_message(format_args!("no resource is called \"{resource}\"")))?;
+    Ok(aim(resource, namespace, name))
+}
+
+fn aim(resource: Arc<ServedResource>, namespace: &str, name: &str) -> WriteTarget {
+    let namespace = match (resource.namespaced, namespace) {
+        (false, _) => "",
+        (true, "") => "default",
+        (true, namespace) => namespace,
+    };
+    WriteTarget { namespace: namespace.to_owned(), name: name.to_owned(), part: Part::Whole, dry_run: false, resource }
+}
+
+fn unshared(object: Arc<Value>) -> Value {
+    Arc::unwrap_or_clone(object)
+}
+
+fn object_of(outcome: Outcome) -> Value {
+    unshared(Arc::clone(outcome.object()))
+}

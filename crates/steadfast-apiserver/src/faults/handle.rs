@@ -1,0 +1,335 @@
+//! The handle by which faults are switched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conditions::Condition;
+use super::log::FaultRecord;
+use super::rules::{Answer, Corruption, RequestRule, Ruling};
+use crate::cluster::Cluster;
+use crate::storage::Change;
+use crate::streams::StreamControl;
+
+/// Switches faults on and off: of one replica, or of all of them.
+///
+/// Every switching is recorded with its time. What is switched on stays until it is switched off or healed.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    cluster: Arc<Cluster>,
+    replica: Option<usize>,
+}
+
+impl Faults {
+    pub(crate) fn of_all(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, replica: None }
+    }
+
+    /// The faults of one replica.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    #[must_use]
+    pub fn replica(&self, replica: usize) -> Self {
+        assert!(replica < self.cluster.replicas.len(), "there is no replica {replica}");
+        Self { cluster: Arc::clone(&self.cluster), replica: Some(replica) }
+    }
+
+    // The life of the process.
+
+    /// The process ends: all connections are reset, new ones refused.
+    pub fn stop(&self) {
+        self.each("stop", Some(true), |replica| {
+            self.condition(replica, |now| now.stopped = true);
+            self.cluster.reset_links(replica);
+        });
+    }
+
+    /// The process starts: its watch window begins now.
+    pub fn start(&self) {
+        self.each("stop", Some(false), |replica| {
+            self.restart_cache(replica);
+            self.condition(replica, |now| now.stopped = false);
+        });
+    }
+
+    /// The process is replaced: all connections are reset, and the watch window begins anew.
+    pub fn restart(&self) {
+        self.each("restart", None, |replica| {
+            self.condition(replica, |now| now.stopped = true);
+            self.cluster.reset_links(replica);
+            self.restart_cache(replica);
+            self.condition(replica, |now| now.stopped = false);
+        });
+    }
+
+    // The network.
+
+    /// New connections are refused; open ones stay.
+    pub fn refuse(&self, on: bool) {
+        self.set("refuse", on, |now| now.refuse = on);
+    }
+
+    /// Connections are accepted and closed at once.
+    pub fn accept_and_close(&self, on: bool) {
+        self.set("accept_and_close", on, |now| now.accept_and_close = on);
+    }
+
+    /// All open connections are reset.
+    pub fn reset(&self) {
+        self.each("reset", None, |replica| self.cluster.reset_links(replica));
+    }
+
+    /// Every open connection is reset after it was sent so many bytes more, wherever in an object that is.
+    pub fn reset_after_bytes(&self, bytes: u64) {
+        self.each("reset_after_bytes", None, |replica| {
+            for link in self.cluster.open_links(replica) {
+                link.reset_after(bytes);
+            }
+        });
+    }
+
+    /// Nothing passes either way, and nobody is told; what was on its way passes when this is switched off.
+    ///
+    /// Over TCP the kernel below still acknowledges what arrives, which packets that vanish would not have done.
+    pub fn black_hole(&self, on: bool) {
+        self.each("black_hole", Some(on), |replica| {
+            self.condition(replica, |now| now.black_hole = on);
+            for link in self.cluster.open_links(replica) {
+                link.set_black_hole(on, self.cluster.clock.elapsed());
+            }
+        });
+    }
+
+    /// The network is cut: open connections are reset, new ones refused, until [`heal`](Self::heal).
+    pub fn cut(&self) {
+        self.each("cut", Some(true), |replica| {
+            self.condition(replica, |now| now.refuse = true);
+            self.cluster.reset_links(replica);
+        });
+    }
+
+    /// The network is whole again: ends [`cut`](Self::cut), [`refuse`](Self::refuse),
+    /// [`black_hole`](Self::black_hole) and [`accept_and_close`](Self::accept_and_close).
+    pub fn heal(&self) {
+        self.each("cut", Some(false), |replica| {
+            self.condition(replica, |now| {
+                now.refuse = false;
+                now.accept_and_close = false;
+                now.black_hole = false;
+            });
+            for link in self.cluster.open_links(replica) {
+                link.set_black_hole(false, self.cluster.clock.elapsed());
+            }
+        });
+    }
+
+    /// Open connections are drained: HTTP/2 ones are told to go away, streams under way go on.
+    pub fn goaway(&self) {
+        self.each("goaway", None, |replica| {
+            for link in self.cluster.open_links(replica) {
+                link.go_away();
+            }
+        });
+    }
+
+    // Streams and answers.
+
+    /// Connections live and HTTP/2 pings are answered, but no request is handled and no stream gets data.
+    pub fn freeze(&self, on: bool) {
+        self.set("freeze", on, |now| now.frozen = on);
+    }
+
+    /// The watch streams open now stop sending, on healthy connections.
+    pub fn stall_streams(&self, on: bool) {
+        self.each("stall_streams", Some(on), |replica| self.each_stream(replica, |_, control| control.set_stalled(on)));
+    }
+
+    /// One watch stream, by the number of its request, stops sending or goes on.
+    pub fn stall_stream(&self, request: u64, on: bool) {
+        self.each("stall_stream", Some(on), |replica| {
+            self.each_stream(replica, |id, control| {
+                if id == request {
+                    control.set_stalled(on);
+                }
+            });
+        });
+    }
+
+    /// The watch streams open now end cleanly.
+    pub fn end_watches(&self) {
+        self.each("end_watches", None, |replica| self.each_stream(replica, |_, control| control.end()));
+    }
+
+    /// Every answer waits so long.
+    pub fn delay(&self, delay: Duration) {
+        self.set("delay", delay > Duration::ZERO, |now| now.delay = delay);
+    }
+
+    /// Watches get no bookmarks.
+    pub fn no_bookmarks(&self, on: bool) {
+        self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
+    }
+
+    /// Streamed lists never say that they are complete.
+    pub fn no_initial_events_end(&self, on: bool) {
+        self.set("no_initial_events_end", on, |now| now.no_initial_events_end = on);
+    }
+
+    /// Streamed lists are refused, as by a server that has them switched off.
+    pub fn refuse_streamed_lists(&self, on: bool) {
+        self.set("refuse_streamed_lists", on, |now| now.refuse_streamed_lists = on);
+    }
+
+    /// Streamed lists are taken for plain watches, as by a server that does not know them.
+    pub fn ignore_streamed_lists(&self, on: bool) {
+        self.set("ignore_streamed_lists", on, |now| now.ignore_streamed_lists = on);
+    }
+
+    /// An object is sent with fields of a wrong type.
+    pub fn undecodable(&self, namespace: &str, name: &str, on: bool) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.set("undecodable", on, |now| {
+            if on {
+                now.undecodable.insert(key.clone());
+            } else {
+                now.undecodable.remove(&key);
+            }
+        });
+    }
+
+    /// Requests that a rule is for get another answer.
+    pub fn answer_with(&self, rule: RequestRule, answer: impl Into<Answer>) {
+        self.log("answer_with", Some(true));
+        self.cluster.rules.add(self.replica, rule, Ruling::Answer(answer.into()));
+    }
+
+    /// The bodies of answers that a rule is for are spoiled.
+    pub fn corrupt(&self, rule: RequestRule, corruption: Corruption) {
+        self.log("corrupt", Some(true));
+        self.cluster.rules.add(self.replica, rule, Ruling::Corrupt(corruption));
+    }
+
+    /// Takes back [`answer_with`](Self::answer_with) and [`corrupt`](Self::corrupt).
+    pub fn answer_truly(&self) {
+        self.log("answer_with", Some(false));
+        self.cluster.rules.clear(self.replica);
+    }
+
+    // The watch cache and the history.
+
+    /// The watch cache stops following the history, or catches up.
+    pub fn lag(&self, on: bool) {
+        self.each_cache("lag", on, |cache, revision| cache.lag_at = on.then_some(cache.applied.min(revision)));
+    }
+
+    /// The watch cache follows the history up to a revision and stops there.
+    pub fn lag_at(&self, revision: u64) {
+        self.each_cache("lag", true, |cache, _| cache.lag_at = Some(revision));
+    }
+
+    /// The store behind the replica stands still: no writes, no consistent reads, no events; bookmarks go on.
+    pub fn freeze_etcd(&self, on: bool) {
+        self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
+    }
+
+    /// The window of events begins now: watches from older versions have expired. Open ones go on.
+    pub fn expire_events(&self) {
+        self.each("expire_events", None, |replica| {
+            self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);
+        });
+    }
+
+    /// The next `count` changes that the predicate is true of are sent to nobody; lists do show them.
+    pub fn drop_events(&self, count: usize, predicate: impl Fn(&Change) -> bool + Send + Sync + 'static) {
+        let predicate = Arc::new(predicate);
+        self.each("drop_events", None, |replica| {
+            let predicate = Arc::clone(&predicate);
+            self.cluster.store.write(|state| state.caches[replica].drop_next(count, predicate));
+        });
+    }
+
+    /// The next change of a resource, by its plural name, is sent to nobody.
+    pub fn drop_next_event(&self, resource: &str) {
+        let resource = resource.to_owned();
+        self.drop_events(1, move |change| change.resource.resource() == resource);
+    }
+
+    /// The next change of the object with this UID is sent to nobody.
+    pub fn drop_event(&self, uid: &str) {
+        let uid = uid.to_owned();
+        self.drop_events(1, move |change| change.uid == uid);
+    }
+
+    /// Watches that resume are sent the last `count` events before their version again.
+    pub fn repeat_events(&self, count: usize) {
+        self.set("repeat_events", count > 0, |now| now.repeat_events = count);
+    }
+
+    /// The history goes back to an older revision, as when etcd is restored from a backup.
+    ///
+    /// Revisions go on from there, in a new epoch; all replicas restart.
+    pub fn restore(&self, revision: u64) {
+        let all = Self::of_all(Arc::clone(&self.cluster));
+        all.each("restore", None, |replica| {
+            all.condition(replica, |now| now.stopped = true);
+            all.cluster.reset_links(replica);
+        });
+        self.cluster.store.write(|state| state.restore(revision));
+        all.set("restored", true, |now| now.stopped = false);
+    }
+
+    fn replicas(&self) -> std::ops::Range<usize> {
+        match self.replica {
+            Some(replica) => replica..replica + 1,
+            None => 0..self.cluster.replicas.len(),
+        }
+    }
+
+    fn log_of(&self, replica: Option<usize>, fault: &'static str, on: Option<bool>) {
+        self.cluster.fault_log.push(FaultRecord { at: self.cluster.clock.elapsed(), replica, fault, on });
+    }
+
+    fn log(&self, fault: &'static str, on: Option<bool>) {
+        self.log_of(self.replica, fault, on);
+    }
+
+    /// Records the switching and does it to every replica this handle is for.
+    fn each(&self, fault: &'static str, on: Option<bool>, mut switch: impl FnMut(usize)) {
+        for replica in self.replicas() {
+            self.log_of(Some(replica), fault, on);
+            switch(replica);
+        }
+        self.cluster.changed.raise();
+    }
+
+    fn set(&self, fault: &'static str, on: bool, mut change: impl FnMut(&mut Condition)) {
+        self.each(fault, Some(on), |replica| self.condition(replica, &mut change));
+    }
+
+    fn condition(&self, replica: usize, change: impl FnOnce(&mut Condition)) {
+        self.cluster.replicas[replica].conditions.change(change);
+        self.cluster.changed.raise();
+    }
+
+    fn each_stream(&self, replica: usize, mut control: impl FnMut(u64, &StreamControl)) {
+        for (request, stream) in self.cluster.replicas[replica].streams.all() {
+            control(request, &stream);
+        }
+    }
+
+    fn each_cache(&self, fault: &'static str, on: bool, change: impl Fn(&mut crate::storage::Cache, u64)) {
+        self.each(fault, Some(on), |replica| {
+            self.cluster.store.write(|state| {
+                let revision = state.revision();
+                change(&mut state.caches[replica], revision);
+            });
+        });
+    }
+
+    fn restart_cache(&self, replica: usize) {
+        self.cluster.store.write(|state| {
+            let revision = state.revision();
+            state.caches[replica].restart(revision);
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! Faults on demand.
+
+mod conditions;
+mod handle;
+mod log;
+mod rules;
+
+pub(crate) use conditions::Conditions;
+pub use handle::Faults;
+pub(crate) use log::FaultLog;
+pub use log::FaultRecord;
+pub use rules::{Answer, Corruption, RequestRule};
+pub(crate) use rules::{Rules, Ruling};

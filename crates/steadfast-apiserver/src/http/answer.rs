@@ -1,0 +1,86 @@
+//! An answer before it becomes a response.
+
+use bytes::Bytes;
+use http::{Response, header};
+use serde_json::Value;
+
+use std::sync::Arc;
+
+use super::body::{Chunks, ResponseBody};
+use super::encode;
+use crate::records::RequestEntry;
+use crate::status::{Status, whole_seconds};
+
+/// An answer.
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) content_type: &'static str,
+    pub(super) retry_after: Option<u64>,
+    pub(super) content: Content,
+}
+
+pub(super) enum Content {
+    Whole(Bytes),
+    Chunks(Chunks),
+}
+
+pub(super) const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+impl Answer {
+    pub(super) fn json(code: u16, value: &Value) -> Self {
+        Self::bytes(code, encode::json(value))
+    }
+
+    pub(super) fn bytes(code: u16, bytes: Bytes) -> Self {
+        Self { code, content_type: JSON, retry_after: None, content: Content::Whole(bytes) }
+    }
+
+    pub(super) fn stream(chunks: Chunks) -> Self {
+        Self { code: 200, content_type: JSON, retry_after: None, content: Content::Chunks(chunks) }
+    }
+
+    pub(super) fn text(code: u16, text: &'static str) -> Self {
+        Self {
+            code,
+            content_type: TEXT,
+            retry_after: None,
+            content: Content::Whole(Bytes::from_static(text.as_bytes())),
+        }
+    }
+
+    /// What a path that names nothing is answered.
+    pub(super) fn page_not_found() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+
+    pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
+        entry.answered(self.code);
+        let mut response = Response::builder()
+            .status(self.code)
+            .header(header::CONTENT_TYPE, self.content_type)
+            .header(header::CACHE_CONTROL, "no-cache, private");
+        if let Some(seconds) = self.retry_after {
+            response = response.header(header::RETRY_AFTER, seconds);
+        }
+        let body = match self.content {
+            Content::Whole(bytes) => ResponseBody::whole(bytes, Arc::clone(&entry)),
+            Content::Chunks(chunks) => ResponseBody::chunks(chunks, Arc::clone(&entry)),
+        };
+        response.body(body).unwrap_or_else(|_| {
+            // Only a code outside 100..1000 gets here, which a fault may ask for.
+            entry.answered(500);
+            let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        })
+    }
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        let mut answer = Self::json(status.code, &status.to_value());
+        answer.retry_after = status.retry_after.map(whole_seconds);
+        answer
+    }
+}

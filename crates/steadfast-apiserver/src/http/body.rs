@@ -1,0 +1,73 @@
+//! Bodies that obey faults and are counted.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::records::RequestEntry;
+
+/// The chunks of a body, made as they are asked for.
+pub(super) type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+
+/// A response's body.
+pub(crate) struct ResponseBody {
+    content: Content,
+    entry: Arc<RequestEntry>,
+}
+
+enum Content {
+    Whole(Option<Bytes>),
+    Chunks(Chunks),
+}
+
+impl ResponseBody {
+    pub(super) fn whole(bytes: Bytes, entry: Arc<RequestEntry>) -> Self {
+        Self { content: Content::Whole((!bytes.is_empty()).then_some(bytes)), entry }
+    }
+
+    pub(super) fn chunks(chunks: Chunks, entry: Arc<RequestEntry>) -> Self {
+        Self { content: Content::Chunks(chunks), entry }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let chunk = match &mut self.content {
+            Content::Whole(bytes) => bytes.take(),
+            Content::Chunks(chunks) => ready!(chunks.as_mut().poll_next(context)),
+        };
+        match &chunk {
+            Some(bytes) => self.entry.sent(bytes.len()),
+            None => self.entry.finish(),
+        }
+        Poll::Ready(chunk.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.content, Content::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Chunks(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.entry.finish();
+    }
+}

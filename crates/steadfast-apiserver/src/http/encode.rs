@@ -1,0 +1,68 @@
+//! Objects on the wire.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The fields of an object without braces, kind and version: what all its forms on the wire share.
+///
+/// The metadata comes first. A `revision` takes the place of the object's own resource version.
+pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
+    let mut buffer = BytesMut::with_capacity(512).writer();
+    let mut separator = "";
+    let mut put = |buffer: &mut bytes::buf::Writer<BytesMut>, key: &str, value: &Value| {
+        buffer.get_mut().put_slice(separator.as_bytes());
+        separator = ",";
+        put_json(buffer, key);
+        buffer.get_mut().put_u8(b':');
+        put_json(buffer, value);
+    };
+    let Some(object) = object.as_object() else { return Bytes::new() };
+    if let Some(metadata) = object.get("metadata") {
+        if let Some(revision) = revision {
+            let mut metadata = metadata.clone();
+            metadata["resourceVersion"] = revision.to_string().into();
+            put(&mut buffer, "metadata", &metadata);
+        } else {
+            put(&mut buffer, "metadata", metadata);
+        }
+    }
+    for (key, value) in object {
+        if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
+            put(&mut buffer, key, value);
+        }
+    }
+    buffer.into_inner().freeze()
+}
+
+/// Writes an object from its fields, with its kind and version.
+pub(crate) fn put_object(buffer: &mut BytesMut, kind: &str, api_version: &str, fields: &[u8]) {
+    buffer.put_slice(b"{\"kind\":\"");
+    buffer.put_slice(kind.as_bytes());
+    buffer.put_slice(b"\",\"apiVersion\":\"");
+    buffer.put_slice(api_version.as_bytes());
+    buffer.put_slice(b"\"");
+    if !fields.is_empty() {
+        buffer.put_u8(b',');
+        buffer.put_slice(fields);
+    }
+    buffer.put_u8(b'}');
+}
+
+/// Writes an item of a typed list: there, kind and version stand only once, with the list.
+pub(crate) fn put_typed_item(buffer: &mut BytesMut, fields: &[u8]) {
+    buffer.put_u8(b'{');
+    buffer.put_slice(fields);
+    buffer.put_u8(b'}');
+}
+
+/// Any JSON value as bytes.
+pub(crate) fn json(value: &Value) -> Bytes {
+    let mut buffer = BytesMut::new().writer();
+    put_json(&mut buffer, value);
+    buffer.into_inner().freeze()
+}
+
+fn put_json<T: Serialize + ?Sized>(buffer: &mut bytes::buf::Writer<BytesMut>, value: &T) {
+    serde_json::to_writer(buffer, value).expect("a JSON value with text keys, written to memory, cannot fail");
+}

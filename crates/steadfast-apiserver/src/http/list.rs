@@ -1,0 +1,157 @@
+//! Lists.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
+use serde_json::{Map, Value, json};
+
+use super::answer::Answer;
+use super::negotiate::Form;
+use super::options::ListOptions;
+use super::read;
+use super::rendering::{Rendering, Shown, object_of};
+use super::serve::Target;
+use super::token::ContinueToken;
+use super::{encode, serve::Exchange};
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::storage::{Change, ObjectKey};
+
+/// A body is made in chunks of about this size.
+pub(super) const CHUNK_BYTES: usize = 32 * 1024;
+
+/// What a list found.
+struct Page {
+    objects: Vec<Arc<Change>>,
+    metadata: Value,
+}
+
+/// Answers with a list, or with a page of one.
+pub(super) async fn list(
+    exchange: &Exchange,
+    target: &Target,
+    options: &ListOptions,
+    selector: &Selector,
+    rendering: Rendering,
+) -> Result<Answer, Status> {
+    let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
+    let token = match options.continue_token.as_str() {
+        "" => None,
+        text => Some(ContinueToken::decode(text)?),
+    };
+    let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref()).await?;
+    let page = page(exchange, target, options, selector, token.as_ref(), revision);
+    if rendering.form == Form::Table {
+        let objects: Vec<Value> = page.objects.iter().map(|change| object_of(change, Shown::Now)).collect();
+        return Ok(Answer::json(200, &rendering.table(&page.metadata, &objects)));
+    }
+    let mut writer = ListWriter::new(page, rendering);
+    let first = writer.next_chunk().unwrap_or_default();
+    if writer.is_done() {
+        return Ok(Answer::bytes(200, first));
+    }
+    let gate = exchange.gate();
+    let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
+        gate.open().await;
+        let chunk = first.or_else(|| writer.next_chunk())?;
+        Some((chunk, (None, writer, gate, transfer)))
+    });
+    Ok(Answer::stream(Box::pin(chunks)))
+}
+
+fn page(
+    exchange: &Exchange,
+    target: &Target,
+    options: &ListOptions,
+    selector: &Selector,
+    token: Option<&ContinueToken>,
+    revision: u64,
+) -> Page {
+    // A cache answers "any version" without pages.
+    let limit = if options.version == Some(0) { 0 } else { options.limit };
+    let start = token.map_or(Bound::Unbounded, |token| Bound::Excluded(token.key()));
+    let mut objects = Vec::new();
+    let mut last = ObjectKey::default();
+    let mut remaining = 0_usize;
+    exchange.cluster.store.read(|state| {
+        let all = state.objects_at(&target.resource.name, target.namespace.as_deref(), start, revision);
+        for (key, change) in all {
+            if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
+                continue;
+            }
+            if limit > 0 && objects.len() == limit {
+                remaining += 1;
+                continue;
+            }
+            last = key.clone();
+            objects.push(Arc::clone(change));
+        }
+    });
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    if remaining > 0 {
+        let rv = i64::try_from(revision).unwrap_or(i64::MAX);
+        metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last).encode().into());
+        if selector.is_everything() {
+            metadata.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+    }
+    Page { objects, metadata: Value::Object(metadata) }
+}
+
+/// Writes a list chunk by chunk.
+struct ListWriter {
+    objects: std::vec::IntoIter<Arc<Change>>,
+    rendering: Rendering,
+    head: Option<Bytes>,
+    tail: Option<Bytes>,
+    first: bool,
+}
+
+impl ListWriter {
+    fn new(page: Page, rendering: Rendering) -> Self {
+        let (kind, api_version) = match rendering.form {
+            Form::Metadata => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
+            Form::Object | Form::Table => (rendering.resource.list_kind.as_str(), rendering.api_version.as_str()),
+        };
+        let metadata = encode::json(&page.metadata);
+        let metadata = String::from_utf8_lossy(&metadata);
+        let kind = encode::json(&json!(kind));
+        let kind = String::from_utf8_lossy(&kind);
+        // Custom resources are written with their keys in the order of the alphabet, so that their version comes last.
+        let (head, tail) = if rendering.resource.custom && rendering.form == Form::Object {
+            let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
+            (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n"))
+        } else {
+            let head =
+                format!("{{\"kind\":{kind},\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
+            (head, "]}\n".to_owned())
+        };
+        let (head, tail) = (Some(head.into()), Some(tail.into()));
+        Self { objects: page.objects.into_iter(), rendering, head, tail, first: true }
+    }
+
+    fn is_done(&self) -> bool {
+        self.tail.is_none()
+    }
+
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        let tail = self.tail.as_ref()?;
+        let mut buffer = BytesMut::with_capacity(CHUNK_BYTES + 1024);
+        buffer.put_slice(&self.head.take().unwrap_or_default());
+        for change in self.objects.by_ref() {
+            if !std::mem::take(&mut self.first) {
+                buffer.put_u8(b',');
+            }
+            self.rendering.put_item(&mut buffer, &change);
+            if buffer.len() >= CHUNK_BYTES {
+                return Some(buffer.freeze());
+            }
+        }
+        buffer.put_slice(tail);
+        self.tail = None;
+        Some(buffer.freeze())
+    }
+}

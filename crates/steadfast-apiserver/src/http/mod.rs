@@ -1,0 +1,18 @@
+//! The HTTP API: from a request to its answer.
+
+mod answer;
+mod body;
+mod discovery;
+pub(crate) mod encode;
+mod list;
+mod negotiate;
+mod options;
+mod read;
+mod rendering;
+mod route;
+mod serve;
+mod token;
+mod watch;
+mod write;
+
+pub(crate) use serve::serve;

@@ -1,0 +1,143 @@
+//! The query of a request.
+
+use std::time::Duration;
+
+use super::route::percent_decode;
+use crate::status::Status;
+
+/// The parameters of a query.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn parse(query: &str) -> Self {
+        let decode = |text: &str| percent_decode(&text.replace('+', " "));
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect(),
+        )
+    }
+
+    /// A parameter, empty where absent.
+    pub(super) fn text(&self, key: &str) -> &str {
+        self.0.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
+    }
+
+    /// A flag; anything but `false` and `0` is true.
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
+        let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
+        Some(!matches!(value.as_str(), "false" | "0"))
+    }
+
+    pub(super) fn is_watch(&self) -> bool {
+        self.flag("watch") == Some(true)
+    }
+
+    /// Whether everything is to be checked and nothing kept.
+    pub(super) fn dry_run(&self) -> Result<bool, Status> {
+        match self.text("dryRun") {
+            "" => Ok(false),
+            "All" => Ok(true),
+            other => Err(Status::bad_request(format_args!("invalid dryRun value: {other}"))),
+        }
+    }
+}
+
+/// How the version of a request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+/// The options of a list or a watch, checked.
+#[derive(Clone, Debug)]
+pub(super) struct ListOptions {
+    /// 0 where there is no limit.
+    pub(super) limit: usize,
+    pub(super) continue_token: String,
+    /// `None` where unset.
+    pub(super) version: Option<u64>,
+    pub(super) matching: Match,
+    pub(super) bookmarks: bool,
+    pub(super) send_initial_events: Option<bool>,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl ListOptions {
+    pub(super) fn parse(query: &Query) -> Result<Self, Status> {
+        let watch = query.is_watch();
+        let send_initial_events = query.flag("sendInitialEvents");
+        let version = query.text("resourceVersion");
+        let matching = query.text("resourceVersionMatch");
+        check(watch, version, matching, query.text("continue"), send_initial_events)?;
+        let parsed = match version {
+            "" => None,
+            text => Some(text.parse().map_err(|_| unreadable_version(text, watch))?),
+        };
+        let seconds = query.text("timeoutSeconds").parse().ok().filter(|&seconds: &u64| seconds > 0);
+        Ok(Self {
+            limit: query.text("limit").parse().unwrap_or_default(),
+            continue_token: query.text("continue").to_owned(),
+            version: parsed,
+            matching: match matching {
+                "Exact" => Match::Exact,
+                "NotOlderThan" => Match::NotOlderThan,
+                _ => Match::Unset,
+            },
+            bookmarks: query.flag("allowWatchBookmarks") == Some(true),
+            send_initial_events,
+            timeout: seconds.map(Duration::from_secs),
+        })
+    }
+}
+
+fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Option<bool>) -> Result<(), Status> {
+    let forbid = |field: &str, why: &str| Err(invalid(field, &format!("Forbidden: {why}")));
+    if !watch && initial.is_some() {
+        return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if watch && initial.is_some() && matching != "NotOlderThan" {
+        return forbid(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
+    }
+    if matching.is_empty() {
+        return Ok(());
+    }
+    if watch && initial.is_none() {
+        return forbid(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        );
+    }
+    if !watch && version.is_empty() {
+        return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
+    }
+    if !token.is_empty() {
+        return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+    }
+    match matching {
+        "Exact" if version == "0" => {
+            forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        }
+        "Exact" | "NotOlderThan" => Ok(()),
+        other => Err(invalid(
+            "resourceVersionMatch",
+            &format!("Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""),
+        )),
+    }
+}
+
+/// A complaint about the options.
+pub(super) fn invalid(field: &str, why: &str) -> Status {
+    Status::invalid("meta.k8s.io", "ListOptions", "", &[(field, why.to_owned())])
+}
+
+fn unreadable_version(text: &str, watch: bool) -> Status {
+    let why =
+        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax");
+    if watch { Status::new(500, "", why) } else { Status::bad_request(format_args!("invalid resource version: {why}")) }
+}

@@ -1,0 +1,122 @@
+//! At which revision a read sees the objects, and the reading of one object.
+
+use tokio::time::timeout;
+
+use super::answer::Answer;
+use super::options::{ListOptions, Match, Query};
+use super::rendering::Rendering;
+use super::serve::Target;
+use super::token::ContinueToken;
+use crate::cluster::Cluster;
+use crate::status::Status;
+use crate::storage::{ObjectKey, State};
+
+/// Waits while the store behind a replica stands still; `504` when it does so for too long.
+pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<(), Status> {
+    let moves = |state: &State| state.caches[replica].frozen_at.is_none();
+    timeout(cluster.settings.request_timeout, cluster.store.until(moves)).await.map_err(|_| Status::etcd_timeout())
+}
+
+/// The revision of a read that sees everything written before it: from the cache where that catches up in time.
+pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64, Status> {
+    etcd_answers(cluster, replica).await?;
+    let newest = cluster.store.read(State::revision);
+    let reached = cluster.store.until(|state| state.caches[replica].applied >= newest);
+    if timeout(cluster.settings.freshness_wait, reached).await.is_ok() {
+        return Ok(cluster.store.read(|state| state.caches[replica].applied));
+    }
+    Ok(cluster.store.read(State::revision))
+}
+
+/// The revision of a cache that has reached a version; `504` where it does not in time.
+pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
+    let reached = cluster.store.until(|state| state.caches[replica].applied >= version);
+    let in_time = timeout(cluster.settings.freshness_wait, reached).await.is_ok();
+    let applied = cluster.store.read(|state| state.caches[replica].applied);
+    if in_time { Ok(applied) } else { Err(Status::too_large_resource_version(version, applied)) }
+}
+
+/// Checks that the history still holds a past revision.
+async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
+    etcd_answers(cluster, replica).await?;
+    let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
+    if version > newest {
+        tokio::time::sleep(cluster.settings.freshness_wait).await;
+        let newest = cluster.store.read(State::revision);
+        if version > newest {
+            return Err(Status::too_large_resource_version(version, newest));
+        }
+    }
+    if version < compacted {
+        return Err(Status::new(410, "Expired", "The provided resource version is too old, it was compacted"));
+    }
+    Ok(version)
+}
+
+/// The revision a list reads at.
+pub(super) async fn list_revision(
+    cluster: &Cluster,
+    replica: usize,
+    options: &ListOptions,
+    token: Option<&ContinueToken>,
+) -> Result<u64, Status> {
+    if let Some(token) = token {
+        let Ok(revision) = u64::try_from(token.rv) else {
+            return consistent(cluster, replica).await;
+        };
+        return match exactly(cluster, replica, revision).await {
+            Err(status) if status.code == 410 => Err(expired_token(token)),
+            outcome => outcome,
+        };
+    }
+    match (options.version, options.matching) {
+        (None, _) => consistent(cluster, replica).await,
+        (Some(0), _) => Ok(cluster.store.read(|state| state.caches[replica].applied)),
+        (Some(version), Match::Exact) => exactly(cluster, replica, version).await,
+        // Lists with a limit meant this before there was anything to say so.
+        (Some(version), Match::Unset) if options.limit > 0 => exactly(cluster, replica, version).await,
+        (Some(version), _) => not_older_than(cluster, replica, version).await,
+    }
+}
+
+fn expired_token(token: &ContinueToken) -> Status {
+    let mut status = Status::new(
+        410,
+        "Expired",
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    status.continue_token = Some(token.inconsistent().encode());
+    status
+}
+
+/// Answers with one object.
+pub(super) async fn get(
+    cluster: &Cluster,
+    replica: usize,
+    target: &Target,
+    name: &str,
+    query: &Query,
+    rendering: &Rendering,
+) -> Result<Answer, Status> {
+    let resource = &target.resource.name;
+    let revision = match query.text("resourceVersion") {
+        "" => {
+            etcd_answers(cluster, replica).await?;
+            cluster.store.read(State::revision)
+        }
+        "0" => cluster.store.read(|state| state.caches[replica].applied),
+        version => {
+            let version = version.parse().map_err(|_| Status::bad_request("invalid resource version"))?;
+            not_older_than(cluster, replica, version).await?
+        }
+    };
+    let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
+    let found = cluster.store.read(|state| state.at(resource, &key, revision).cloned());
+    let change = found.ok_or_else(|| Status::not_found(resource, name))?;
+    let mut buffer = bytes::BytesMut::new();
+    rendering.put_object(&mut buffer, &change, super::rendering::Shown::Now);
+    Ok(Answer::bytes(200, buffer.freeze()))
+}

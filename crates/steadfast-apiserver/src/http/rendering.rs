@@ -1,0 +1,166 @@
+//! How objects look in the answer to one request.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::{Map, Value, json};
+
+use super::encode;
+use super::negotiate::Form;
+use crate::clock::Clock;
+use crate::resources::ServedResource;
+use crate::storage::{Change, metadata};
+
+/// How objects look: their form, their version, and what a fault does to them.
+#[derive(Clone, Debug)]
+pub(super) struct Rendering {
+    pub(super) form: Form,
+    pub(super) resource: Arc<ServedResource>,
+    pub(super) api_version: String,
+    pub(super) clock: Clock,
+    /// Objects sent with fields of a wrong type.
+    pub(super) undecodable: BTreeSet<(String, String)>,
+}
+
+/// An object as it is, or as it last was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Now,
+    Deleted,
+}
+
+impl Rendering {
+    /// Writes an object of a list.
+    pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
+        match self.form {
+            Form::Object if self.resource.custom => self.put_object(buffer, change, Shown::Now),
+            Form::Object => encode::put_typed_item(buffer, &self.fields(change, Shown::Now)),
+            Form::Metadata | Form::Table => self.put_object(buffer, change, Shown::Now),
+        }
+    }
+
+    /// Writes an object that stands alone or in an event.
+    pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, shown: Shown) {
+        match self.form {
+            Form::Object => {
+                encode::put_object(buffer, &self.resource.kind, &self.api_version, &self.fields(change, shown));
+            }
+            Form::Metadata => {
+                let object = object_of(change, shown);
+                buffer.put_slice(&encode::json(&partial(&object)));
+            }
+            Form::Table => {
+                let object = object_of(change, shown);
+                let version = metadata::text(&object, "resourceVersion");
+                let table = self.table(&json!({"resourceVersion": version}), &[object_of(change, shown)]);
+                buffer.put_slice(&encode::json(&table));
+            }
+        }
+    }
+
+    /// A value that is in no history, dry runs for instance.
+    pub(super) fn value(&self, object: &Value) -> Bytes {
+        match self.form {
+            Form::Object => {
+                let mut buffer = BytesMut::new();
+                let fields = encode::fields(object, None);
+                encode::put_object(&mut buffer, &self.resource.kind, &self.api_version, &fields);
+                buffer.freeze()
+            }
+            Form::Metadata => encode::json(&partial(object)),
+            Form::Table => {
+                let version = metadata::text(object, "resourceVersion");
+                let table = self.table(&json!({"resourceVersion": version}), std::slice::from_ref(object));
+                encode::json(&table)
+            }
+        }
+    }
+
+    /// An object without anything but a version, as bookmarks carry it.
+    pub(super) fn put_bookmark(&self, buffer: &mut BytesMut, revision: u64, initial_events_end: bool) {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        match self.form {
+            Form::Object => {
+                let mut fields = BytesMut::from(&b"\"metadata\":"[..]);
+                fields.put_slice(&encode::json(&metadata));
+                encode::put_object(buffer, &self.resource.kind, &self.api_version, &fields);
+            }
+            Form::Metadata => buffer.put_slice(&encode::json(&partial(&json!({"metadata": metadata})))),
+            Form::Table => {
+                let bookmark = json!({"metadata": metadata});
+                let version = json!({"resourceVersion": revision.to_string()});
+                buffer.put_slice(&encode::json(&self.table(&version, &[bookmark])));
+            }
+        }
+    }
+
+    /// A table of objects.
+    pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
+        let column = |name: &str, format: &str, description: &str| json!({"name": name, "type": "string", "format": format, "description": description, "priority": 0});
+        let rows: Vec<Value> = objects
+            .iter()
+            .map(|object| {
+                let name = metadata::text(object, "name");
+                let age = self.clock.age_of(metadata::text(object, "creationTimestamp"));
+                json!({"cells": [name, age], "object": partial(object)})
+            })
+            .collect();
+        json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
+            "columnDefinitions": [
+                column("Name", "name", "The name, unique within a namespace."),
+                column("Age", "", "The time since the object was created."),
+            ],
+            "rows": rows,
+        })
+    }
+
+    fn fields(&self, change: &Change, shown: Shown) -> Bytes {
+        let namespace = change.namespace.clone().unwrap_or_default();
+        if !self.undecodable.is_empty() && self.undecodable.contains(&(namespace, change.name.clone())) {
+            return encode::fields(&spoiled(&object_of(change, shown)), None);
+        }
+        match shown {
+            Shown::Now => change.fields(),
+            Shown::Deleted => change.deleted_fields(),
+        }
+    }
+}
+
+/// The object of a change: after it, or before it under its revision.
+pub(super) fn object_of(change: &Change, shown: Shown) -> Value {
+    match shown {
+        Shown::Now => change.object.as_deref().cloned().unwrap_or_default(),
+        Shown::Deleted => {
+            let mut object = change.previous.as_deref().cloned().unwrap_or_default();
+            metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
+            object
+        }
+    }
+}
+
+fn partial(object: &Value) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+/// The object with numbers where no type has a number; its identity stays readable.
+fn spoiled(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let mut spoiled: Map<String, Value> = fields
+        .map(|(key, value)| {
+            let kept = matches!(key.as_str(), "kind" | "apiVersion" | "metadata");
+            (key.clone(), if kept { value.clone() } else { 7.into() })
+        })
+        .collect();
+    if spoiled.keys().all(|key| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
+        && let Some(metadata) = spoiled.get_mut("metadata")
+    {
+        metadata["labels"] = 7.into();
+    }
+    Value::Object(spoiled)
+}

@@ -1,0 +1,143 @@
+//! What a path names.
+
+use http::Method;
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Objects.
+    Resource(ResourcePath),
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group(String),
+    /// `/api/v1` and `/apis/GROUP/VERSION`.
+    GroupVersion { group: String, version: String },
+    /// `/version`.
+    Version,
+    /// `/healthz`, `/livez`, `/readyz`.
+    Health,
+    /// `/openapi/…`.
+    OpenApi(String),
+    /// Anything else.
+    Unknown,
+}
+
+/// A path to one object, or to a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourcePath {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) namespace: Option<String>,
+    pub(super) plural: String,
+    pub(super) name: Option<String>,
+    pub(super) subresource: Option<String>,
+}
+
+impl Route {
+    pub(super) fn of(path: &str) -> Self {
+        let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            ["api"] => Self::CoreVersions,
+            ["apis"] => Self::Groups,
+            ["apis", group] => Self::Group((*group).to_owned()),
+            ["api", version] => Self::GroupVersion { group: String::new(), version: (*version).to_owned() },
+            ["apis", group, version] => {
+                Self::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            ["api", version, rest @ ..] => resource("", version, rest),
+            ["apis", group, version, rest @ ..] => resource(group, version, rest),
+            ["version"] => Self::Version,
+            ["healthz" | "livez" | "readyz", ..] => Self::Health,
+            ["openapi", rest @ ..] => Self::OpenApi(rest.join("/")),
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether a method on a resource path makes sense at all.
+    pub(super) fn allows(&self, method: &Method) -> bool {
+        match self {
+            Self::Resource(path) => match *method {
+                Method::GET | Method::DELETE => true,
+                Method::POST => path.name.is_none(),
+                Method::PUT | Method::PATCH => path.name.is_some(),
+                _ => false,
+            },
+            _ => *method == Method::GET,
+        }
+    }
+}
+
+fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
+    let (namespace, plural, rest) = match segments {
+        // The namespaces themselves are cluster-scoped objects with subresources of their own.
+        ["namespaces"] => (None, "namespaces", &segments[1..]),
+        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, "namespaces", &segments[1..]),
+        ["namespaces", namespace, plural, rest @ ..] => (Some((*namespace).to_owned()), *plural, rest),
+        [plural, rest @ ..] => (None, *plural, rest),
+        [] => return Route::Unknown,
+    };
+    let (name, subresource) = match rest {
+        [] => (None, None),
+        [name] => (Some((*name).to_owned()), None),
+        [name, subresource] => (Some((*name).to_owned()), Some((*subresource).to_owned())),
+        _ => return Route::Unknown,
+    };
+    Route::Resource(ResourcePath {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        namespace,
+        plural: plural.to_owned(),
+        name,
+        subresource,
+    })
+}
+
+/// Undoes percent-encoding; what is no valid encoding stays as it is.
+pub(super) fn percent_decode(text: &str) -> String {
+    let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.as_bytes();
+    while let [first, rest @ ..] = bytes {
+        bytes = rest;
+        if let (b'%', [high, low, after @ ..]) = (first, rest)
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            decoded.push(high << 4 | low);
+            bytes = after;
+        } else {
+            decoded.push(*first);
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Route, percent_decode};
+
+    #[test]
+    fn namespaces_are_objects_and_hold_objects() {
+        let resource = |path| match Route::of(path) {
+            Route::Resource(path) => (path.namespace, path.plural, path.name, path.subresource),
+            other => panic!("{other:?} is no resource"),
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(resource("/api/v1/namespaces"), (None, "namespaces".to_owned(), None, None));
+        assert_eq!(resource("/api/v1/namespaces/a"), (None, "namespaces".to_owned(), some("a"), None));
+        assert_eq!(resource("/api/v1/namespaces/a/status"), (None, "namespaces".to_owned(), some("a"), some("status")));
+        assert_eq!(resource("/api/v1/namespaces/a/pods"), (some("a"), "pods".to_owned(), None, None));
+        assert_eq!(
+            resource("/apis/apps/v1/namespaces/a/deployments/b/status"),
+            (some("a"), "deployments".to_owned(), some("b"), some("status"))
+        );
+    }
+
+    #[test]
+    fn percent_encoding_is_undone() {
+        assert_eq!(percent_decode("a%3Db%2cc%zz%"), "a=b,c%zz%");
+    }
+}

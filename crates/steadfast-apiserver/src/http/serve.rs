@@ -1,0 +1,303 @@
+//! From a request to its response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde_json::json;
+
+use super::answer::{Answer, Content};
+use super::body::ResponseBody;
+use super::negotiate::{self, Form};
+use super::options::{ListOptions, Query};
+use super::rendering::Rendering;
+use super::route::{ResourcePath, Route};
+use super::{discovery, list, read, watch, write};
+use crate::cluster::Cluster;
+use crate::faults::{self, Ruling};
+use crate::net::Link;
+use crate::records::{RequestEntry, RequestRecord, Verb};
+use crate::resources::{GroupResource, ServedResource};
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::storage::Part;
+
+/// The largest body a request may have.
+const BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// One request and its answer, under way.
+pub(super) struct Exchange {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) replica: usize,
+    pub(super) entry: Arc<RequestEntry>,
+    pub(super) entry_verb: Verb,
+}
+
+/// A gate that a frozen replica keeps shut.
+pub(super) struct Gate {
+    cluster: Arc<Cluster>,
+    replica: usize,
+}
+
+impl Gate {
+    pub(super) async fn open(&self) {
+        let conditions = &self.cluster.replicas[self.replica].conditions;
+        self.cluster.changed.until(|| conditions.look(|now| !now.frozen)).await;
+    }
+}
+
+impl Exchange {
+    pub(super) fn gate(&self) -> Gate {
+        Gate { cluster: Arc::clone(&self.cluster), replica: self.replica }
+    }
+}
+
+/// The resource a path names, where it is served.
+pub(super) struct Target {
+    pub(super) resource: Arc<ServedResource>,
+    pub(super) namespace: Option<String>,
+}
+
+/// Answers a request.
+pub(crate) async fn serve(
+    cluster: Arc<Cluster>,
+    link: Arc<Link>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let route = Route::of(request.uri().path());
+    let record = record(&cluster, &link, &route, &request);
+    let ruling = cluster.rules.apply(&record);
+    let entry = cluster.requests.begin(record.clone());
+    tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
+    let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
+    exchange.gate().open().await;
+    let delay = exchange.cluster.replicas[link.replica].conditions.look(|now| now.delay);
+    if delay > Duration::ZERO {
+        tokio::time::sleep(delay).await;
+    }
+    let answer = match ruling {
+        Some(Ruling::Answer(answer)) => ruled(&answer, &record),
+        Some(Ruling::Corrupt(corruption)) => {
+            corrupted(answer(&exchange, route, request).await.unwrap_or_else(Answer::from), corruption)
+        }
+        None => answer(&exchange, route, request).await.unwrap_or_else(Answer::from),
+    };
+    // What froze while the answer was made is not to be told either.
+    exchange.gate().open().await;
+    answer.into_response(entry)
+}
+
+async fn answer(exchange: &Exchange, route: Route, request: Request<Incoming>) -> Result<Answer, Status> {
+    authenticate(exchange, &request)?;
+    if !route.allows(request.method()) {
+        return Err(Status::method_not_allowed());
+    }
+    match route {
+        Route::Resource(path) => resource(exchange, path, request).await,
+        Route::Unknown => Ok(Answer::page_not_found()),
+        other => discovery::answer(exchange, &other).await,
+    }
+}
+
+fn authenticate(exchange: &Exchange, request: &Request<Incoming>) -> Result<(), Status> {
+    let tokens = &exchange.cluster.settings.tokens;
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| {
+        let token = token.trim();
+        tokens.iter().any(|known| known == token)
+    });
+    if tokens.is_empty() || known { Ok(()) } else { Err(Status::of_code(401)) }
+}
+
+async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
+    let Some(target) = find(exchange, &path) else {
+        let known = exchange.cluster.store.read(|state| {
+            state.registry.groups().get(&path.group).is_some_and(|versions| versions.contains(&path.version))
+        });
+        // A known group answers for itself, an unknown one not even that.
+        return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
+    };
+    let part = match path.subresource.as_deref() {
+        None => Part::Main,
+        Some("status") if target.resource.status_subresource => Part::Status,
+        Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
+    };
+    let (head, body) = request.into_parts();
+    let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let rendering = rendering(exchange, &target, &path, negotiate::form(text(header::ACCEPT))?);
+    let verb = verb(&head.method, path.name.is_some(), &query);
+    let mut fields = query.text("fieldSelector").to_owned();
+    if let (Some(name), true) = (&path.name, query.is_watch()) {
+        fields = format!("metadata.name={name}");
+    }
+    let selector = || Selector::parse(query.text("labelSelector"), &fields, &target.resource);
+    match verb {
+        Verb::Get => {
+            let name = path.name.as_deref().unwrap_or_default();
+            read::get(&exchange.cluster, exchange.replica, &target, name, &query, &rendering).await
+        }
+        Verb::List | Verb::Page | Verb::Probe => {
+            let options = ListOptions::parse(&query)?;
+            list::list(exchange, &target, &options, &selector()?, rendering).await
+        }
+        Verb::Watch | Verb::StreamedList => {
+            let options = ListOptions::parse(&query)?;
+            watch::watch(exchange, &target, &options, selector()?, rendering).await
+        }
+        _ => {
+            let content_type = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+            let write = write::Write {
+                target: &target,
+                name: path.name.as_deref().unwrap_or_default(),
+                part,
+                query: &query,
+                content_type,
+                body: read_body(body).await?,
+            };
+            if verb == Verb::DeleteCollection {
+                let options = ListOptions::parse(&query)?;
+                return write::delete_collection(exchange, &write, &options, &selector()?, &rendering).await;
+            }
+            write::write(exchange, verb, &write, &rendering).await
+        }
+    }
+}
+
+fn find(exchange: &Exchange, path: &ResourcePath) -> Option<Target> {
+    let name = GroupResource::new(&path.group, &path.plural);
+    let resource = exchange.cluster.store.read(|state| state.registry.get(&name).cloned())?;
+    let in_scope = resource.namespaced || path.namespace.is_none();
+    let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
+    (resource.serves(&path.version) && in_scope && whole)
+        .then(|| Target { resource, namespace: path.namespace.clone() })
+}
+
+fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Form) -> Rendering {
+    Rendering {
+        form,
+        resource: Arc::clone(&target.resource),
+        api_version: target.resource.api_version(&path.version),
+        clock: exchange.cluster.clock,
+        undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| now.undecodable.clone()),
+    }
+}
+
+async fn read_body(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::of_code(413)
+            .with_message(format_args!("Request entity too large: limit is {BODY_BYTES}"))
+            .with_details(json!({}))),
+        Err(error) => Err(Status::bad_request(format_args!("the body could not be read: {error}"))),
+    }
+}
+
+fn verb(method: &Method, named: bool, query: &Query) -> Verb {
+    match (method.as_str(), named) {
+        ("GET", _) if query.is_watch() => {
+            let everything = query.flag("sendInitialEvents") == Some(true)
+                || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
+            if everything { Verb::StreamedList } else { Verb::Watch }
+        }
+        ("GET", true) => Verb::Get,
+        ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
+        ("GET", false) if query.text("limit") == "1" => Verb::Probe,
+        ("GET", false) => Verb::List,
+        ("POST", _) => Verb::Create,
+        ("PUT", _) => Verb::Update,
+        ("PATCH", _) => Verb::Patch,
+        ("DELETE", true) => Verb::Delete,
+        ("DELETE", false) => Verb::DeleteCollection,
+        _ => Verb::Other,
+    }
+}
+
+fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incoming>) -> RequestRecord {
+    let query = request.uri().query().unwrap_or_default();
+    let (verb, resource) = match route {
+        Route::Resource(path) => (
+            verb(request.method(), path.name.is_some(), &Query::parse(query)),
+            Some(GroupResource::new(&path.group, &path.plural)),
+        ),
+        _ => (Verb::Other, None),
+    };
+    let user_agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    RequestRecord {
+        id: 0,
+        at: cluster.clock.elapsed(),
+        replica: link.replica,
+        connection: link.id,
+        verb,
+        resource,
+        path: request.uri().path().to_owned(),
+        query: query.to_owned(),
+        user_agent: user_agent.unwrap_or_default().to_owned(),
+        code: None,
+        bytes_sent: 0,
+        finished: false,
+    }
+}
+
+fn ruled(answer: &faults::Answer, record: &RequestRecord) -> Answer {
+    match answer {
+        faults::Answer::Status(status) => status.clone().into(),
+        faults::Answer::InStream(status) => match record.verb {
+            Verb::Watch | Verb::StreamedList => watch::error_event(status),
+            _ => status.clone().into(),
+        },
+        faults::Answer::Forbidden => forbidden(record).into(),
+    }
+}
+
+/// `403` in the words of the real server.
+fn forbidden(record: &RequestRecord) -> Status {
+    let user = "system:anonymous";
+    let verb = record.verb.as_str();
+    let Some(resource) = &record.resource else {
+        return Status::of_code(403)
+            .with_message(format_args!("forbidden: User \"{user}\" cannot {verb} path \"{}\"", record.path));
+    };
+    let (name, scope) = match Route::of(&record.path) {
+        Route::Resource(path) => {
+            let scope = path.namespace.map(|namespace| format!("in the namespace \"{namespace}\""));
+            (path.name.unwrap_or_default(), scope.unwrap_or_else(|| "at the cluster scope".to_owned()))
+        }
+        _ => (String::new(), "at the cluster scope".to_owned()),
+    };
+    let why = format!(
+        "User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {scope}",
+        resource.resource(),
+        resource.group()
+    );
+    Status::forbidden(resource, &name, &why)
+}
+
+/// A true answer with its body spoiled.
+fn corrupted(mut answer: Answer, corruption: faults::Corruption) -> Answer {
+    let Content::Whole(body) = &answer.content else {
+        // Only bodies that are known at once are spoiled; streams have faults of their own.
+        return answer;
+    };
+    let mut bytes = body.to_vec();
+    match corruption {
+        faults::Corruption::Malformed => {
+            let middle = bytes.len() / 2;
+            bytes.splice(middle..middle, *b"\x00}{");
+        }
+        faults::Corruption::Truncated => bytes.truncate(bytes.len() / 2),
+        faults::Corruption::Oversized(size) => {
+            let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
+            bytes.splice(0..1.min(bytes.len()), field.into_bytes());
+        }
+        faults::Corruption::WrongContentType => {
+            answer.content_type = "text/html";
+            bytes = b"<html><body>It works!</body></html>".to_vec();
+        }
+    }
+    answer.content = Content::Whole(bytes.into());
+    answer
+}

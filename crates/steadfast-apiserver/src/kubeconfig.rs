@@ -1,0 +1,32 @@
+//! A kubeconfig by which clients find a server.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// Renders a kubeconfig; JSON in strings, which YAML is a superset of, keeps everything quoted as it must be.
+pub(crate) fn render(url: &str, ca_pem: Option<&str>, token: Option<&str>) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let authority = ca_pem
+        .map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", quoted(&STANDARD.encode(pem))));
+    let user = json!(token.map_or_else(|| json!({}), |token| json!({"token": token})));
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: embedded\n  \
+           cluster:\n    \
+             server: {}{authority}\n\
+         users:\n\
+         - name: embedded\n  \
+           user: {user}\n\
+         contexts:\n\
+         - name: embedded\n  \
+           context:\n    \
+             cluster: embedded\n    \
+             user: embedded\n    \
+             namespace: default\n\
+         current-context: embedded\n",
+        quoted(url),
+    )
+}

@@ -1,0 +1,100 @@
+//! A byte stream that obeys its link.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::Link;
+use crate::clock::Clock;
+
+/// A transport that can be broken off instead of being closed in good order.
+pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Makes the drop that follows a reset.
+    fn abort_on_drop(&mut self);
+}
+
+impl Transport for TcpStream {
+    fn abort_on_drop(&mut self) {
+        // Without linger a close sends RST. Where the socket is broken already there is nothing left to break.
+        let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// A transport under a link's government; resets when dropped after the link was reset.
+#[derive(Debug)]
+pub(super) struct Governed<T: Transport> {
+    transport: T,
+    link: Arc<Link>,
+    clock: Clock,
+    /// Bytes read ahead of time, to be read again.
+    ahead: Bytes,
+}
+
+impl<T: Transport> Governed<T> {
+    pub(super) fn new(transport: T, link: Arc<Link>, clock: Clock) -> Self {
+        Self { transport, link, clock, ahead: Bytes::new() }
+    }
+
+    /// Gives back bytes that were read too early.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.ahead = bytes;
+    }
+
+    fn poll_passage(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if ready!(self.link.poll_passage(context)) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
+
+impl<T: Transport> AsyncRead for Governed<T> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_passage(context))?;
+        if self.ahead.has_remaining() {
+            let taken = self.ahead.len().min(into.remaining());
+            into.put_slice(&self.ahead.split_to(taken));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.transport).poll_read(context, into)
+    }
+}
+
+impl<T: Transport> AsyncWrite for Governed<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_passage(context))?;
+        let allowed = self.link.allowance(bytes.len());
+        if allowed == 0 && !bytes.is_empty() {
+            self.link.reset(self.clock.elapsed());
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let written = ready!(Pin::new(&mut self.transport).poll_write(context, &bytes[..allowed]))?;
+        self.link.spend(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_passage(context))?;
+        Pin::new(&mut self.transport).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_passage(context))?;
+        Pin::new(&mut self.transport).poll_shutdown(context)
+    }
+}
+
+impl<T: Transport> Drop for Governed<T> {
+    fn drop(&mut self) {
+        if self.link.is_reset() {
+            self.transport.abort_on_drop();
+        }
+        self.link.end(self.clock.elapsed());
+    }
+}

@@ -1,0 +1,144 @@
+//! What governs one connection: its budget of bytes, its black hole, its end.
+
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::signal::Signal;
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// The client closed it, or it was drained and closed in good order.
+    Closed,
+    /// The server reset it, by a fault.
+    Reset,
+}
+
+/// The governor of one connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: u64,
+    pub(crate) replica: usize,
+    pub(crate) opened_at: Duration,
+    state: Mutex<LinkState>,
+    changed: Signal,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    reset: bool,
+    failed_at: Option<Duration>,
+    goaway: bool,
+    black_hole: bool,
+    /// Bytes that may still be written before the connection is reset.
+    budget: Option<u64>,
+    waiting: Vec<Waker>,
+    ended: Option<(Duration, LinkEnd)>,
+}
+
+impl Link {
+    pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, black_hole: bool) -> Self {
+        let state = LinkState { black_hole, ..LinkState::default() };
+        Self { id, replica, opened_at, state: Mutex::new(state), changed: Signal::new() }
+    }
+
+    /// Resets the connection: whatever is on its way is lost.
+    pub(crate) fn reset(&self, now: Duration) {
+        self.change(|state| {
+            state.reset = true;
+            state.failed_at.get_or_insert(now);
+        });
+    }
+
+    pub(crate) fn reset_after(&self, bytes: u64) {
+        self.change(|state| state.budget = Some(bytes));
+    }
+
+    pub(crate) fn set_black_hole(&self, on: bool, now: Duration) {
+        self.change(|state| {
+            state.black_hole = on;
+            state.failed_at = if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.reset) };
+        });
+    }
+
+    pub(crate) fn go_away(&self) {
+        self.change(|state| state.goaway = true);
+    }
+
+    pub(crate) fn end(&self, now: Duration) {
+        self.change(|state| {
+            let how = if state.reset { LinkEnd::Reset } else { LinkEnd::Closed };
+            state.ended.get_or_insert((now, how));
+        });
+    }
+
+    pub(crate) fn is_reset(&self) -> bool {
+        self.look(|state| state.reset)
+    }
+
+    /// When it ended, and how; `None` while it is open.
+    pub(crate) fn ended(&self) -> Option<(Duration, LinkEnd)> {
+        self.look(|state| state.ended)
+    }
+
+    /// When a fault broke it, where one did.
+    pub(crate) fn failed_at(&self) -> Option<Duration> {
+        self.look(|state| state.failed_at)
+    }
+
+    /// Waits until it is reset.
+    pub(crate) async fn until_reset(&self) {
+        self.changed.until(|| self.is_reset()).await;
+    }
+
+    /// Waits until it is to be drained.
+    pub(crate) async fn until_goaway(&self) {
+        self.changed.until(|| self.look(|state| state.goaway)).await;
+    }
+
+    /// Whether bytes may pass: pending in a black hole, `false` once reset.
+    pub(super) fn poll_passage(&self, context: &Context<'_>) -> Poll<bool> {
+        self.look_mut(|state| {
+            if state.reset {
+                return Poll::Ready(false);
+            }
+            if state.black_hole {
+                state.waiting.push(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(true)
+        })
+    }
+
+    /// How many of `wanted` bytes may be written now; 0 when the budget is spent.
+    pub(super) fn allowance(&self, wanted: usize) -> usize {
+        self.look(|state| state.budget.map_or(wanted, |left| wanted.min(usize::try_from(left).unwrap_or(usize::MAX))))
+    }
+
+    /// Takes what was written from the budget.
+    pub(super) fn spend(&self, written: usize) {
+        self.look_mut(|state| {
+            if let Some(left) = &mut state.budget {
+                *left = left.saturating_sub(written as u64);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut LinkState)) {
+        let waiting = self.look_mut(|state| {
+            change(state);
+            std::mem::take(&mut state.waiting)
+        });
+        waiting.into_iter().for_each(Waker::wake);
+        self.changed.raise();
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&LinkState) -> T) -> T {
+        self.look_mut(|state| look(state))
+    }
+
+    fn look_mut<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

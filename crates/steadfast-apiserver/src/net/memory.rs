@@ -1,0 +1,140 @@
+//! Connections that are pipes in memory.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+use super::governed::Transport;
+use super::{TaskGroup, serve};
+use crate::cluster::Cluster;
+
+/// How many bytes a pipe holds in each direction, as the buffers of a socket would.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// Opens in-memory connections to the replicas of a server; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) tasks: Arc<TaskGroup>,
+}
+
+impl Dialer {
+    /// Opens a connection to a replica.
+    ///
+    /// While the replica is in a black hole this waits, as a SYN would.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` where the replica is stopped or refuses, or where there is no such replica.
+    pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused)?.conditions;
+        let decided = || conditions.look(|now| !now.black_hole || !now.reachable());
+        self.cluster.changed.until(decided).await;
+        if !conditions.look(|now| now.reachable()) {
+            return Err(refused());
+        }
+        let (near, far) = tokio::io::duplex(PIPE_BYTES);
+        let severed = Arc::new(Severed::default());
+        let far = ServerEnd { pipe: far, severed: Arc::clone(&severed) };
+        let cluster = Arc::clone(&self.cluster);
+        self.tasks.spawn(serve::connection(cluster, replica, far, self.tasks.runtime().clone()));
+        Ok(MemoryStream { pipe: near, severed })
+    }
+}
+
+/// The client's end of an in-memory connection.
+#[derive(Debug)]
+pub struct MemoryStream {
+    pipe: DuplexStream,
+    severed: Arc<Severed>,
+}
+
+/// The server's end; dropping it after a reset makes the client see one.
+#[derive(Debug)]
+struct ServerEnd {
+    pipe: DuplexStream,
+    severed: Arc<Severed>,
+}
+
+#[derive(Debug, Default)]
+struct Severed(Mutex<(bool, Vec<Waker>)>);
+
+impl Severed {
+    fn sever(&self) {
+        let waiting = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.0 = true;
+            std::mem::take(&mut state.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn check(&self, context: &Context<'_>) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if !state.1.iter().any(|waiting| waiting.will_wake(context.waker())) {
+            state.1.push(context.waker().clone());
+        }
+        Ok(())
+    }
+}
+
+impl Transport for ServerEnd {
+    fn abort_on_drop(&mut self) {
+        self.severed.sever();
+    }
+}
+
+impl AsyncRead for MemoryStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let filled = into.filled().len();
+        let read = Pin::new(&mut self.pipe).poll_read(context, into);
+        // What arrived before the reset can still be read, as from a socket; then comes the error and not the end.
+        if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() > filled {
+            return read;
+        }
+        self.severed.check(context)?;
+        read
+    }
+}
+
+impl AsyncWrite for MemoryStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.severed.check(context)?;
+        Pin::new(&mut self.pipe).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.severed.check(context)?;
+        Pin::new(&mut self.pipe).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(context)
+    }
+}
+
+impl AsyncRead for ServerEnd {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for ServerEnd {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,16 @@
+//! Connections: real sockets or pipes in memory, under the same faults.
+
+mod governed;
+mod link;
+mod listener;
+mod memory;
+mod serve;
+mod tasks;
+mod tls;
+
+pub(crate) use link::Link;
+pub use link::LinkEnd;
+pub(crate) use listener::{Port, accept};
+pub use memory::{Dialer, MemoryStream};
+pub(crate) use tasks::TaskGroup;
+pub(crate) use tls::ServerTls;

@@ -1,0 +1,107 @@
+//! One connection, from its first byte to its end.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::runtime::Handle;
+
+use super::governed::{Governed, Transport};
+use super::tasks::ConnectionExecutor;
+use super::{Link, TaskGroup};
+use crate::cluster::Cluster;
+use crate::http;
+
+/// What a client that knows HTTP/2 beforehand sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Serves a connection until it ends or is reset.
+pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usize, transport: T, runtime: Handle) {
+    let link = cluster.open_link(replica);
+    let mut governed = Governed::new(transport, Arc::clone(&link), cluster.clock);
+    if cluster.replicas[replica].conditions.look(|now| now.accept_and_close) {
+        return;
+    }
+    if !cluster.replicas[replica].conditions.look(|now| now.reachable()) {
+        link.reset(cluster.clock.elapsed());
+        return;
+    }
+    let tasks = TaskGroup::on(runtime);
+    let serving = async {
+        if let Some(tls) = cluster.tls.clone() {
+            let stream = tls.acceptor.accept(governed).await?;
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            return serve_http(&cluster, &link, stream, http2, &tasks).await;
+        }
+        let http2 = begins_with_preface(&mut governed).await?;
+        serve_http(&cluster, &link, governed, http2, &tasks).await
+    };
+    tokio::select! {
+        biased;
+        () = link.until_reset() => {}
+        outcome = serving => {
+            if let Err(error) = outcome {
+                tracing::debug!(connection = link.id, replica, %error, "connection ended");
+            }
+        }
+    }
+    // A task of this connection may hold its last words; none may speak after the end.
+    tasks.close();
+}
+
+async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Result<bool> {
+    let mut seen = Vec::with_capacity(PREFACE.len());
+    while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
+        let mut bytes = [0; 24];
+        let wanted = PREFACE.len() - seen.len();
+        let read = stream.read(&mut bytes[..wanted]).await?;
+        if read == 0 {
+            break;
+        }
+        seen.extend_from_slice(&bytes[..read]);
+    }
+    let http2 = seen == PREFACE;
+    stream.unread(Bytes::from(seen));
+    Ok(http2)
+}
+
+async fn serve_http(
+    cluster: &Arc<Cluster>,
+    link: &Arc<Link>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    http2: bool,
+    tasks: &Arc<TaskGroup>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let service = service_fn(|request| {
+        let (cluster, link) = (Arc::clone(cluster), Arc::clone(link));
+        async move { Ok::<_, Infallible>(http::serve(cluster, link, request).await) }
+    });
+    let io = TokioIo::new(stream);
+    if http2 {
+        let mut builder = hyper::server::conn::http2::Builder::new(ConnectionExecutor(Arc::clone(tasks)));
+        builder.max_concurrent_streams(cluster.settings.max_streams);
+        let mut connection = pin!(builder.serve_connection(io, service));
+        tokio::select! {
+            biased;
+            () = link.until_goaway() => connection.as_mut().graceful_shutdown(),
+            outcome = connection.as_mut() => return Ok(outcome?),
+        }
+        Ok(connection.await?)
+    } else {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        // Its timer would be the real clock; a client that sends no head is the client's affair here.
+        builder.header_read_timeout(None).half_close(false);
+        let mut connection = pin!(builder.serve_connection(io, service));
+        tokio::select! {
+            biased;
+            () = link.until_goaway() => connection.as_mut().graceful_shutdown(),
+            outcome = connection.as_mut() => return Ok(outcome?),
+        }
+        Ok(connection.await?)
+    }
+}

@@ -1,0 +1,72 @@
+//! Tasks that end with their owner.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// Spawns tasks on one runtime and aborts them when dropped.
+#[derive(Debug)]
+pub(crate) struct TaskGroup {
+    runtime: Handle,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    handles: Vec<AbortHandle>,
+    /// Finished tasks are forgotten when there are this many.
+    prune_at: usize,
+    closed: bool,
+}
+
+impl TaskGroup {
+    pub(crate) fn on(runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { runtime, tasks: Mutex::new(Tasks { prune_at: 64, ..Tasks::default() }) })
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.closed {
+            return;
+        }
+        tasks.handles.push(self.runtime.spawn(task).abort_handle());
+        if tasks.handles.len() >= tasks.prune_at {
+            tasks.handles.retain(|handle| !handle.is_finished());
+            tasks.prune_at = (tasks.handles.len() * 2).max(64);
+        }
+    }
+
+    /// Aborts all tasks; none is spawned any more.
+    pub(crate) fn close(&self) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.closed = true;
+        for handle in tasks.handles.drain(..) {
+            handle.abort();
+        }
+    }
+}
+
+impl Drop for TaskGroup {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Runs what hyper spawns for a connection, so that it ends with the connection.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionExecutor(pub(super) Arc<TaskGroup>);
+
+impl<F> hyper::rt::Executor<F> for ConnectionExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}

@@ -1,0 +1,46 @@
+//! Seeded randomness, so that a run can be had again.
+
+/// A small generator (`SplitMix64`): good enough for names, UIDs and jitter, the same on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+/// The letters Kubernetes draws generated names from: no vowels, nothing that looks like another.
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+impl Random {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number in `0..1`.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A version 4 UUID.
+    pub(crate) fn uid(&mut self) -> String {
+        let high = self.next();
+        let low = self.next();
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            0x8000 | ((low >> 48) & 0x3fff),
+            low & 0xffff_ffff_ffff,
+        )
+    }
+
+    /// The five letters that follow `generateName`.
+    pub(crate) fn name_suffix(&mut self) -> String {
+        (0..5).map(|_| char::from(NAME_LETTERS[(self.next() % NAME_LETTERS.len() as u64) as usize])).collect()
+    }
+}

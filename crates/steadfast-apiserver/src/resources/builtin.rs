@@ -1,0 +1,185 @@
+//! The built-in kinds, as a table of data.
+
+/// One built-in resource.
+pub(super) struct Builtin {
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) short_names: &'static [&'static str],
+    pub(super) namespaced: bool,
+    /// `status` is a subresource.
+    pub(super) status: bool,
+    /// `metadata.generation` counts changes of what is wanted.
+    pub(super) generation: bool,
+    /// Listed under `kubectl get all`.
+    pub(super) in_all: bool,
+    /// Fields that may be selected by, beside the name and the namespace.
+    pub(super) selectable: &'static [&'static str],
+}
+
+const NAMESPACED: u8 = 1;
+const STATUS: u8 = 2;
+const GENERATION: u8 = 4;
+const ALL: u8 = 8;
+
+const fn row(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short_names: &'static [&'static str],
+    traits: u8,
+    selectable: &'static [&'static str],
+) -> Builtin {
+    Builtin {
+        group,
+        version,
+        kind,
+        plural,
+        short_names,
+        namespaced: traits & NAMESPACED != 0,
+        status: traits & STATUS != 0,
+        generation: traits & GENERATION != 0,
+        in_all: traits & ALL != 0,
+        selectable,
+    }
+}
+
+const N: u8 = NAMESPACED;
+const NS: u8 = NAMESPACED | STATUS;
+const NSG: u8 = NAMESPACED | STATUS | GENERATION;
+const NSA: u8 = NAMESPACED | STATUS | ALL;
+const NSGA: u8 = NAMESPACED | STATUS | GENERATION | ALL;
+
+const POD_FIELDS: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+];
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+pub(super) const BUILTIN: &[Builtin] = &[
+    row("", "v1", "ConfigMap", "configmaps", &["cm"], N, &[]),
+    row("", "v1", "Endpoints", "endpoints", &["ep"], N, &[]),
+    row("", "v1", "Event", "events", &["ev"], N, EVENT_FIELDS),
+    row("", "v1", "LimitRange", "limitranges", &["limits"], N, &[]),
+    row("", "v1", "Namespace", "namespaces", &["ns"], STATUS, &["status.phase"]),
+    row("", "v1", "Node", "nodes", &["no"], STATUS, &["spec.unschedulable"]),
+    row("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"], NS, &[]),
+    row("", "v1", "PersistentVolume", "persistentvolumes", &["pv"], STATUS, &[]),
+    row("", "v1", "Pod", "pods", &["po"], NSGA, POD_FIELDS),
+    row("", "v1", "PodTemplate", "podtemplates", &[], N | GENERATION, &[]),
+    row("", "v1", "ReplicationController", "replicationcontrollers", &["rc"], NSGA, &["status.replicas"]),
+    row("", "v1", "ResourceQuota", "resourcequotas", &["quota"], NS, &[]),
+    row("", "v1", "Secret", "secrets", &[], N, &["type"]),
+    row("", "v1", "ServiceAccount", "serviceaccounts", &["sa"], N, &[]),
+    row("", "v1", "Service", "services", &["svc"], NSA, &["spec.clusterIP", "spec.type"]),
+    row(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        &[],
+        GENERATION,
+        &[],
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        &[],
+        STATUS | GENERATION,
+        &[],
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        &[],
+        GENERATION,
+        &[],
+    ),
+    row(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        &[],
+        GENERATION,
+        &[],
+    ),
+    row(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        &["crd", "crds"],
+        STATUS | GENERATION,
+        &[],
+    ),
+    row("apiregistration.k8s.io", "v1", "APIService", "apiservices", &[], STATUS, &[]),
+    row("apps", "v1", "ControllerRevision", "controllerrevisions", &[], N, &[]),
+    row("apps", "v1", "DaemonSet", "daemonsets", &["ds"], NSGA, &[]),
+    row("apps", "v1", "Deployment", "deployments", &["deploy"], NSGA, &[]),
+    row("apps", "v1", "ReplicaSet", "replicasets", &["rs"], NSGA, &["status.replicas"]),
+    row("apps", "v1", "StatefulSet", "statefulsets", &["sts"], NSGA, &[]),
+    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], NSA, &[]),
+    row("batch", "v1", "CronJob", "cronjobs", &["cj"], NSGA, &[]),
+    row("batch", "v1", "Job", "jobs", &[], NSGA, &["status.successful"]),
+    row(
+        "certificates.k8s.io",
+        "v1",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        &["csr"],
+        STATUS,
+        &["spec.signerName"],
+    ),
+    row("coordination.k8s.io", "v1", "Lease", "leases", &[], N, &[]),
+    row("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", &[], N | GENERATION, &[]),
+    row("events.k8s.io", "v1", "Event", "events", &["ev"], N, EVENT_FIELDS),
+    row("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", &[], STATUS | GENERATION, &[]),
+    row(
+        "flowcontrol.apiserver.k8s.io",
+        "v1",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        &[],
+        STATUS | GENERATION,
+        &[],
+    ),
+    row("networking.k8s.io", "v1", "IngressClass", "ingressclasses", &[], GENERATION, &[]),
+    row("networking.k8s.io", "v1", "Ingress", "ingresses", &["ing"], NSG, &[]),
+    row("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", &["netpol"], N | GENERATION, &[]),
+    row("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", &[], 0, &[]),
+    row("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", &["pdb"], NSG, &[]),
+    row("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", &[], 0, &[]),
+    row("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", &[], 0, &[]),
+    row("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", &[], N, &[]),
+    row("rbac.authorization.k8s.io", "v1", "Role", "roles", &[], N, &[]),
+    row("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", &["pc"], GENERATION, &[]),
+    row("storage.k8s.io", "v1", "CSIDriver", "csidrivers", &[], 0, &[]),
+    row("storage.k8s.io", "v1", "CSINode", "csinodes", &[], 0, &[]),
+    row("storage.k8s.io", "v1", "StorageClass", "storageclasses", &["sc"], 0, &[]),
+    row("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", &[], STATUS, &[]),
+];

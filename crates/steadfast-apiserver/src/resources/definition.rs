@@ -1,0 +1,63 @@
+//! `CustomResourceDefinition`: reading what it defines, and telling its author that it is served.
+
+use serde_json::{Value, json};
+
+use super::{GroupResource, ServedResource};
+
+/// The resource that a definition defines; `None` where the definition names none.
+pub(crate) fn served_by(definition: &Value) -> Option<ServedResource> {
+    let spec = definition.get("spec")?;
+    let names = spec.get("names")?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let texts = |value: &Value, key: &str| -> Vec<String> {
+        let items = value.get(key).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    };
+    let group = text(spec, "group")?;
+    let kind = text(names, "kind")?;
+    let plural = text(names, "plural")?;
+    let versions: Vec<&Value> = spec.get("versions").and_then(Value::as_array)?.iter().collect();
+    let is = |version: &Value, key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let mut served: Vec<&&Value> = versions.iter().filter(|version| is(version, "served")).collect();
+    served.sort_by_key(|version| !is(version, "storage"));
+    let has_status = |version: &&&Value| version.pointer("/subresources/status").is_some();
+    let selectable = served.iter().flat_map(|version| version.get("selectableFields").and_then(Value::as_array));
+    let selectable_fields = selectable
+        .flatten()
+        .filter_map(|field| text(field, "jsonPath"))
+        .map(|path| path.trim_start_matches('.').to_owned())
+        .collect();
+    Some(ServedResource {
+        name: GroupResource::new(&group, &plural),
+        versions: served.iter().filter_map(|version| text(version, "name")).collect(),
+        list_kind: text(names, "listKind").unwrap_or_else(|| format!("{kind}List")),
+        singular: text(names, "singular").unwrap_or_else(|| kind.to_lowercase()),
+        short_names: texts(names, "shortNames"),
+        categories: texts(names, "categories"),
+        namespaced: text(spec, "scope").is_none_or(|scope| scope == "Namespaced"),
+        status_subresource: served.iter().any(has_status),
+        counts_generation: true,
+        custom: true,
+        selectable_fields,
+        kind,
+    })
+}
+
+/// The status of a definition whose resource is served.
+pub(crate) fn established(definition: &Value, now: &str) -> Value {
+    let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let stored: Vec<Value> = versions
+        .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or(false))
+        .filter_map(|version| version.get("name").cloned())
+        .collect();
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
+    json!({
+        "acceptedNames": names,
+        "storedVersions": stored,
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+    })
+}

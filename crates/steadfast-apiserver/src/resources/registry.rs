@@ -1,0 +1,120 @@
+//! Which resources are served now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::builtin::BUILTIN;
+use super::{GroupResource, ResourceDeclaration};
+
+/// A resource as it is served, in all its versions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServedResource {
+    pub(crate) name: GroupResource,
+    /// The versions served, the preferred (and stored) one first.
+    pub(crate) versions: Vec<String>,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) status_subresource: bool,
+    pub(crate) counts_generation: bool,
+    /// Custom resources have no strategic merge, and their lists write `items` before `metadata`.
+    pub(crate) custom: bool,
+    pub(crate) selectable_fields: Vec<String>,
+}
+
+impl ServedResource {
+    pub(crate) fn api_version(&self, version: &str) -> String {
+        let group = self.name.group();
+        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    }
+
+    pub(crate) fn serves(&self, version: &str) -> bool {
+        self.versions.iter().any(|served| served == version)
+    }
+}
+
+impl From<&ResourceDeclaration> for ServedResource {
+    fn from(declared: &ResourceDeclaration) -> Self {
+        Self {
+            name: GroupResource::new(&declared.group, &declared.plural),
+            versions: vec![declared.version.clone()],
+            kind: declared.kind.clone(),
+            list_kind: format!("{}List", declared.kind),
+            singular: declared.singular.clone(),
+            short_names: declared.short_names.clone(),
+            categories: Vec::new(),
+            namespaced: declared.namespaced,
+            status_subresource: declared.status_subresource,
+            counts_generation: true,
+            custom: true,
+            selectable_fields: Vec::new(),
+        }
+    }
+}
+
+/// The resources served, by group and plural name.
+#[derive(Clone, Debug)]
+pub(crate) struct Registry {
+    fixed: BTreeMap<GroupResource, Arc<ServedResource>>,
+    defined: BTreeMap<GroupResource, Arc<ServedResource>>,
+}
+
+impl Registry {
+    pub(crate) fn with_declared(declared: &[ResourceDeclaration]) -> Self {
+        let builtin = BUILTIN.iter().map(|row| ServedResource {
+            name: GroupResource::new(row.group, row.plural),
+            versions: vec![row.version.to_owned()],
+            kind: row.kind.to_owned(),
+            list_kind: format!("{}List", row.kind),
+            singular: row.kind.to_lowercase(),
+            short_names: row.short_names.iter().map(|&name| name.to_owned()).collect(),
+            categories: if row.in_all { vec!["all".to_owned()] } else { Vec::new() },
+            namespaced: row.namespaced,
+            status_subresource: row.status,
+            counts_generation: row.generation,
+            custom: false,
+            selectable_fields: row.selectable.iter().map(|&field| field.to_owned()).collect(),
+        });
+        let fixed = builtin
+            .chain(declared.iter().map(ServedResource::from))
+            .map(|resource| (resource.name.clone(), Arc::new(resource)))
+            .collect();
+        Self { fixed, defined: BTreeMap::new() }
+    }
+
+    /// Replaces what `CustomResourceDefinition`s define.
+    pub(crate) fn define(&mut self, defined: impl Iterator<Item = ServedResource>) {
+        self.defined = defined.map(|resource| (resource.name.clone(), Arc::new(resource))).collect();
+    }
+
+    pub(crate) fn get(&self, name: &GroupResource) -> Option<&Arc<ServedResource>> {
+        self.fixed.get(name).or_else(|| self.defined.get(name))
+    }
+
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.all().find(|served| served.kind == kind && served.name.group() == group && served.serves(version))
+    }
+
+    /// All resources, in the order of their groups and names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
+        self.fixed.values().chain(self.defined.values())
+    }
+
+    /// The groups with their versions, in order; the preferred version of a group first.
+    pub(crate) fn groups(&self) -> BTreeMap<String, Vec<String>> {
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for served in self.all() {
+            let versions = groups.entry(served.name.group().to_owned()).or_default();
+            for version in &served.versions {
+                if !versions.contains(version) {
+                    versions.push(version.clone());
+                }
+            }
+        }
+        groups
+    }
+}

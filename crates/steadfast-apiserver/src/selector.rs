@@ -1,0 +1,114 @@
+//! Label and field selectors.
+
+use serde_json::Value;
+
+use crate::resources::ServedResource;
+use crate::status::Status;
+
+mod labels;
+
+pub(crate) use labels::LabelSelector;
+
+/// What a list or a watch shows of a resource.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selector {
+    labels: LabelSelector,
+    fields: Vec<FieldRequirement>,
+}
+
+#[derive(Clone, Debug)]
+struct FieldRequirement {
+    path: Vec<String>,
+    value: String,
+    equal: bool,
+}
+
+impl Selector {
+    /// Reads both selectors; fields that this resource does not select by are refused.
+    pub(crate) fn parse(labels: &str, fields: &str, resource: &ServedResource) -> Result<Self, Status> {
+        let labels = LabelSelector::parse(labels)?;
+        let fields = split_unescaped(fields)
+            .into_iter()
+            .map(|term| FieldRequirement::parse(&term, resource))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { labels, fields })
+    }
+
+    /// Whether there is nothing to select by.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        self.labels.matches(object) && self.fields.iter().all(|requirement| requirement.matches(object))
+    }
+}
+
+impl FieldRequirement {
+    fn parse(term: &str, resource: &ServedResource) -> Result<Self, Status> {
+        let Some((operator, length, equal)) = find_operator(term) else {
+            return Err(Status::bad_request(format_args!("invalid selector: '{term}'; can't understand '{term}'")));
+        };
+        let field = &term[..operator];
+        let known = matches!(field, "metadata.name" | "metadata.namespace")
+            || resource.selectable_fields.iter().any(|selectable| selectable == field);
+        if !known {
+            return Err(Status::bad_request(format_args!("field label not supported: {field}")));
+        }
+        Ok(Self {
+            path: field.split('.').map(str::to_owned).collect(),
+            value: unescape(&term[operator + length..]),
+            equal,
+        })
+    }
+
+    fn matches(&self, object: &Value) -> bool {
+        let found = self.path.iter().try_fold(object, |value, step| value.get(step));
+        let text = match found {
+            Some(Value::String(text)) => text.clone(),
+            // An absent flag reads as false, an absent number or text as nothing: as the typed objects have it.
+            Some(Value::Null) | None if matches!(self.value.as_str(), "true" | "false") => "false".to_owned(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        };
+        (text == self.value) == self.equal
+    }
+}
+
+/// The first `=`, `==` or `!=`: its place, its length and whether it asks for equality.
+fn find_operator(term: &str) -> Option<(usize, usize, bool)> {
+    let place = term.find(['=', '!'])?;
+    let rest = &term[place..];
+    if rest.starts_with("!=") {
+        Some((place, 2, false))
+    } else if rest.starts_with("==") {
+        Some((place, 2, true))
+    } else {
+        rest.starts_with('=').then_some((place, 1, true))
+    }
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_unescaped(text: &str) -> Vec<String> {
+    let mut terms = vec![String::new()];
+    let mut escaped = false;
+    for letter in text.chars() {
+        if letter == ',' && !escaped {
+            terms.push(String::new());
+        } else if let Some(term) = terms.last_mut() {
+            term.push(letter);
+        }
+        escaped = letter == '\\' && !escaped;
+    }
+    terms.retain(|term| !term.is_empty());
+    terms
+}
+
+fn unescape(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(letter) = letters.next() {
+        plain.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    plain
+}

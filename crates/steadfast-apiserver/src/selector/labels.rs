@@ -1,0 +1,250 @@
+//! Label selectors: `app=web,tier in (front,back),!legacy`.
+
+use serde_json::Value;
+
+use crate::status::Status;
+
+/// A conjunction of requirements on labels.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LabelSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Operator {
+    Exists,
+    DoesNotExist,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    GreaterThan(i64),
+    LessThan(i64),
+}
+
+impl LabelSelector {
+    pub(crate) fn parse(text: &str) -> Result<Self, Status> {
+        let tokens = tokens(text);
+        let mut parser = Parser { tokens: &tokens };
+        let mut requirements = Vec::new();
+        while !parser.tokens.is_empty() {
+            requirements.push(parser.requirement()?);
+            if !parser.tokens.is_empty() {
+                parser.expect(",")?;
+                if parser.tokens.is_empty() {
+                    return Err(parser.unexpected("identifier after ','"));
+                }
+            }
+        }
+        Ok(Self(requirements))
+    }
+
+    pub(crate) fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        self.0.iter().all(|requirement| {
+            let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
+            requirement.operator.allows(value)
+        })
+    }
+}
+
+impl Operator {
+    fn allows(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::In(values) => value.is_some_and(|value| values.iter().any(|allowed| allowed == value)),
+            Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|excluded| excluded != value)),
+            Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Self::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+struct Parser<'a> {
+    tokens: &'a [String],
+}
+
+impl Parser<'_> {
+    fn requirement(&mut self) -> Result<Requirement, Status> {
+        if self.peek() == Some("!") {
+            self.advance();
+            let key = self.word("identifier")?;
+            return Ok(Requirement { key, operator: Operator::DoesNotExist });
+        }
+        let key = self.word("!, identifier, or 'end of string'")?;
+        let operator = match self.peek() {
+            None | Some(",") => Operator::Exists,
+            Some("=" | "==") => {
+                self.advance();
+                Operator::In(vec![self.value()])
+            }
+            Some("!=") => {
+                self.advance();
+                Operator::NotIn(vec![self.value()])
+            }
+            Some("in") => {
+                self.advance();
+                Operator::In(self.values()?)
+            }
+            Some("notin") => {
+                self.advance();
+                Operator::NotIn(self.values()?)
+            }
+            Some(">") => {
+                self.advance();
+                Operator::GreaterThan(self.number()?)
+            }
+            Some("<") => {
+                self.advance();
+                Operator::LessThan(self.number()?)
+            }
+            Some(_) => return Err(self.unexpected("in, notin, =, ==, !=, gt, lt")),
+        };
+        Ok(Requirement { key, operator })
+    }
+
+    /// The value after `=`; it may be missing, which means the empty value.
+    fn value(&mut self) -> String {
+        match self.peek() {
+            Some(word) if is_word(word) => {
+                let word = word.to_owned();
+                self.advance();
+                word
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn values(&mut self) -> Result<Vec<String>, Status> {
+        self.expect("(")?;
+        let mut values = vec![self.value()];
+        while self.peek() == Some(",") {
+            self.advance();
+            values.push(self.value());
+        }
+        self.expect(")")?;
+        Ok(values)
+    }
+
+    fn number(&mut self) -> Result<i64, Status> {
+        self.value().parse().map_err(|_| self.unexpected("an integer"))
+    }
+
+    fn word(&mut self, expected: &str) -> Result<String, Status> {
+        match self.peek() {
+            Some(word) if is_word(word) => {
+                let word = word.to_owned();
+                self.advance();
+                Ok(word)
+            }
+            _ => Err(self.unexpected(expected)),
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), Status> {
+        if self.peek() == Some(token) {
+            self.advance();
+            return Ok(());
+        }
+        Err(self.unexpected(token))
+    }
+
+    fn peek(&self) -> Option<&str> {
+        self.tokens.first().map(String::as_str)
+    }
+
+    fn advance(&mut self) {
+        self.tokens = self.tokens.get(1..).unwrap_or_default();
+    }
+
+    fn unexpected(&self, expected: &str) -> Status {
+        let found = self.peek().unwrap_or_default();
+        Status::bad_request(format_args!("found '{found}', expected: {expected}"))
+    }
+}
+
+fn is_word(token: &str) -> bool {
+    token.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '/'))
+}
+
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    let mut word = String::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let symbol = matches!(letter, '=' | '!' | ',' | '(' | ')' | '<' | '>');
+        if !symbol && !letter.is_whitespace() {
+            word.push(letter);
+            continue;
+        }
+        if !word.is_empty() {
+            tokens.push(std::mem::take(&mut word));
+        }
+        if symbol {
+            let doubled = matches!(letter, '=' | '!') && letters.next_if_eq(&'=').is_some();
+            tokens.push(if doubled { format!("{letter}=") } else { letter.to_string() });
+        }
+    }
+    if !word.is_empty() {
+        tokens.push(word);
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::LabelSelector;
+
+    fn selects(selector: &str, labels: &serde_json::Value) -> bool {
+        LabelSelector::parse(selector).unwrap().matches(&json!({"metadata": {"labels": labels}}))
+    }
+
+    #[test]
+    fn equality_and_sets_select_by_value() {
+        let labels = json!({"app": "web", "tier": "front", "weight": "7"});
+        for selector in [
+            "app=web",
+            "app==web",
+            "app = web , tier=front",
+            "app!=api",
+            "missing!=api",
+            "tier in (front, back)",
+            "tier notin (back)",
+            "missing notin (back)",
+            "app",
+            "!missing",
+            "weight>6",
+            "weight<8",
+            "",
+        ] {
+            assert!(selects(selector, &labels), "{selector} selects {labels}");
+        }
+        for selector in ["app=api", "app!=web", "tier in (back)", "tier notin (front)", "missing", "!app", "app>1"] {
+            assert!(!selects(selector, &labels), "{selector} does not select {labels}");
+        }
+    }
+
+    #[test]
+    fn an_empty_value_is_a_value() {
+        assert!(selects("canary=", &json!({"canary": ""})));
+        assert!(!selects("canary=", &json!({"canary": "yes"})));
+        assert!(!selects("canary=", &json!({})));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for selector in ["==", "app in front", "app=web,", "app web", "(", "weight>x", "!"] {
+            assert!(LabelSelector::parse(selector).is_err(), "{selector} is refused");
+        }
+    }
+}

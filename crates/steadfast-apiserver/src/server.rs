@@ -1,0 +1,262 @@
+//! The running server.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::builder::{ApiServerBuilder, StartError};
+use crate::cluster::Cluster;
+use crate::direct;
+use crate::faults::{FaultRecord, Faults};
+use crate::kubeconfig;
+use crate::net::{Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
+use crate::records::{RequestCounts, RequestRecord};
+use crate::status::Status;
+use crate::storage::{History, Patch, State};
+
+/// An API server: one history, one or several replicas. All of it ends when this is dropped.
+#[derive(Debug)]
+pub struct ApiServer {
+    cluster: Arc<Cluster>,
+    tasks: Arc<TaskGroup>,
+    faults: Faults,
+}
+
+/// A connection there was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionRecord {
+    /// Its number; they rise in the order in which connections came.
+    pub id: u64,
+    /// The replica it was made to.
+    pub replica: usize,
+    /// When it was accepted, since the server's start.
+    pub opened_at: Duration,
+    /// When a fault broke it, by a reset or a black hole.
+    pub failed_at: Option<Duration>,
+    /// When it ended, and how; `None` while it is open.
+    pub ended: Option<(Duration, LinkEnd)>,
+}
+
+impl ApiServer {
+    /// Starts a server with one replica, without TLS, on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// Where no port can be had, or where there is no tokio runtime.
+    pub async fn start() -> Result<Self, StartError> {
+        Self::builder().start().await
+    }
+
+    /// Describes a server to start.
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::default()
+    }
+
+    pub(crate) fn new(cluster: Arc<Cluster>, tasks: Arc<TaskGroup>) -> Self {
+        let faults = Faults::of_all(Arc::clone(&cluster));
+        Self { cluster, tasks, faults }
+    }
+
+    // Reaching it.
+
+    /// How many replicas there are.
+    pub fn replicas(&self) -> usize {
+        self.cluster.replicas.len()
+    }
+
+    /// The base URL of a replica; of a server in memory, a name that stands for it.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    pub fn url(&self, replica: usize) -> String {
+        let scheme = if self.cluster.tls.is_some() { "https" } else { "http" };
+        match self.address(replica) {
+            Some(address) => format!("{scheme}://{address}"),
+            None => format!("{scheme}://localhost:{}", 6443 + replica),
+        }
+    }
+
+    /// The address of a replica; `None` where the server is in memory.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    pub fn address(&self, replica: usize) -> Option<std::net::SocketAddr> {
+        self.cluster.replicas[replica].port.as_ref().map(Port::address)
+    }
+
+    /// The certificate of the authority, as PEM, where TLS is on.
+    pub fn ca_pem(&self) -> Option<String> {
+        self.cluster.tls.as_ref().map(|tls| tls.ca_pem.clone())
+    }
+
+    /// A kubeconfig for the first replica, as YAML.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_of(0)
+    }
+
+    /// A kubeconfig for a replica, as YAML.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    pub fn kubeconfig_of(&self, replica: usize) -> String {
+        let token = self.cluster.settings.tokens.first().map(String::as_str);
+        kubeconfig::render(&self.url(replica), self.ca_pem().as_deref(), token)
+    }
+
+    /// Opens an in-memory connection to a replica.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` where the replica is stopped or refuses, or where there is none.
+    pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
+        self.dialer().connect(replica).await
+    }
+
+    /// What opens in-memory connections, to be handed to a client.
+    pub fn dialer(&self) -> Dialer {
+        Dialer { cluster: Arc::clone(&self.cluster), tasks: Arc::clone(&self.tasks) }
+    }
+
+    // The history, past the API.
+
+    /// Creates an object; its kind and version say where, and it may come with a status.
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn create(&self, object: &impl Serialize) -> Result<Value, Status> {
+        direct::create(&self.cluster, object)
+    }
+
+    /// Replaces an object, status included; with a `resourceVersion`, only that version.
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn replace(&self, object: &impl Serialize) -> Result<Value, Status> {
+        direct::replace(&self.cluster, object)
+    }
+
+    /// Changes an object, status included, by a JSON merge patch.
+    ///
+    /// `resource` is a plural name, with its group where several groups have it: `pods`, `events.events.k8s.io`. The
+    /// namespace of what is cluster-scoped is empty.
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn merge_patch(&self, resource: &str, namespace: &str, name: &str, patch: Value) -> Result<Value, Status> {
+        direct::patch(&self.cluster, resource, namespace, name, Patch::Merge(patch))
+    }
+
+    /// Deletes an object, or marks it where finalizers hold it; with a `uid` in its metadata, only that one.
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn delete(&self, object: &impl Serialize) -> Result<Value, Status> {
+        direct::delete(&self.cluster, object)
+    }
+
+    /// Deletes an object by its name; `resource` and `namespace` as for [`merge_patch`](Self::merge_patch).
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn delete_named(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
+        direct::delete_named(&self.cluster, resource, namespace, name)
+    }
+
+    /// The newest state of an object; `resource` and `namespace` as for [`merge_patch`](Self::merge_patch).
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
+        direct::get(&self.cluster, resource, namespace, name)
+    }
+
+    /// Drops the history below now: old lists, continue tokens, and the events in the replicas' windows have expired.
+    ///
+    /// Open watches go on.
+    pub fn compact(&self) {
+        self.cluster.store.write(State::compact);
+    }
+
+    /// Every change there ever was.
+    pub fn history(&self) -> History {
+        self.cluster.store.read(State::history)
+    }
+
+    /// The revision of now.
+    pub fn revision(&self) -> u64 {
+        self.cluster.store.read(State::revision)
+    }
+
+    /// The revision that a replica's watch cache has reached.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    pub fn applied_revision(&self, replica: usize) -> u64 {
+        self.cluster.store.read(|state| state.caches[replica].applied)
+    }
+
+    /// Time since the server's start, by tokio's clock: what all records are dated by.
+    pub fn elapsed(&self) -> Duration {
+        self.cluster.clock.elapsed()
+    }
+
+    // What was asked, and by whom.
+
+    /// Every request there was, in the order they came.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.cluster.requests.records()
+    }
+
+    /// How often the server was asked for what.
+    pub fn request_counts(&self) -> RequestCounts {
+        self.cluster.requests.counts()
+    }
+
+    /// How many watches are open on a replica.
+    ///
+    /// # Panics
+    /// Where there is no such replica.
+    pub fn open_watches(&self, replica: usize) -> usize {
+        self.cluster.replicas[replica].streams.all().len()
+    }
+
+    /// Every connection there was, in the order they came.
+    pub fn connections(&self) -> Vec<ConnectionRecord> {
+        let links = self.cluster.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = |link: &Arc<crate::net::Link>| ConnectionRecord {
+            id: link.id,
+            replica: link.replica,
+            opened_at: link.opened_at,
+            failed_at: link.failed_at(),
+            ended: link.ended(),
+        };
+        links.iter().map(record).collect()
+    }
+
+    // Faults.
+
+    /// The faults of all replicas together; [`Faults::replica`] narrows it to one.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// When which fault was switched.
+    pub fn fault_log(&self) -> Vec<FaultRecord> {
+        self.cluster.fault_log.records()
+    }
+
+    /// Stops the server: connections break, ports close, tasks end. Dropping it does the same.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        for replica in 0..self.cluster.replicas.len() {
+            self.cluster.reset_links(replica);
+        }
+        self.tasks.close();
+    }
+}

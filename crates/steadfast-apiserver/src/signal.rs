@@ -1,0 +1,31 @@
+//! A signal that something changed.
+
+use tokio::sync::watch;
+
+/// Wakes all who wait for a condition, so that they look again.
+#[derive(Clone, Debug)]
+pub(crate) struct Signal(watch::Sender<()>);
+
+impl Signal {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(()))
+    }
+
+    pub(crate) fn raise(&self) {
+        self.0.send_replace(());
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.subscribe()
+    }
+
+    /// Waits until the condition holds; it is looked at now and after every change.
+    pub(crate) async fn until(&self, condition: impl Fn() -> bool) {
+        let mut changes = self.subscribe();
+        while !condition() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The `Status` object: how an API server says what went wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::resources::GroupResource;
+
+/// A failure as the Kubernetes API reports it.
+///
+/// It is both the error type of direct writes and the body of a failed HTTP answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The machine-readable reason (`NotFound`, `Conflict`, `Expired`, …); empty where the API gives none.
+    pub reason: String,
+    /// The sentence for people.
+    pub message: String,
+    /// The `details` object, `Value::Null` where there is none.
+    pub details: Value,
+    /// How long the client is asked to wait, in whole seconds on the wire.
+    pub retry_after: Option<Duration>,
+    /// A continue token in the `metadata`, sent with an expired list.
+    pub continue_token: Option<String>,
+}
+
+impl Status {
+    /// A status with a code, a reason and a message.
+    pub fn new(code: u16, reason: &str, message: impl fmt::Display) -> Self {
+        Self {
+            code,
+            reason: reason.to_owned(),
+            message: message.to_string(),
+            details: Value::Null,
+            retry_after: None,
+            continue_token: None,
+        }
+    }
+
+    /// The status a Kubernetes API server gives for a bare HTTP code, with its usual reason and message.
+    pub fn of_code(code: u16) -> Self {
+        let (reason, message) = match code {
+            400 => ("BadRequest", "the server rejected our request for an unknown reason"),
+            401 => ("Unauthorized", "Unauthorized"),
+            403 => ("Forbidden", "forbidden"),
+            404 => ("NotFound", "the server could not find the requested resource"),
+            409 => ("Conflict", "the server reported a conflict"),
+            410 => ("Expired", "The resourceVersion for the provided watch is too old."),
+            413 => ("RequestEntityTooLarge", "the request body is too large"),
+            429 => ("TooManyRequests", "Too many requests, please try again later."),
+            500 => ("InternalError", "Internal error occurred"),
+            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+            504 => ("Timeout", "Timeout: request did not complete within the allotted time"),
+            _ => ("", "an error on the server has prevented the request from succeeding"),
+        };
+        Self::new(code, reason, message)
+    }
+
+    /// Sets how long the client is asked to wait.
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Sets the reason, `Gone` in place of `Expired` for instance.
+    #[must_use]
+    pub fn with_reason(mut self, reason: &str) -> Self {
+        reason.clone_into(&mut self.reason);
+        self
+    }
+
+    /// Sets the sentence for people.
+    #[must_use]
+    pub fn with_message(mut self, message: impl fmt::Display) -> Self {
+        self.message = message.to_string();
+        self
+    }
+
+    /// Sets the `details` object.
+    #[must_use]
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = details;
+        self
+    }
+
+    pub(crate) fn of_object(mut self, resource: &GroupResource, name: &str) -> Self {
+        self.details = object_details(resource, name);
+        self
+    }
+
+    pub(crate) fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(404, "NotFound", format_args!("{resource} \"{name}\" not found")).of_object(resource, name)
+    }
+
+    pub(crate) fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format_args!("{resource} \"{name}\" already exists")).of_object(resource, name)
+    }
+
+    pub(crate) fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
+        Self::new(409, "Conflict", message).of_object(resource, name)
+    }
+
+    pub(crate) fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = if name.is_empty() {
+            format!("{resource} is forbidden: {why}")
+        } else {
+            format!("{resource} \"{name}\" is forbidden: {why}")
+        };
+        Self::new(403, "Forbidden", message).of_object(resource, name)
+    }
+
+    pub(crate) fn bad_request(message: impl fmt::Display) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// A rejected object: `causes` are pairs of field and complaint.
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let complaints: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let list = match complaints.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut details = Map::new();
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                details.insert(key.to_owned(), value.into());
+            }
+        }
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|(field, why)| json!({"reason": cause_reason(why), "message": why, "field": field}))
+            .collect();
+        details.insert("causes".to_owned(), causes.into());
+        Self::new(422, "Invalid", format_args!("{qualified} \"{name}\" is invalid: {list}"))
+            .with_details(Value::Object(details))
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .with_details(json!({}))
+    }
+
+    pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        Self::new(504, "Timeout", format_args!("Too large resource version: {asked}, current: {current}"))
+            .with_details(json!({
+                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+                "retryAfterSeconds": 1,
+            }))
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    pub(crate) fn too_old_resource_version(asked: u64, oldest: u64) -> Self {
+        Self::new(410, "Expired", format_args!("too old resource version: {asked} ({oldest})"))
+    }
+
+    pub(crate) fn etcd_timeout() -> Self {
+        Self::new(504, "Timeout", "Timeout: request did not complete within the allotted time").with_details(json!({}))
+    }
+
+    /// The object as it stands in an HTTP body or in an `ERROR` event.
+    pub fn to_value(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".to_owned(), token.as_str().into());
+        }
+        let mut body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            body["reason"] = self.reason.as_str().into();
+        }
+        let mut details = self.details.clone();
+        if let Some(wait) = self.retry_after {
+            if details.is_null() {
+                details = json!({});
+            }
+            details["retryAfterSeconds"] = whole_seconds(wait).into();
+        }
+        if !details.is_null() {
+            body["details"] = details;
+        }
+        body
+    }
+}
+
+/// `Retry-After` counts whole seconds, and never promises less than asked.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+pub(crate) fn object_details(resource: &GroupResource, name: &str) -> Value {
+    let mut details = Map::new();
+    for (key, value) in [("name", name), ("group", resource.group()), ("kind", resource.resource())] {
+        if !value.is_empty() {
+            details.insert(key.to_owned(), value.into());
+        }
+    }
+    Value::Object(details)
+}
+
+fn cause_reason(complaint: &str) -> &'static str {
+    let reasons = [
+        ("Forbidden", "FieldValueForbidden"),
+        ("Required", "FieldValueRequired"),
+        ("Duplicate", "FieldValueDuplicate"),
+        ("Unsupported", "FieldValueNotSupported"),
+    ];
+    reasons.iter().find(|(start, _)| complaint.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
+}

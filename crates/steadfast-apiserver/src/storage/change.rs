@@ -1,0 +1,85 @@
+//! One change of one object, and the record of all changes.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::http::encode;
+use crate::resources::GroupResource;
+
+/// One change: a revision, and what it made of one object.
+pub struct Change {
+    /// The revision, one for all resources; within an epoch it only rises.
+    pub revision: u64,
+    /// The epoch: it starts with 0, and each restore to an older revision begins the next.
+    pub epoch: u32,
+    /// When, since the server's start.
+    pub at: Duration,
+    /// The resource.
+    pub resource: GroupResource,
+    /// The namespace; `None` for what is cluster-scoped.
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: String,
+    /// The object's UID.
+    pub uid: String,
+    /// The object after the change; `None` where it was deleted.
+    pub object: Option<Arc<Value>>,
+    /// The object before the change; `None` where it was created.
+    pub previous: Option<Arc<Value>>,
+    pub(crate) encoded: OnceLock<Bytes>,
+    pub(crate) encoded_deleted: OnceLock<Bytes>,
+}
+
+impl Change {
+    /// The object's fields on the wire, without kind and version.
+    pub(crate) fn fields(&self) -> Bytes {
+        let encode = || self.object.as_deref().map(|object| encode::fields(object, None)).unwrap_or_default();
+        self.encoded.get_or_init(encode).clone()
+    }
+
+    /// The fields of the previous object under this change's revision, as `DELETED` carries them.
+    pub(crate) fn deleted_fields(&self) -> Bytes {
+        let encode =
+            || self.previous.as_deref().map(|object| encode::fields(object, Some(self.revision))).unwrap_or_default();
+        self.encoded_deleted.get_or_init(encode).clone()
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (&self.previous, &self.object) {
+            (None, _) => "created",
+            (Some(_), Some(_)) => "updated",
+            (Some(_), None) => "deleted",
+        };
+        write!(f, "{}:{} {what} {} ", self.epoch, self.revision, self.resource)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        write!(f, "{} ({}) at {:?}", self.name, self.uid, self.at)
+    }
+}
+
+/// Every change there ever was, in order; neither compaction nor a restore erases this record.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The changes, oldest first.
+    pub changes: Vec<Arc<Change>>,
+    /// At which revision each epoch began: epoch 0 at 0, the next at the revision restored.
+    pub epochs: Vec<u64>,
+    /// The revision of now.
+    pub revision: u64,
+}
+
+impl History {
+    /// The changes of one resource, oldest first.
+    pub fn of<'a>(&'a self, group: &'a str, plural: &'a str) -> impl Iterator<Item = &'a Arc<Change>> {
+        self.changes
+            .iter()
+            .filter(move |change| change.resource.group() == group && change.resource.resource() == plural)
+    }
+}

@@ -1,0 +1,66 @@
+//! Reading and writing the metadata of an object.
+
+use serde_json::{Map, Value};
+
+/// A text field of the metadata, empty where absent.
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The metadata, made an object where it is none.
+pub(crate) fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
+    let fields = as_map(object);
+    as_map(fields.entry("metadata").or_insert(Value::Null))
+}
+
+/// Sets a metadata field, or removes it where there is no value.
+pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    let metadata = metadata_of(object);
+    match value {
+        Some(value) => metadata.insert(field.to_owned(), value),
+        None => metadata.remove(field),
+    };
+}
+
+/// Copies a metadata field of another object, its absence included.
+pub(crate) fn copy(object: &mut Value, from: &Value, field: &str) {
+    set(object, field, from.get("metadata").and_then(|metadata| metadata.get(field)).cloned());
+}
+
+/// Whether finalizers hold the object back from being deleted.
+pub(crate) fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// Whether deletion was asked for.
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    !text(object, "deletionTimestamp").is_empty()
+}
+
+/// The generation, 0 where there is none.
+pub(crate) fn generation(object: &Value) -> u64 {
+    object.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Whether two objects want different things: any difference outside metadata and status.
+pub(crate) fn wants_differ(one: &Value, other: &Value) -> bool {
+    let wanted = |object: &Value| -> Map<String, Value> {
+        let fields = object.as_object().into_iter().flatten();
+        fields
+            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    wanted(one) != wanted(other)
+}
+
+fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was just made an object"),
+    }
+}

@@ -1,0 +1,59 @@
+//! The one history behind all replicas: what was written, in which order, and what each replica has seen of it.
+
+mod cache;
+mod change;
+pub(crate) mod metadata;
+mod patch;
+mod state;
+mod strategic;
+mod writes;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use cache::{Cache, Source};
+pub use change::{Change, History};
+pub(crate) use patch::Patch;
+pub(crate) use state::{ObjectKey, State};
+pub(crate) use writes::{Deletion, Outcome, Part, Update, WriteTarget};
+
+use crate::signal::Signal;
+
+/// The state under its lock, and the signal that wakes whoever waits for it to change.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+    changed: Signal,
+}
+
+impl Store {
+    pub(crate) fn new(state: State, changed: Signal) -> Self {
+        Self { state: Mutex::new(state), changed }
+    }
+
+    /// Looks at the state.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.lock())
+    }
+
+    /// Changes the state; replicas that do not lag see it before anybody else can look.
+    pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let outcome = {
+            let mut state = self.lock();
+            let outcome = change(&mut state);
+            state.advance_caches();
+            outcome
+        };
+        self.changed.raise();
+        outcome
+    }
+
+    /// Waits until the state is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(&State) -> bool) {
+        self.changed.until(|| self.read(&wanted)).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is made whole before anything can panic, so a poisoned lock guards good data.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

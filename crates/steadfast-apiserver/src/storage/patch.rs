@@ -1,0 +1,49 @@
+//! The patch formats.
+
+use serde_json::Value;
+
+use super::strategic;
+use crate::status::Status;
+
+/// A patch in one of the formats a Kubernetes API server takes.
+#[derive(Clone, Debug)]
+pub(crate) enum Patch {
+    /// RFC 6902.
+    Json(json_patch::Patch),
+    /// RFC 7396.
+    Merge(Value),
+    /// Kubernetes' own: lists are merged by the keys of their items.
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads a patch of the content type it came with.
+    pub(crate) fn parse(content_type: &str, body: &[u8], custom_resource: bool) -> Result<Self, Status> {
+        let unreadable = |error| Status::bad_request(format_args!("error decoding patch: {error}"));
+        match content_type {
+            "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
+            "application/merge-patch+json" => serde_json::from_slice(body).map(Self::Merge).map_err(unreadable),
+            "application/strategic-merge-patch+json" if !custom_resource => {
+                serde_json::from_slice(body).map(Self::Strategic).map_err(unreadable)
+            }
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Status::new(
+                415,
+                "UnsupportedMediaType",
+                "415: Unsupported Media Type: server-side apply is not offered by this server",
+            )),
+            _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
+        }
+    }
+
+    /// The object as patched.
+    pub(crate) fn apply(&self, object: &Value) -> Result<Value, Status> {
+        let mut patched = object.clone();
+        match self {
+            Self::Json(patch) => json_patch::patch(&mut patched, patch)
+                .map_err(|error| Status::new(422, "Invalid", format_args!("the patch does not apply: {error}")))?,
+            Self::Merge(patch) => json_patch::merge(&mut patched, patch),
+            Self::Strategic(patch) => strategic::merge(&mut patched, patch),
+        }
+        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
+    }
+}

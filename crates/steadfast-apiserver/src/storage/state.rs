@@ -1,0 +1,243 @@
+//! The history: a log per resource, every version of every object, and the caches that follow it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::metadata;
+use super::{Cache, Change, History};
+use crate::clock::Clock;
+use crate::random::Random;
+use crate::resources::{GroupResource, Registry, served_by};
+
+/// An object's place within its resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectKey {
+    /// Empty for what is cluster-scoped.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl ObjectKey {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// Everything of one resource.
+#[derive(Debug, Default)]
+struct Table {
+    log: Vec<Arc<Change>>,
+    versions: BTreeMap<ObjectKey, Vec<Arc<Change>>>,
+}
+
+impl Table {
+    fn push(&mut self, key: ObjectKey, change: Arc<Change>) {
+        self.log.push(Arc::clone(&change));
+        self.versions.entry(key).or_default().push(change);
+    }
+}
+
+/// The history and what the replicas have seen of it.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) registry: Registry,
+    pub(crate) caches: Vec<Cache>,
+    revision: u64,
+    epochs: Vec<u64>,
+    compacted: u64,
+    tables: BTreeMap<GroupResource, Table>,
+    record: Vec<Arc<Change>>,
+}
+
+impl State {
+    pub(crate) fn new(clock: Clock, random: Random, registry: Registry) -> Self {
+        Self {
+            clock,
+            random,
+            registry,
+            caches: Vec::new(),
+            // etcd's own first revision; 0 means "any" in the API.
+            revision: 1,
+            epochs: vec![0],
+            compacted: 0,
+            tables: BTreeMap::new(),
+            record: Vec::new(),
+        }
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The oldest revision that can still be read exactly.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub(crate) fn history(&self) -> History {
+        History { changes: self.record.clone(), epochs: self.epochs.clone(), revision: self.revision }
+    }
+
+    /// Writes one change; `object` is given its resource version.
+    pub(crate) fn append(
+        &mut self,
+        resource: &GroupResource,
+        key: ObjectKey,
+        object: Option<Value>,
+        previous: Option<Arc<Value>>,
+    ) -> Arc<Change> {
+        self.revision += 1;
+        let object = object.map(|mut object| {
+            metadata::set(&mut object, "resourceVersion", Some(self.revision.to_string().into()));
+            Arc::new(object)
+        });
+        let uid = object.as_ref().or(previous.as_ref()).map(|object| metadata::text(object, "uid").to_owned());
+        let change = Arc::new(Change {
+            revision: self.revision,
+            epoch: self.epoch(),
+            at: self.clock.elapsed(),
+            resource: resource.clone(),
+            namespace: (!key.namespace.is_empty()).then(|| key.namespace.clone()),
+            name: key.name.clone(),
+            uid: uid.unwrap_or_default(),
+            object,
+            previous,
+            encoded: OnceLock::new(),
+            encoded_deleted: OnceLock::new(),
+        });
+        for cache in &mut self.caches {
+            cache.observe(&change);
+        }
+        self.record.push(Arc::clone(&change));
+        self.tables.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
+        if resource.resource() == "customresourcedefinitions" {
+            self.define_resources();
+        }
+        change
+    }
+
+    /// The newest version of an object, where it exists.
+    pub(crate) fn latest(&self, resource: &GroupResource, key: &ObjectKey) -> Option<&Arc<Change>> {
+        let change = self.tables.get(resource)?.versions.get(key)?.last()?;
+        change.object.is_some().then_some(change)
+    }
+
+    /// The version of an object at a revision, where it existed.
+    pub(crate) fn at(&self, resource: &GroupResource, key: &ObjectKey, revision: u64) -> Option<&Arc<Change>> {
+        version_at(self.tables.get(resource)?.versions.get(key)?, revision)
+    }
+
+    /// The objects of a resource at a revision, in the order of their keys, from `start` on.
+    pub(crate) fn objects_at<'a>(
+        &'a self,
+        resource: &GroupResource,
+        namespace: Option<&'a str>,
+        start: Bound<ObjectKey>,
+        revision: u64,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Change>)> {
+        let start = match (namespace, start) {
+            (Some(namespace), Bound::Unbounded) => Bound::Included(ObjectKey::new(namespace, "")),
+            (_, start) => start,
+        };
+        self.tables
+            .get(resource)
+            .into_iter()
+            .flat_map(move |table| table.versions.range((start.clone(), Bound::Unbounded)))
+            .take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
+            .filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)))
+    }
+
+    /// The live objects of a resource, in the order of their keys.
+    pub(crate) fn live<'a>(
+        &'a self,
+        resource: &GroupResource,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Change>)> {
+        self.objects_at(resource, namespace, Bound::Unbounded, self.revision)
+    }
+
+    /// The resources that have objects, live or gone.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &GroupResource> {
+        self.tables.keys()
+    }
+
+    /// At most `most` changes of a resource with revisions above `after` and up to `upto`, and how many more there are.
+    pub(crate) fn changes(
+        &self,
+        resource: &GroupResource,
+        after: u64,
+        upto: u64,
+        most: usize,
+    ) -> (Vec<Arc<Change>>, usize) {
+        let Some(table) = self.tables.get(resource) else { return (Vec::new(), 0) };
+        let first = table.log.partition_point(|change| change.revision <= after);
+        let end = table.log.partition_point(|change| change.revision <= upto).max(first);
+        let taken = end.min(first + most);
+        (table.log[first..taken].to_vec(), end - taken)
+    }
+
+    /// The revision before the last `count` changes of a resource up to `version`.
+    pub(crate) fn before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
+        let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
+        let seen = log.partition_point(|change| change.revision <= version);
+        if count == 0 || seen == 0 {
+            return version;
+        }
+        log[seen.saturating_sub(count)].revision - 1
+    }
+
+    /// Forgets what is older than now: exact reads of the past, and the events that caches keep.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.revision;
+        for cache in &mut self.caches {
+            cache.window = cache.applied;
+        }
+    }
+
+    /// Goes back to an older revision; revisions go on from there, in a new epoch.
+    pub(crate) fn restore(&mut self, revision: u64) {
+        self.revision = revision.min(self.revision);
+        self.epochs.push(self.revision);
+        self.compacted = self.compacted.min(self.revision);
+        for table in self.tables.values_mut() {
+            table.log.retain(|change| change.revision <= revision);
+            for versions in table.versions.values_mut() {
+                versions.retain(|change| change.revision <= revision);
+            }
+            table.versions.retain(|_, versions| !versions.is_empty());
+        }
+        self.define_resources();
+        for cache in &mut self.caches {
+            cache.lag_at = None;
+            cache.frozen_at = None;
+            cache.restart(self.revision);
+        }
+    }
+
+    pub(crate) fn advance_caches(&mut self) {
+        for cache in &mut self.caches {
+            cache.advance(self.revision);
+        }
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epochs.len() as u32 - 1
+    }
+
+    fn define_resources(&mut self) {
+        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        let defined: Vec<_> =
+            self.live(&definitions, None).filter_map(|(_, change)| served_by(change.object.as_deref()?)).collect();
+        self.registry.define(defined.into_iter());
+    }
+}
+
+fn version_at(versions: &[Arc<Change>], revision: u64) -> Option<&Arc<Change>> {
+    let newer = versions.partition_point(|change| change.revision <= revision);
+    versions.get(newer.checked_sub(1)?).filter(|change| change.object.is_some())
+}

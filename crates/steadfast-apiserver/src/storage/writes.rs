@@ -1,0 +1,247 @@
+//! Creating and updating: the rules by which a write becomes a change of the history.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{ObjectKey, Patch, State, metadata};
+use crate::resources::{GroupResource, ServedResource, established};
+use crate::status::Status;
+
+mod deletion;
+mod validation;
+
+pub(crate) use deletion::Deletion;
+
+/// Which part of an object a write may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it: writes made past the API.
+    Whole,
+    /// All but the status, where that is a subresource.
+    Main,
+    /// Only the status.
+    Status,
+}
+
+/// What a write is aimed at.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteTarget {
+    pub(crate) resource: Arc<ServedResource>,
+    /// Empty for what is cluster-scoped.
+    pub(crate) namespace: String,
+    /// Empty where the object names itself, or is to be named by the server.
+    pub(crate) name: String,
+    pub(crate) part: Part,
+    /// Everything is checked and answered, nothing is kept.
+    pub(crate) dry_run: bool,
+}
+
+impl WriteTarget {
+    pub(crate) fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.namespace, &self.name)
+    }
+
+    fn group_resource(&self) -> &GroupResource {
+        &self.resource.name
+    }
+}
+
+/// How an object is to be changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Update {
+    /// By another one.
+    Replace(Value),
+    /// By a patch of what is there.
+    Patch(Patch),
+}
+
+/// What came of a write.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// The object as it is now.
+    Stored(Arc<Value>),
+    /// The object is gone; this is how it was.
+    Deleted(Arc<Value>),
+}
+
+impl Outcome {
+    pub(crate) fn object(&self) -> &Arc<Value> {
+        match self {
+            Self::Stored(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+impl State {
+    /// Creates an object.
+    pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
+        validation::identify(&mut object, target)?;
+        if !metadata::text(&object, "resourceVersion").is_empty() {
+            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        self.check_namespace(target)?;
+        let name = self.name_of(&object, target)?;
+        metadata::set(&mut object, "name", Some(name.as_str().into()));
+        validation::check_name(target, &name)?;
+        let key = ObjectKey::new(&target.namespace, &name);
+        if self.latest(target.group_resource(), &key).is_some() {
+            return Err(Status::already_exists(target.group_resource(), &name));
+        }
+        let uid = self.random.uid();
+        metadata::set(&mut object, "uid", Some(uid.into()));
+        metadata::set(&mut object, "creationTimestamp", Some(self.clock.timestamp().into()));
+        metadata::set(&mut object, "generation", target.resource.counts_generation.then(|| 1.into()));
+        metadata::set(&mut object, "deletionTimestamp", None);
+        metadata::set(&mut object, "deletionGracePeriodSeconds", None);
+        if target.part == Part::Main && target.resource.status_subresource {
+            set_status(&mut object, None);
+        }
+        default_fields(target.group_resource(), &name, &mut object);
+        if target.dry_run {
+            return Ok(Arc::new(object));
+        }
+        let change = self.append(target.group_resource(), key, Some(object), None);
+        let mut stored = change.object.clone().unwrap_or_default();
+        if is_definition(target.group_resource()) {
+            stored = self.establish(target, &change.name, &stored)?;
+        }
+        Ok(stored)
+    }
+
+    /// Changes an object.
+    pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
+        let resource = target.group_resource().clone();
+        let key = target.key();
+        let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
+            return Err(Status::not_found(&resource, &target.name));
+        };
+        let mut wanted = match update {
+            Update::Replace(object) => object.clone(),
+            Update::Patch(patch) => patch.apply(&existing)?,
+        };
+        validation::identify(&mut wanted, target)?;
+        validation::check_preconditions(target, &existing, &wanted)?;
+        let mut object = match target.part {
+            Part::Status => {
+                let mut object = Value::clone(&existing);
+                set_status(&mut object, wanted.get("status").cloned());
+                object
+            }
+            Part::Main if target.resource.status_subresource => {
+                set_status(&mut wanted, existing.get("status").cloned());
+                wanted
+            }
+            Part::Main | Part::Whole => wanted,
+        };
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generateName",
+            "generation",
+            "resourceVersion",
+        ] {
+            metadata::copy(&mut object, &existing, field);
+        }
+        validation::check_finalizers(target, &existing, &object)?;
+        if target.resource.counts_generation && metadata::wants_differ(&existing, &object) {
+            metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
+        }
+        if object == *existing {
+            return Ok(Outcome::Stored(existing));
+        }
+        if target.dry_run {
+            return Ok(Outcome::Stored(Arc::new(object)));
+        }
+        if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
+            self.remove(&resource, &key, existing);
+            return Ok(Outcome::Deleted(Arc::new(object)));
+        }
+        let change = self.append(&resource, key, Some(object), Some(existing));
+        Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
+    }
+
+    fn check_namespace(&self, target: &WriteTarget) -> Result<(), Status> {
+        if !target.resource.namespaced {
+            return Ok(());
+        }
+        let namespaces = GroupResource::new("", "namespaces");
+        let Some(namespace) = self.latest(&namespaces, &ObjectKey::new("", &target.namespace)) else {
+            return Err(Status::not_found(&namespaces, &target.namespace));
+        };
+        if namespace.object.as_deref().is_some_and(metadata::is_terminating) {
+            let why = format!(
+                "unable to create new content in namespace {} because it is being terminated",
+                target.namespace
+            );
+            return Err(Status::forbidden(target.group_resource(), &target.name, &why));
+        }
+        Ok(())
+    }
+
+    fn name_of(&mut self, object: &Value, target: &WriteTarget) -> Result<String, Status> {
+        let name = metadata::text(object, "name");
+        if !name.is_empty() {
+            return Ok(name.to_owned());
+        }
+        match metadata::text(object, "generateName") {
+            "" => Err(Status::invalid(
+                target.group_resource().group(),
+                &target.resource.kind,
+                "",
+                &[("metadata.name", "Required value: name or generateName is required".to_owned())],
+            )),
+            prefix => Ok(format!("{prefix}{}", self.random.name_suffix())),
+        }
+    }
+
+    /// Serves what a definition defines and says so in its status, as a second change.
+    fn establish(&mut self, target: &WriteTarget, name: &str, definition: &Arc<Value>) -> Result<Arc<Value>, Status> {
+        let mut object = Value::clone(definition);
+        set_status(&mut object, Some(established(definition, &self.clock.timestamp())));
+        let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
+        self.update(&target, &Update::Replace(object)).map(|outcome| Arc::clone(outcome.object()))
+    }
+}
+
+/// Namespaces and definitions stay, terminating, while they hold something.
+fn holds_contents(resource: &GroupResource) -> bool {
+    is_namespace(resource) || is_definition(resource)
+}
+
+fn is_namespace(resource: &GroupResource) -> bool {
+    resource.group().is_empty() && resource.resource() == "namespaces"
+}
+
+fn is_definition(resource: &GroupResource) -> bool {
+    resource.group() == "apiextensions.k8s.io" && resource.resource() == "customresourcedefinitions"
+}
+
+fn set_status(object: &mut Value, status: Option<Value>) {
+    if let Value::Object(fields) = object {
+        match status {
+            Some(status) => fields.insert("status".to_owned(), status),
+            None => fields.remove("status"),
+        };
+    }
+}
+
+/// The defaults that clients wait for or select by.
+fn default_fields(resource: &GroupResource, name: &str, object: &mut Value) {
+    if is_namespace(resource) {
+        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = name.into();
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+    }
+    if resource.group().is_empty() && resource.resource() == "pods" && object.pointer("/status/phase").is_none() {
+        if !object["status"].is_object() {
+            object["status"] = json!({});
+        }
+        object["status"]["phase"] = "Pending".into();
+    }
+}

@@ -1,0 +1,144 @@
+//! Deleting: at once, held back by finalizers, or with everything inside.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::{ObjectKey, State, metadata};
+use super::{Outcome, WriteTarget, is_definition, is_namespace};
+use crate::resources::{GroupResource, served_by};
+use crate::status::Status;
+
+/// The conditions under which an object may be deleted; empty texts ask for nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deletion {
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+}
+
+impl State {
+    /// Deletes an object, or marks it where finalizers or contents hold it back.
+    pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
+        let resource = target.resource.name.clone();
+        let key = target.key();
+        let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
+            return Err(Status::not_found(&resource, &target.name));
+        };
+        check_preconditions(target, &existing, deletion)?;
+        let held = metadata::has_finalizers(&existing) || is_namespace(&resource) || is_definition(&resource);
+        if !held || target.dry_run {
+            if !target.dry_run {
+                self.remove(&resource, &key, Arc::clone(&existing));
+            }
+            return Ok(Outcome::Deleted(existing));
+        }
+        let terminating = self.mark_terminating(&resource, &key, existing);
+        if is_namespace(&resource) {
+            self.delete_contents_of_namespace(&key.name);
+        } else if is_definition(&resource) {
+            self.delete_instances(&terminating);
+        }
+        self.remove_what_is_empty();
+        Ok(Outcome::Stored(terminating))
+    }
+
+    /// Writes the tombstone, and finishes a container that held this as its last.
+    pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) {
+        self.append(resource, key.clone(), None, Some(existing));
+        self.remove_what_is_empty();
+    }
+
+    fn mark_terminating(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> Arc<Value> {
+        if metadata::is_terminating(&existing) {
+            return existing;
+        }
+        let mut object = Value::clone(&existing);
+        metadata::set(&mut object, "deletionTimestamp", Some(self.clock.timestamp().into()));
+        metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
+        if metadata::generation(&existing) > 0 {
+            metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
+        }
+        if is_namespace(resource) {
+            object["status"]["phase"] = "Terminating".into();
+        }
+        self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
+    }
+
+    fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>) {
+        for (resource, key, object) in doomed {
+            if metadata::has_finalizers(&object) {
+                self.mark_terminating(&resource, &key, object);
+            } else {
+                self.append(&resource, key, None, Some(object));
+            }
+        }
+    }
+
+    fn delete_contents_of_namespace(&mut self, namespace: &str) {
+        let mut doomed = Vec::new();
+        for resource in self.resources() {
+            for (key, change) in self.live(resource, Some(namespace)) {
+                doomed.extend(change.object.clone().map(|object| (resource.clone(), key.clone(), object)));
+            }
+        }
+        self.delete_or_mark(doomed);
+    }
+
+    fn delete_instances(&mut self, definition: &Value) {
+        let Some(defined) = served_by(definition) else { return };
+        let doomed = self
+            .live(&defined.name, None)
+            .filter_map(|(key, change)| Some((defined.name.clone(), key.clone(), change.object.clone()?)))
+            .collect();
+        self.delete_or_mark(doomed);
+    }
+
+    /// Removes terminating namespaces and definitions that hold nothing any more.
+    fn remove_what_is_empty(&mut self) {
+        let namespaces = GroupResource::new("", "namespaces");
+        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        let mut empty = Vec::new();
+        for resource in [&namespaces, &definitions] {
+            for (key, change) in self.live(resource, None) {
+                let Some(object) = change.object.as_ref().filter(|object| metadata::is_terminating(object)) else {
+                    continue;
+                };
+                let holds = if is_namespace(resource) {
+                    self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
+                } else {
+                    served_by(object).is_some_and(|defined| self.live(&defined.name, None).next().is_some())
+                };
+                if !holds && !metadata::has_finalizers(object) {
+                    empty.push((resource.clone(), key.clone(), Arc::clone(object)));
+                }
+            }
+        }
+        for (resource, key, object) in empty {
+            self.append(&resource, key, None, Some(object));
+        }
+    }
+}
+
+fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deletion) -> Result<(), Status> {
+    // Here the real server names the kind where elsewhere it names the resource.
+    let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
+    let uid = metadata::text(existing, "uid");
+    if !deletion.uid.is_empty() && deletion.uid != uid {
+        let why = format!(
+            "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been \
+             deleted and then recreated",
+            deletion.uid
+        );
+        return Err(Status::conflict(&kind, &target.name, &why));
+    }
+    let version = metadata::text(existing, "resourceVersion");
+    if !deletion.resource_version.is_empty() && deletion.resource_version != version {
+        let why = format!(
+            "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({version}). \
+             The object might have been modified",
+            deletion.resource_version
+        );
+        return Err(Status::conflict(&kind, &target.name, &why));
+    }
+    Ok(())
+}

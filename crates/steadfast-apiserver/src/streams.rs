@@ -1,0 +1,52 @@
+//! The watch streams that are open on a replica.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What may be done to one watch stream from outside.
+#[derive(Debug, Default)]
+pub(crate) struct StreamControl {
+    stalled: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl StreamControl {
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+}
+
+/// The open watch streams of a replica, in the order they were opened.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<BTreeMap<u64, Arc<StreamControl>>>);
+
+impl Streams {
+    pub(crate) fn open(&self, request: u64) -> Arc<StreamControl> {
+        let control = Arc::new(StreamControl::default());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(request, Arc::clone(&control));
+        control
+    }
+
+    pub(crate) fn close(&self, request: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
+    }
+
+    /// The controls of the open streams by the numbers of their requests.
+    pub(crate) fn all(&self) -> Vec<(u64, Arc<StreamControl>)> {
+        let streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().map(|(&request, control)| (request, Arc::clone(control))).collect()
+    }
+}

@@ -1,0 +1,206 @@
+//! A small client, so that the tests see what is on the wire.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of it")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// One connection.
+pub enum Client {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl Client {
+    pub async fn http1(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
+        let (sender, connection) = http1::handshake(TokioIo::new(io)).await?;
+        tokio::spawn(connection);
+        Ok(Self::Http1(sender))
+    }
+
+    pub async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await?;
+        tokio::spawn(connection);
+        Ok(Self::Http2(sender))
+    }
+
+    /// HTTP/2 in memory.
+    pub async fn in_memory(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
+        Self::http2(server.connect(replica).await?).await
+    }
+
+    /// HTTP/1.1 over TCP.
+    pub async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
+        Self::http1(TcpStream::connect(server.address(replica).expect("it has sockets")).await?).await
+    }
+
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        Ok(match self {
+            Self::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+            Self::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+        })
+    }
+
+    pub async fn request(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<Response<Incoming>, Failure> {
+        let uri = match self {
+            Self::Http1(_) => path.to_owned(),
+            Self::Http2(_) => format!("http://localhost{path}"),
+        };
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let mut request = Request::builder().method(method).uri(uri).header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request.body(Full::new(body))?).await
+    }
+
+    /// A request and its whole answer.
+    pub async fn call(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
+        self.call_with(method, path, &[("content-type", "application/json")], body).await
+    }
+
+    pub async fn call_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<(u16, Value), Failure> {
+        let response = self.request(method, path, headers, body).await?;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect().await?.to_bytes();
+        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+        Ok((code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text())))
+    }
+
+    pub async fn get(&mut self, path: &str) -> (u16, Value) {
+        self.call(Method::GET, path, &Value::Null).await.expect("the server answers")
+    }
+
+    pub async fn patch(&mut self, path: &str, kind: &str, patch: &Value) -> (u16, Value) {
+        let content_type = format!("application/{kind}+json");
+        let headers = [("content-type", content_type.as_str())];
+        self.call_with(Method::PATCH, path, &headers, patch).await.expect("the server answers")
+    }
+
+    pub async fn watch(&mut self, path: &str) -> Watch {
+        self.try_watch(path).await.expect("the server answers")
+    }
+
+    pub async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
+        let response = self.request(Method::GET, path, &[], &Value::Null).await?;
+        let code = response.status().as_u16();
+        Ok(Watch { code, body: response.into_body(), read: Vec::new() })
+    }
+}
+
+/// A watch stream.
+pub struct Watch {
+    pub code: u16,
+    body: Incoming,
+    read: Vec<u8>,
+}
+
+impl Watch {
+    /// The next event; `None` at the stream's end.
+    pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        loop {
+            if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            match self.body.frame().await {
+                Some(frame) => {
+                    if let Some(data) = frame?.data_ref() {
+                        self.read.extend_from_slice(data);
+                    }
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next event, which must come.
+    pub async fn event(&mut self) -> Value {
+        let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event comes");
+        event.expect("the stream is whole").expect("the stream goes on")
+    }
+
+    /// The next event as its type, its object's name and its version.
+    pub async fn told(&mut self) -> (String, String, u64) {
+        let event = self.event().await;
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let version = text("/object/metadata/resourceVersion").parse().unwrap_or_default();
+        (text("/type"), text("/object/metadata/name"), version)
+    }
+
+    /// Asserts that nothing comes for so long.
+    pub async fn is_silent_for(&mut self, wait: Duration) {
+        if let Ok(event) = timeout(wait, self.next()).await {
+            panic!("silence was expected, and there came {event:?}");
+        }
+    }
+
+    /// Asserts that the stream ends in good order.
+    pub async fn ends(&mut self) {
+        let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
+        assert_eq!(end.expect("the stream ends in good order"), None);
+    }
+
+    /// Asserts that the stream breaks.
+    pub async fn breaks(&mut self) -> Failure {
+        let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream breaks");
+        end.expect_err("the stream breaks")
+    }
+}
+
+pub fn config_map(name: &str) -> Value {
+    labelled(name, &json!({}))
+}
+
+pub fn labelled(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", "labels": labels}, "data": {"k": "v"},
+    })
+}
+
+pub fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("it has a version")
+}
+
+pub fn names(list: &Value) -> Vec<&str> {
+    list["items"]
+        .as_array()
+        .expect("it is a list")
+        .iter()
+        .filter_map(|item| item["metadata"]["name"].as_str())
+        .collect()
+}
+
+pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

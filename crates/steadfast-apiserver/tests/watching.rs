@@ -1,0 +1,126 @@
+//! Lists and watches: what a client sees of the history.
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_apiserver::{ApiServer, Verb};
+use support::{CONFIG_MAPS, Client, config_map, labelled, names, version_of};
+
+async fn in_memory() -> ApiServer {
+    ApiServer::builder().in_memory().start().await.expect("it starts")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_from_the_version_of_a_list() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let (code, list) = client.get(CONFIG_MAPS).await;
+    assert_eq!((code, names(&list)), (200, vec!["a"]));
+    assert_eq!(list["kind"], "ConfigMapList");
+
+    let b = server.create(&config_map("b")).unwrap();
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version_of(&list));
+    let mut watch = client.watch(&path).await;
+    assert_eq!(watch.told().await, ("ADDED".into(), "b".into(), version_of(&b)));
+    let changed = server.merge_patch("configmaps", "default", "b", json!({"data": {"k": "w"}})).unwrap();
+    assert_eq!(watch.told().await, ("MODIFIED".into(), "b".into(), version_of(&changed)));
+    server.delete(&b).unwrap();
+    assert_eq!(watch.told().await, ("DELETED".into(), "b".into(), server.revision()));
+
+    let verbs: Vec<Verb> = server.requests().iter().map(|request| request.verb).collect();
+    assert_eq!(verbs, [Verb::List, Verb::Watch]);
+    let counts = server.request_counts();
+    assert_eq!((counts.lists, counts.watches, counts.most_concurrent_transfers), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_ends_its_initial_events_with_an_annotated_bookmark() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    server.create(&config_map("b")).unwrap();
+    let path = format!(
+        "{CONFIG_MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let mut watch = client.watch(&path).await;
+    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.told().await.1, "b");
+    let end = watch.event().await;
+    assert_eq!(end["type"], "BOOKMARK");
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(version_of(&end["object"]), server.revision());
+    server.create(&config_map("c")).unwrap();
+    assert_eq!(watch.told().await, ("ADDED".into(), "c".into(), server.revision()));
+    assert_eq!(server.request_counts().streamed_lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_each_period_with_the_version_the_cache_has_reached() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&allowWatchBookmarks=true");
+    let mut watch = client.watch(&path).await;
+    // Nothing was written, so that no bookmark is above the start.
+    watch.is_silent_for(Duration::from_secs(100)).await;
+    server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
+    let before = server.elapsed();
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    assert_eq!((server.elapsed() - before).as_secs(), 20);
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    assert_eq!((server.elapsed() - before).as_secs(), 80);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bookmark_comes_two_seconds_before_the_end() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=2&allowWatchBookmarks=true&timeoutSeconds=4");
+    server.create(&config_map("a")).unwrap();
+    let start = server.revision() - 1;
+    let path = path.replace("resourceVersion=2", &format!("resourceVersion={start}"));
+    let before = server.elapsed();
+    let mut watch = client.watch(&path).await;
+    assert_eq!(watch.told().await.0, "ADDED");
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    assert_eq!((server.elapsed() - before).as_secs(), 2);
+    watch.ends().await;
+    assert_eq!((server.elapsed() - before).as_secs(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_selector_is_told_as_deleted_with_its_previous_content() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&labelSelector=app%3Dweb");
+    let mut watch = client.watch(&path).await;
+    server.create(&labelled("a", &json!({"app": "web"}))).unwrap();
+    assert_eq!(watch.told().await.0, "ADDED");
+    server.merge_patch("configmaps", "default", "a", json!({"metadata": {"labels": {"app": "api"}}})).unwrap();
+    let left = watch.event().await;
+    assert_eq!(left["type"], "DELETED");
+    assert_eq!(left["object"]["metadata"]["labels"]["app"], "web");
+    assert_eq!(version_of(&left["object"]), server.revision());
+    server.merge_patch("configmaps", "default", "a", json!({"metadata": {"labels": {"app": "web"}}})).unwrap();
+    let entered = watch.event().await;
+    assert_eq!(entered["type"], "ADDED");
+    assert_eq!(entered["object"]["metadata"]["uid"], left["object"]["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn both_protocols_are_served_over_sockets() {
+    let server = ApiServer::start().await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let mut http1 = Client::over_tcp(&server, 0).await.unwrap();
+    assert_eq!(http1.get(CONFIG_MAPS).await.0, 200);
+    let stream = tokio::net::TcpStream::connect(server.address(0).unwrap()).await.unwrap();
+    let mut http2 = Client::http2(stream).await.unwrap();
+    let (code, list) = http2.get(CONFIG_MAPS).await;
+    assert_eq!((code, names(&list)), (200, vec!["a"]));
+    let connections: Vec<u64> = server.requests().iter().map(|request| request.connection).collect();
+    assert_eq!(connections, [0, 1]);
+}
