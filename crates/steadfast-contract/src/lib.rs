@@ -56,19 +56,25 @@
 //! ```
 
 mod breach;
+mod case;
 mod clause;
+mod clauses;
 mod history;
+mod judge;
 mod nanos;
 mod scope;
 mod seen;
 mod selector;
+mod tally;
 mod terms;
 mod trace;
 mod verdict;
+mod view;
 
 pub use breach::{Breach, Breaches, Malformed};
 pub use clause::Clause;
 pub use history::{Change, History, Restore};
+pub use judge::{check, judge};
 pub use scope::Scope;
 pub use seen::{Certainty, Key, Reason, Ref, Seen, StoreHeld, digest};
 pub use selector::SelectorError;

@@ -100,9 +100,6 @@ impl Filter {
         if !self.labels.is_empty() || !paths.clone().all(identity) {
             return Leaving::ByChange;
         }
-        match paths.any(|path| path == "metadata.namespace") {
-            true => Leaving::NeverInFact,
-            false => Leaving::Never,
-        }
+        if paths.any(|path| path == "metadata.namespace") { Leaving::NeverInFact } else { Leaving::Never }
     }
 }

@@ -101,9 +101,9 @@ impl Report {
     /// # Errors
     /// Every breach, and every place where history or trace contradict themselves.
     pub fn into_result(self) -> Result<Verdict, Breaches> {
-        match self.passed() {
-            true => Ok(self.verdict),
-            false => Err(Breaches { breaches: self.breaches, malformed: self.malformed }),
+        if self.passed() {
+            return Ok(self.verdict);
         }
+        Err(Breaches { breaches: self.breaches, malformed: self.malformed })
     }
 }

@@ -1,0 +1,239 @@
+//! A trace laid over the views of a history: each call with its place, each answer of a store with its moment.
+
+mod call;
+mod finals;
+mod reading;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub(crate) use call::Call;
+pub(crate) use finals::LossKind;
+use reading::Reader;
+
+use crate::breach::{Breach, Malformed};
+use crate::clause::Clause;
+use crate::history::History;
+use crate::seen::{Key, Ref, StoreHeld};
+use crate::terms::Terms;
+use crate::trace::{Freshness, Outcome, Target, Trace};
+use crate::view::{Timeline, View};
+
+/// A trace, read once, so that every clause can look at it.
+pub(crate) struct Case<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) terms: &'a Terms,
+    pub(crate) informers: Vec<Informer<'a>>,
+    pub(crate) handlers: Vec<Handler<'a>>,
+    /// When, if at all, everything had to be where it belongs.
+    pub(crate) settled: Option<Duration>,
+    pub(crate) malformed: Vec<Malformed>,
+    views: Vec<View<'a>>,
+}
+
+/// A moment of the trace: its time, and its place among the entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment {
+    pub(crate) at: Duration,
+    pub(crate) position: usize,
+}
+
+/// What one informer did.
+#[derive(Debug)]
+pub(crate) struct Informer<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) ordered: bool,
+    pub(crate) declared: Moment,
+    pub(crate) synced: Option<Moment>,
+    pub(crate) relists: Vec<Relist<'a>>,
+    /// When it announced new epochs.
+    pub(crate) epochs: Vec<Moment>,
+    pub(crate) freshness: Vec<(Moment, &'a Freshness)>,
+    /// What the store answered to readers and at the entries of handlers.
+    answers: Vec<Answer<'a>>,
+    pub(crate) snapshots: Vec<Snapshot<'a>>,
+    pub(crate) waits: Vec<Wait<'a>>,
+    /// The keys that it ever named as undecodable.
+    pub(crate) ever_tainted: BTreeSet<&'a Key>,
+    /// The keys that it named when it was last asked.
+    pub(crate) tainted: BTreeSet<&'a Key>,
+    view: usize,
+}
+
+/// A complete list that was compared with the store.
+#[derive(Debug)]
+pub(crate) struct Relist<'a> {
+    pub(crate) moment: Moment,
+    pub(crate) from: Option<&'a str>,
+    pub(crate) to: Option<&'a str>,
+}
+
+/// What the store answered for one key: to a reader, in a snapshot, or as a handler was entered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) moment: Moment,
+    pub(crate) key: &'a Key,
+    pub(crate) held: Cow<'a, StoreHeld>,
+}
+
+/// The whole store at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot<'a> {
+    pub(crate) moment: Moment,
+    pub(crate) objects: BTreeMap<&'a Key, &'a Ref>,
+    pub(crate) tainted: BTreeSet<&'a Key>,
+}
+
+/// A wait that ended.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    pub(crate) moment: Moment,
+    pub(crate) target: &'a Target,
+    pub(crate) outcome: Outcome,
+    pub(crate) store_version: Option<&'a str>,
+}
+
+/// What one handler was told.
+#[derive(Debug)]
+pub(crate) struct Handler<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) informer: usize,
+    pub(crate) concurrency: usize,
+    pub(crate) registered: Moment,
+    pub(crate) removed: Option<Moment>,
+    pub(crate) synced: Option<Moment>,
+    pub(crate) calls: Vec<Call<'a>>,
+    /// The events given up.
+    pub(crate) skips: Vec<(Moment, &'a Ref)>,
+    pub(crate) depths: Vec<Depth>,
+    pub(crate) undelivered: usize,
+}
+
+/// A sample of a handler's queue.
+#[derive(Debug)]
+pub(crate) struct Depth {
+    pub(crate) moment: Moment,
+    pub(crate) entries: usize,
+    pub(crate) live: usize,
+    pub(crate) owed: usize,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(history: &'a History, trace: &'a Trace, terms: &'a Terms) -> Self {
+        Reader::new(history, terms).read(trace)
+    }
+
+    pub(crate) fn informer_of(&self, handler: &Handler<'a>) -> &Informer<'a> {
+        &self.informers[handler.informer]
+    }
+
+    pub(crate) fn view(&self, informer: &Informer<'a>) -> &View<'a> {
+        &self.views[informer.view]
+    }
+
+    pub(crate) fn line(&self, informer: &Informer<'a>, key: &Key) -> &Timeline<'a> {
+        self.view(informer).line(key)
+    }
+
+    /// All that the store of `informer` answered, in order; a snapshot answers for every name of the history.
+    pub(crate) fn answers<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<Answer<'c>> {
+        let mut answers: Vec<Answer<'c>> = informer.answers.clone();
+        for Snapshot { moment, objects, tainted } in &informer.snapshots {
+            let held = objects.iter().map(|(key, object)| {
+                let held = StoreHeld::Held { uid: object.uid.clone(), version: object.version.clone() };
+                Answer { moment: *moment, key, held: Cow::Owned(held) }
+            });
+            answers.extend(held);
+            let absent = |key: &&Key| !objects.contains_key(key) && !tainted.contains(key);
+            let names = self.view(informer).lines.keys().filter(absent);
+            answers.extend(names.map(|key| Answer { moment: *moment, key, held: Cow::Owned(StoreHeld::Absent) }));
+        }
+        answers.sort_by_key(|answer| answer.moment);
+        answers
+    }
+
+    /// The latest moment of the history that something recorded at `at` can know of.
+    pub(crate) fn known_by(&self, at: Duration) -> Duration {
+        at + self.terms.slack
+    }
+
+    /// Whether the server loses events by itself, so that only an audit can tell.
+    pub(crate) fn lossy(&self) -> bool {
+        self.terms.audit.is_some()
+    }
+
+    /// The epoch of the history that was the present one at `at`.
+    pub(crate) fn epoch_at(&self, at: Duration) -> u32 {
+        let begun = self.history.restores().iter().take_while(|restore| restore.at <= at);
+        begun.last().map_or(0, |restore| restore.epoch)
+    }
+
+    /// The epoch whose versions the informer speaks of at `moment`.
+    pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
+        let announced = informer.epochs.iter().take_while(|announced| **announced <= moment);
+        match announced.last() {
+            Some(announced) => self.epoch_at(self.known_by(announced.at)),
+            None => self.epoch_at(informer.declared.at),
+        }
+    }
+
+    /// Whether, at `at`, the informer had announced that `epoch` has begun.
+    pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
+        let begun = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
+        let begun = begun.unwrap_or_default().saturating_sub(self.terms.slack);
+        informer.epochs.iter().any(|moment| (begun..=self.known_by(at)).contains(&moment.at))
+    }
+
+    /// Whether going from one state of a name to a later one goes back in versions, into an epoch not announced.
+    pub(crate) fn unannounced(
+        &self,
+        informer: &Informer<'a>,
+        line: &Timeline<'a>,
+        from: usize,
+        to: usize,
+        at: Duration,
+    ) -> bool {
+        let (from, to) = (&line.states[from], &line.states[to]);
+        informer.ordered
+            && to.epoch > from.epoch
+            && to.version < from.version
+            && !self.announced(informer, to.epoch, at)
+    }
+
+    pub(crate) fn at_handler(
+        &self,
+        clause: Clause,
+        handler: &Handler<'a>,
+        object: Option<&Key>,
+        moments: (Duration, Duration),
+        what: String,
+    ) -> Breach {
+        let handler_name = Some(handler.name.to_owned());
+        Breach { handler: handler_name, ..self.informer_of(handler).breach(clause, object, moments, what) }
+    }
+
+    /// A breach that shows at a call: from what the handler knew of the object to this call.
+    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Breach {
+        let since = call.open.as_ref().map_or(handler.registered.at, |open| open.at);
+        self.at_handler(clause, handler, Some(call.seen.key()), (since, call.entered.at), what)
+    }
+}
+
+impl Informer<'_> {
+    /// Whether it had said, by `at`, that it is stopped.
+    pub(crate) fn stopped_by(&self, at: Duration) -> bool {
+        self.freshness.iter().any(|(moment, state)| moment.at <= at && **state == Freshness::Stopped)
+    }
+
+    /// A breach that shows at this informer.
+    pub(crate) fn breach(
+        &self,
+        clause: Clause,
+        object: Option<&Key>,
+        moments: (Duration, Duration),
+        what: String,
+    ) -> Breach {
+        Breach { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), moments, what }
+    }
+}

@@ -1,0 +1,293 @@
+//! Reads a trace once, from the first entry to the last.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::call::{Call, End, Knowledge};
+use super::{Answer, Case, Depth, Handler, Informer, Moment, Relist, Snapshot, Wait};
+use crate::breach::Malformed;
+use crate::history::History;
+use crate::scope::Scope;
+use crate::seen::{Key, Seen, StoreHeld};
+use crate::terms::Terms;
+use crate::trace::{Record, Trace};
+use crate::view::{Names, View};
+
+/// What is known while a trace is being read.
+pub(super) struct Reader<'a> {
+    case: Case<'a>,
+    names: Names<'a>,
+    scopes: BTreeMap<&'a Scope, usize>,
+    informers: BTreeMap<&'a str, usize>,
+    handlers: BTreeMap<&'a str, usize>,
+    /// What each handler knows of each name.
+    knowledge: BTreeMap<(usize, &'a Key), Knowledge<'a>>,
+    /// The calls still running: handler and number, to its place among the handler's calls.
+    running: BTreeMap<(usize, u64), usize>,
+    quiet: Option<Duration>,
+    settled: Option<Duration>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(history: &'a History, terms: &'a Terms) -> Self {
+        let case = Case {
+            history,
+            terms,
+            informers: Vec::new(),
+            handlers: Vec::new(),
+            settled: None,
+            malformed: contradictions(history),
+            views: Vec::new(),
+        };
+        Self {
+            case,
+            names: Names::new(history),
+            scopes: BTreeMap::new(),
+            informers: BTreeMap::new(),
+            handlers: BTreeMap::new(),
+            knowledge: BTreeMap::new(),
+            running: BTreeMap::new(),
+            quiet: None,
+            settled: None,
+        }
+    }
+
+    pub(super) fn read(mut self, trace: &'a Trace) -> Case<'a> {
+        let mut before = Duration::ZERO;
+        for (position, entry) in trace.entries().iter().enumerate() {
+            if entry.at < before {
+                self.malformed(entry.at, format!("the trace goes back in time, from {before:.3?}"));
+            }
+            before = before.max(entry.at);
+            self.entry(Moment { at: entry.at, position }, &entry.record);
+        }
+        self.case.settled = self.settled_by(before);
+        self.case
+    }
+
+    fn entry(&mut self, moment: Moment, record: &'a Record) {
+        match record {
+            Record::Informer { informer, scope, ordered } => self.declare(moment, informer, scope, *ordered),
+            Record::Registered { handler, informer, concurrency } => {
+                self.register(moment, handler, informer, *concurrency);
+            }
+            Record::Fault { on, .. } => {
+                if *on {
+                    (self.quiet, self.settled) = (None, None);
+                }
+            }
+            Record::Quiet => (self.quiet, self.settled) = (Some(moment.at), None),
+            Record::Settled => self.settled = Some(moment.at),
+            _ => match (record.informer_name(), record.handler_name()) {
+                (Some(name), _) => match self.informers.get(name) {
+                    Some(informer) => self.of_informer(moment, *informer, record),
+                    None => self.malformed(moment.at, format!("informer {name} was never declared")),
+                },
+                (None, Some(name)) => match self.handlers.get(name) {
+                    Some(handler) => self.of_handler(moment, *handler, record),
+                    None => self.malformed(moment.at, format!("handler {name} was never registered")),
+                },
+                (None, None) => {}
+            },
+        }
+    }
+
+    fn declare(&mut self, moment: Moment, name: &'a str, scope: &'a Scope, ordered: bool) {
+        let view = match self.scopes.get(scope) {
+            Some(view) => *view,
+            None => match scope.filter() {
+                Ok(filter) => {
+                    self.case.views.push(View::new(&self.names, &filter));
+                    self.scopes.insert(scope, self.case.views.len() - 1);
+                    self.case.views.len() - 1
+                }
+                Err(error) => return self.malformed(moment.at, error.to_string()),
+            },
+        };
+        if self.informers.insert(name, self.case.informers.len()).is_some() {
+            self.malformed(moment.at, format!("informer {name} was declared twice"));
+        }
+        self.case.informers.push(Informer {
+            name,
+            ordered,
+            declared: moment,
+            synced: None,
+            relists: Vec::new(),
+            epochs: Vec::new(),
+            freshness: Vec::new(),
+            answers: Vec::new(),
+            snapshots: Vec::new(),
+            waits: Vec::new(),
+            ever_tainted: [].into(),
+            tainted: [].into(),
+            view,
+        });
+    }
+
+    fn register(&mut self, moment: Moment, name: &'a str, informer: &'a str, concurrency: usize) {
+        let Some(&informer) = self.informers.get(informer) else {
+            return self.malformed(moment.at, format!("informer {informer} was never declared"));
+        };
+        if self.handlers.insert(name, self.case.handlers.len()).is_some() {
+            self.malformed(moment.at, format!("handler {name} was registered twice"));
+        }
+        self.case.handlers.push(Handler {
+            name,
+            informer,
+            concurrency,
+            registered: moment,
+            removed: None,
+            synced: None,
+            calls: Vec::new(),
+            skips: Vec::new(),
+            depths: Vec::new(),
+            undelivered: 0,
+        });
+    }
+
+    fn of_informer(&mut self, moment: Moment, index: usize, record: &'a Record) {
+        let informer = &mut self.case.informers[index];
+        match record {
+            Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(moment)),
+            Record::Relisted { from, to, .. } => {
+                informer.relists.push(Relist { moment, from: from.as_deref(), to: to.as_deref() });
+            }
+            Record::Epoch { .. } => informer.epochs.push(moment),
+            Record::Freshness { state, tainted, .. } => {
+                informer.freshness.push((moment, state));
+                informer.taint(tainted);
+            }
+            Record::Read { key, answer, .. } => informer.answer(moment, key, answer),
+            Record::Snapshot { objects, tainted, .. } => {
+                informer.taint(tainted);
+                let objects = objects.iter().map(|object| (&object.key, object)).collect();
+                informer.snapshots.push(Snapshot { moment, objects, tainted: tainted.iter().collect() });
+            }
+            Record::WaitedFor { target, outcome, store_version, .. } => {
+                let store_version = store_version.as_deref();
+                informer.waits.push(Wait { moment, target, outcome: *outcome, store_version });
+            }
+            _ => {}
+        }
+    }
+
+    fn of_handler(&mut self, moment: Moment, index: usize, record: &'a Record) {
+        let handler = &mut self.case.handlers[index];
+        match record {
+            Record::Removed { .. } => handler.removed = Some(moment),
+            Record::Entered { call, event, retry, store, .. } => self.enter(moment, index, *call, event, *retry, store),
+            Record::Returned { call, .. } => self.end(moment, index, *call, false),
+            Record::Panicked { call, .. } => self.end(moment, index, *call, true),
+            Record::Skipped { object, .. } => {
+                let last_call = self.knowledge.get(&(index, &object.key)).and_then(|knowledge| knowledge.last_call);
+                if let Some(last_call) = last_call {
+                    handler.calls[last_call].skipped = Some(moment);
+                }
+                handler.skips.push((moment, object));
+            }
+            Record::RegistrationSynced { .. } => handler.synced = handler.synced.or(Some(moment)),
+            Record::QueueDepth { entries, live, owed, .. } => {
+                handler.depths.push(Depth { moment, entries: *entries, live: *live, owed: *owed });
+            }
+            Record::Undelivered { count, .. } => handler.undelivered += count,
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, entered: Moment, index: usize, number: u64, seen: &'a Seen, retry: u32, store: &'a StoreHeld) {
+        let known_by = self.case.known_by(entered.at);
+        let handler = &mut self.case.handlers[index];
+        let informer = &mut self.case.informers[handler.informer];
+        let line = self.case.views[informer.view].line(seen.key());
+        let knowledge = self.knowledge.entry((index, seen.key())).or_default();
+
+        let previous = knowledge.last_call.map(|previous| &handler.calls[previous]);
+        let again = retry > 0 && previous.is_some_and(|previous| previous.seen == seen);
+        let (open, place, exit) = if let Some(previous) = previous.filter(|_| again) {
+            (previous.open.clone(), previous.place, previous.exit)
+        } else {
+            let open = knowledge.open.clone();
+            let (place, exit) = knowledge.learn(line, seen, informer.ordered, entered.at, known_by);
+            (open, place, exit)
+        };
+        let previous = knowledge.last_call.replace(handler.calls.len());
+        if let Some(previous) = previous {
+            handler.calls[previous].next = Some(handler.calls.len());
+        }
+        informer.answer(entered, seen.key(), store);
+        let twice = self.running.insert((index, number), handler.calls.len()).is_some();
+        handler.calls.push(Call {
+            entered,
+            seen,
+            retry,
+            store,
+            end: None,
+            open,
+            previous,
+            next: None,
+            skipped: None,
+            again,
+            place,
+            exit,
+        });
+        if twice {
+            self.malformed(entered.at, format!("call {number} was entered twice"));
+        }
+    }
+
+    fn end(&mut self, moment: Moment, index: usize, number: u64, panicked: bool) {
+        match self.running.remove(&(index, number)) {
+            Some(call) => self.case.handlers[index].calls[call].end = Some(End { moment, panicked }),
+            None => self.malformed(moment.at, format!("call {number} ended without having been entered")),
+        }
+    }
+
+    /// When everything had to be where it belongs, in a trace that ends at `end`.
+    fn settled_by(&self, end: Duration) -> Option<Duration> {
+        let Terms { slack, convergence, audit, .. } = *self.case.terms;
+        let changed = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
+        let restored = self.case.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
+        let still = changed.max(restored);
+        let quiet = self.quiet?.max(still);
+        let in_time = quiet + convergence.max(audit.unwrap_or_default());
+        let said = self.settled.filter(|settled| *settled + slack >= still);
+        said.or_else(|| Some(in_time).filter(|in_time| *in_time <= end))
+    }
+
+    fn malformed(&mut self, at: Duration, what: String) {
+        self.case.malformed.push(Malformed { at, what });
+    }
+}
+
+impl<'a> Informer<'a> {
+    fn taint(&mut self, keys: &'a [Key]) {
+        self.tainted = keys.iter().collect();
+        self.ever_tainted.extend(keys);
+    }
+
+    fn answer(&mut self, moment: Moment, key: &'a Key, held: &'a StoreHeld) {
+        if let StoreHeld::Unknown { .. } = held {
+            self.ever_tainted.insert(key);
+        }
+        if *held != StoreHeld::NotAsked {
+            self.answers.push(Answer { moment, key, held: Cow::Borrowed(held) });
+        }
+    }
+}
+
+/// Where a history contradicts itself.
+fn contradictions(history: &History) -> Vec<Malformed> {
+    let mut malformed = Vec::new();
+    for pair in history.changes().windows(2) {
+        let [before, after] = pair else { continue };
+        if (after.epoch, after.version) < (before.epoch, before.version) {
+            let what = format!("the history goes back from version {} to {}", before.version, after.version);
+            malformed.push(Malformed { at: after.at, what });
+        }
+        if after.at < before.at {
+            malformed.push(Malformed { at: after.at, what: "the history goes back in time".to_owned() });
+        }
+    }
+    malformed
+}

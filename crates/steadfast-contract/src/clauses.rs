@@ -1,0 +1,41 @@
+//! One file a clause: each looks at the case and tells what breaks it.
+
+mod c01_identity;
+mod c02_nothing_lost;
+mod c03_order;
+mod c04_no_time_travel;
+mod c05_old_and_new;
+mod c06_store_first;
+mod c07_one_at_a_time;
+mod c08_isolation;
+mod c09_sync;
+mod c10_freshness;
+mod c11_convergence;
+mod c12_read_your_writes;
+
+use crate::breach::Breach;
+use crate::case::Case;
+
+/// Every breach, in the order in which they showed.
+pub(crate) fn judge(case: &Case<'_>) -> Vec<Breach> {
+    const CLAUSES: [fn(&Case<'_>, &mut Vec<Breach>); 12] = [
+        c01_identity::judge,
+        c02_nothing_lost::judge,
+        c03_order::judge,
+        c04_no_time_travel::judge,
+        c05_old_and_new::judge,
+        c06_store_first::judge,
+        c07_one_at_a_time::judge,
+        c08_isolation::judge,
+        c09_sync::judge,
+        c10_freshness::judge,
+        c11_convergence::judge,
+        c12_read_your_writes::judge,
+    ];
+    let mut breaches = Vec::new();
+    for clause in CLAUSES {
+        clause(case, &mut breaches);
+    }
+    breaches.sort_by_key(|breach| breach.moments.1);
+    breaches
+}

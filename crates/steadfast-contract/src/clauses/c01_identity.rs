@@ -1,0 +1,82 @@
+//! C1, identity is the UID: per stay one `Added`, any number of `Updated`, at most one `Deleted`, in this order.
+//!
+//! An object that was recreated under its name is a `Deleted` of the old UID and an `Added` of the new one. Two stays
+//! of one UID may be told as one only where the comparison with a complete list spans the gap between them, for then
+//! no client can tell.
+
+use crate::breach::Breach;
+use crate::case::{Call, Case, Handler, Informer};
+use crate::clause::Clause;
+use crate::seen::Seen;
+use crate::view::{Place, Timeline};
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for handler in &case.handlers {
+        for call in handler.calls.iter().filter(|call| !call.again) {
+            if let Some(what) = sequence(call).or_else(|| outside(call)).or_else(|| merged(case, handler, call)) {
+                breaches.push(case.at_call(Clause::C1, handler, call, what));
+            }
+        }
+    }
+}
+
+/// An event that cannot follow what the handler was told before.
+fn sequence(call: &Call<'_>) -> Option<String> {
+    let Call { seen, open, .. } = call;
+    match (seen, open) {
+        (Seen::Added { .. }, None) => None,
+        (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
+            Some(format!("{seen} though v{} of it was told and no end", open.version))
+        }
+        (Seen::Added { .. }, Some(open)) => Some(format!("{seen} without a Deleted of uid {} before it", open.uid)),
+        (Seen::Updated { old, new }, _) if old.uid != new.uid => {
+            Some(format!("{seen}: two objects told as one, instead of Deleted and Added"))
+        }
+        (_, None) => Some(format!("{seen} of an object that was not added, or already deleted")),
+        (_, Some(open)) if open.uid != seen.object().uid => {
+            Some(format!("{seen} while uid {} holds the name", open.uid))
+        }
+        _ => None,
+    }
+}
+
+/// A state that belongs to no stay.
+fn outside(call: &Call<'_>) -> Option<String> {
+    match (call.seen, call.place) {
+        // The last object of a deletion is C2's.
+        (Seen::Deleted { .. }, _) => None,
+        (seen, Place::Outside(_)) => Some(format!("{seen}: the object is not in scope in that state")),
+        _ => None,
+    }
+}
+
+/// Two stays told as one without a list that spans the gap.
+fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let informer = case.informer_of(handler);
+    let line = case.line(informer, call.key());
+    let (Some(before), Place::At(now)) = (call.open.as_ref()?.index, call.place) else { return None };
+    let (from, to) = (line.states[before].stay?, line.states[now].stay?);
+    let gap = (from..to).find(|stay| !spanned(case, informer, line, *stay, call))?;
+    let gone = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
+    let back = &line.states[line.stays[gap + 1].first].text;
+    Some(format!("{}: it left at v{gone} and came back at v{back}, and no list spans that", call.seen))
+}
+
+/// Whether a list was compared with the store that spans the gap after `stay`.
+fn spanned(case: &Case<'_>, informer: &Informer<'_>, line: &Timeline<'_>, stay: usize, call: &Call<'_>) -> bool {
+    let (Some(end), entry) = (line.stays[stay].end, &line.states[line.stays[stay + 1].first]) else { return false };
+    let end = &line.states[end];
+    // Into a new epoch there is no other way than a list.
+    if end.epoch != entry.epoch || end.restored || entry.restored {
+        return true;
+    }
+    let number = |text: &str| text.parse::<u64>().ok();
+    informer.relists.iter().filter(|relist| relist.moment.at <= case.known_by(call.entered.at)).any(|relist| {
+        let since = relist.from.is_some_and(|from| number(from).is_none_or(|from| from < end.version));
+        let until = match relist.to.and_then(number) {
+            Some(to) => entry.version <= to,
+            None => entry.at <= case.known_by(relist.moment.at),
+        };
+        since && until
+    })
+}

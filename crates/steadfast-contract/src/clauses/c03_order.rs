@@ -1,0 +1,118 @@
+//! C3, order: within an epoch, per UID, the versions of `Added` and `Updated` strictly increase.
+//!
+//! An observed `Deleted` has a higher version of its own, an inferred one has none. Versions may be skipped, the last
+//! one never, and none is made up. `Resynced` shows again what was told last. A call after a contained panic is marked
+//! as a retry of the same event, and in the end either returns or is counted as skipped.
+
+use std::collections::BTreeSet;
+
+use crate::breach::Breach;
+use crate::case::{Call, Case, Handler, LossKind};
+use crate::clause::Clause;
+use crate::seen::{Certainty, Seen, digest};
+use crate::view::Place;
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for handler in &case.handlers {
+        for call in &handler.calls {
+            let mut told = vec![retried(handler, call)];
+            if !call.again {
+                told.extend([rising(call), deletion(case, handler, call), content(case, handler, call)]);
+            }
+            let told = told.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
+            breaches.extend(told.map(|what| case.at_call(Clause::C3, handler, call, what)));
+        }
+        given_up(case, handler, breaches);
+        for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
+            let moments = (loss.at, case.settled.unwrap_or_default());
+            breaches.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
+        }
+    }
+}
+
+/// A version that does not rise, or that the history does not have.
+fn rising(call: &Call<'_>) -> Option<String> {
+    if let Place::Never = call.place {
+        return Some("the history has no such state of the object".to_owned());
+    }
+    let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
+    match call.seen {
+        Seen::Resynced { object } => {
+            let open = open.filter(|open| open.version != object.version)?;
+            Some(format!("a resync shows what was told last, v{}", open.version))
+        }
+        // An earlier `last` is C2's.
+        Seen::Deleted { .. } => None,
+        Seen::Added { object, .. } | Seen::Updated { new: object, .. } => {
+            if let Some(open) = open.filter(|open| open.version == object.version) {
+                // A restore can bring the same version again, later on the timeline.
+                let anew = matches!((open.index, call.place), (Some(old), Place::At(new)) if old < new);
+                return (!anew).then(|| "the same version again, not marked as a retry".to_owned());
+            }
+            let Place::Behind(_) = call.place else { return None };
+            Some("the handler had been told a later state".to_owned())
+        }
+    }
+}
+
+/// A deletion whose version does not go with its certainty.
+fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let Seen::Deleted { last, version, certainty, .. } = call.seen else { return None };
+    match (certainty, version) {
+        (Certainty::Inferred, None) => None,
+        (Certainty::Inferred, Some(_)) => Some("nobody told the version of an inferred deletion".to_owned()),
+        (Certainty::Observed, None) => Some("an observed deletion has a version of its own".to_owned()),
+        (Certainty::Observed, Some(version)) => {
+            let numbers = version.parse::<u64>().ok().zip(last.version.parse::<u64>().ok());
+            let (version, last) = numbers.filter(|_| case.informer_of(handler).ordered)?;
+            (version <= last).then(|| "the deletion's version is not higher than the object's".to_owned())
+        }
+    }
+}
+
+/// A content that is not that of its version.
+fn content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let (told, Place::At(index)) = (call.seen.object().digest?, call.place) else { return None };
+    let state = &case.line(case.informer_of(handler), call.key()).states[index];
+    let there = digest(state.object?);
+    (there != told).then(|| format!("the content is not that of v{}", state.text))
+}
+
+/// A retry that repeats nothing, or is not marked as what it is.
+fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    if call.retry == 0 {
+        return None;
+    }
+    let Some(previous) = call.previous.filter(|_| call.again) else {
+        return Some(format!("retry {} of an event that was not told before", call.retry));
+    };
+    let previous = &handler.calls[previous];
+    (!previous.panicked() || call.retry != previous.retry + 1).then(|| {
+        let how = if previous.panicked() { "panicked" } else { "did not panic" };
+        format!("retry {} after a call that was retry {} and {how}", call.retry, previous.retry)
+    })
+}
+
+/// Events given up without a panic, and panics neither retried nor given up.
+fn given_up(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
+    let tried = handler.calls.iter().filter(|call| call.panicked());
+    let tried: BTreeSet<_> = tried.filter_map(|call| call.skipped).collect();
+    for (moment, object) in &handler.skips {
+        if !tried.contains(moment) {
+            let what = format!("{object} was skipped, though no call of it had panicked");
+            let moments = (handler.registered.at, moment.at);
+            breaches.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
+        }
+    }
+    let Some(settled) = case.settled.filter(|_| handler.undelivered == 0 && handler.removed.is_none()) else { return };
+    if case.informer_of(handler).stopped_by(settled) {
+        return;
+    }
+    for call in &handler.calls {
+        let Some(end) = call.end.filter(|end| end.panicked) else { continue };
+        if call.next.is_none() && call.skipped.is_none() {
+            let what = format!("{} panicked, and was neither retried nor counted as skipped", call.seen);
+            breaches.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled), what));
+        }
+    }
+}

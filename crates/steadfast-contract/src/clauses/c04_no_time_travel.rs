@@ -1,0 +1,77 @@
+//! C4, no time travel: within an epoch neither the store nor a handler sees a state older than one it has seen.
+//!
+//! A new epoch, in which versions may be lower, is announced before anything of it is shown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::breach::Breach;
+use crate::case::{Case, Handler, Informer};
+use crate::clause::Clause;
+use crate::seen::{Key, Seen};
+use crate::view::Place;
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for handler in &case.handlers {
+        of_handler(case, handler, breaches);
+    }
+    for informer in &case.informers {
+        of_store(case, informer, breaches);
+    }
+}
+
+fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
+    let informer = case.informer_of(handler);
+    for call in handler.calls.iter().filter(|call| !call.again) {
+        let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
+        let what = match (call.seen, call.place) {
+            // The same state again is older than nothing.
+            (_, Place::Behind(_)) if open.is_some_and(|open| open.version == call.seen.object().version) => continue,
+            (seen @ (Seen::Added { .. } | Seen::Updated { .. }), Place::Behind(_)) => {
+                format!("{seen} is older than what the handler had been told")
+            }
+            (seen, Place::At(now)) => {
+                let Some(before) = open.and_then(|open| open.index) else { continue };
+                let line = case.line(informer, call.key());
+                if !case.unannounced(informer, line, before, now, call.entered.at) {
+                    continue;
+                }
+                format!("{seen} is of a new epoch that was not announced")
+            }
+            _ => continue,
+        };
+        breaches.push(case.at_call(Clause::C4, handler, call, what));
+    }
+}
+
+/// Follows each name through the store's answers: each must fit a moment not before that of the answer before it.
+fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
+    if !informer.ordered {
+        return;
+    }
+    let mut reached: BTreeMap<&Key, (usize, Duration)> = BTreeMap::new();
+    let answers = case.answers(informer);
+    for answer in &answers {
+        let at = answer.moment.at;
+        let line = case.line(informer, answer.key);
+        let (before, since) = *reached.entry(answer.key).or_insert((0, informer.declared.at));
+        let what = match line.stands(&answer.held, before, case.known_by(at)) {
+            None => continue,
+            Some(Place::At(now)) => {
+                reached.insert(answer.key, (now, at));
+                if !case.unannounced(informer, line, before, now, at) {
+                    continue;
+                }
+                format!("the store held {}, of a new epoch that was not announced", answer.held)
+            }
+            Some(Place::Behind(_)) => {
+                let state = &line.states[before];
+                let was = if state.stay.is_some() { "the state" } else { "the absence" };
+                format!("the store held {} after {was} of v{}, which is later", answer.held, state.text)
+            }
+            Some(Place::Outside(_)) => format!("the store held {}, which was not in scope", answer.held),
+            Some(Place::Never) => format!("the store held {}, which the server never had", answer.held),
+        };
+        breaches.push(informer.breach(Clause::C4, Some(answer.key), (since, at), what));
+    }
+}

@@ -1,0 +1,21 @@
+//! C6, store first: when a handler is called for a change, the store reflects that change or a later one.
+
+use crate::breach::Breach;
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::view::Place;
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for handler in &case.handlers {
+        let informer = case.informer_of(handler);
+        for call in &handler.calls {
+            let Some(change) = call.store_from() else { continue };
+            let line = case.line(informer, call.key());
+            if let Some(Place::Behind(_)) = line.stands(call.store, change, case.known_by(call.entered.at)) {
+                let what = format!("{}, while the store still held {}", call.seen, call.store);
+                let moments = (line.states[change].at, call.entered.at);
+                breaches.push(case.at_handler(Clause::C6, handler, Some(call.key()), moments, what));
+            }
+        }
+    }
+}

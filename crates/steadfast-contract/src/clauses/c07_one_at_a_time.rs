@@ -1,0 +1,36 @@
+//! C7, one at a time: calls of one handler for one name never overlap.
+//!
+//! A handler that declared it may run concurrently gets that many calls at once, for different names; others get one.
+
+use std::time::Duration;
+
+use crate::breach::Breach;
+use crate::case::{Call, Case, Handler, Moment};
+use crate::clause::Clause;
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for handler in &case.handlers {
+        let mut running: Vec<&Call<'_>> = Vec::new();
+        for call in &handler.calls {
+            running.retain(|other| ends_after(other, call.entered));
+            if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
+                let what = format!("{} began while {} for the same name ran", call.seen, other.seen);
+                breaches.push(overlap(case, handler, call, other.entered.at, what));
+            }
+            running.push(call);
+            if running.len() > handler.concurrency {
+                let since = running[0].entered.at;
+                let what = format!("{} calls ran at once, {} were declared", running.len(), handler.concurrency);
+                breaches.push(overlap(case, handler, call, since, what));
+            }
+        }
+    }
+}
+
+fn ends_after(call: &Call<'_>, moment: Moment) -> bool {
+    call.end.is_none_or(|end| end.moment > moment)
+}
+
+fn overlap(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>, since: Duration, what: String) -> Breach {
+    case.at_handler(Clause::C7, handler, Some(call.key()), (since, call.entered.at), what)
+}

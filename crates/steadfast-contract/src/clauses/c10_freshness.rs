@@ -1,0 +1,87 @@
+//! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
+//!
+//! What was changed longer ago than the age that `Fresh` tells, a stream's own lag aside, the version it tells has
+//! reached, and the store holds it.
+
+use std::time::Duration;
+
+use crate::breach::Breach;
+use crate::case::{Answer, Case, Informer, Moment};
+use crate::clause::Clause;
+use crate::trace::Freshness;
+use crate::view::Place;
+
+pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+    for informer in &case.informers {
+        let mut stopped = None;
+        for (moment, state) in &informer.freshness {
+            let told = match (state, stopped) {
+                (Freshness::Stopped, _) => {
+                    stopped = Some(*moment);
+                    continue;
+                }
+                (_, Some(since)) => Some((since.at, format!("{state:?} after it was stopped"))),
+                (Freshness::Fresh { version, age }, None) => fresh(case, informer, *moment, version, *age),
+                _ => None,
+            };
+            if let Some((since, what)) = told {
+                breaches.push(informer.breach(Clause::C10, None, (since, moment.at), what));
+            }
+        }
+        for answer in &case.answers(informer) {
+            if let Some((since, what)) = silently_stale(case, informer, answer) {
+                breaches.push(informer.breach(Clause::C10, Some(answer.key), (since, answer.moment.at), what));
+            }
+        }
+    }
+}
+
+/// A `Fresh` that is too old, or that has not reached what its age says.
+fn fresh(
+    case: &Case<'_>,
+    informer: &Informer<'_>,
+    moment: Moment,
+    version: &str,
+    age: Duration,
+) -> Option<(Duration, String)> {
+    let Moment { at, .. } = moment;
+    let proven = at.saturating_sub(age);
+    if age > 2 * case.terms.period {
+        return Some((proven, format!("fresh with an age of {age:.1?}, beyond two periods")));
+    }
+    let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
+    let epoch = case.epoch_of(informer, moment);
+    let bound = at.checked_sub(age + tolerance(case))?;
+    let visible = &case.view(informer).visible;
+    let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
+    let mut old = visible[next..].iter().take_while(|change| change.at <= bound);
+    // A restore that has passed the version reached cannot be told from it (R12).
+    let missed = old.find(|change| change.version > reached)?;
+    let what = format!("fresh at v{reached}, {age:.1?} old, without v{} of {}", missed.version, missed.key);
+    Some((missed.at, what))
+}
+
+/// How much later than made a change may be seen, the age of the proof aside.
+fn tolerance(case: &Case<'_>) -> Duration {
+    case.terms.lag + case.terms.slack + case.terms.audit.unwrap_or_default()
+}
+
+/// An answer that is older than what the informer, being fresh, had said to have reached.
+fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
+    let Answer { moment, key, held } = answer;
+    let until = informer.freshness.partition_point(|(said, _)| said < moment);
+    let (said, state) = informer.freshness[..until].last()?;
+    let Freshness::Fresh { version, .. } = state else { return None };
+    let line = case.line(informer, key);
+    let stale_from = |from: usize| match line.stands(held, from, case.known_by(moment.at)) {
+        Some(Place::Behind(_)) => Some(&line.states[from]),
+        _ => None,
+    };
+    // A server that loses an event goes on to tell higher versions.
+    let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
+    let by_version = version.map(|version| line.reached(case.epoch_of(informer, *said), version)).and_then(stale_from);
+    let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
+    let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
+    let missed = by_version.or_else(by_time)?;
+    Some((missed.at, format!("said to be fresh, while the store held {held} and not v{}", missed.text)))
+}
