@@ -1,1 +1,99 @@
-//! Placeholder.
+//! Kubernetes informers that are never silently stale.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use k8s_openapi::api::core::v1::Pod;
+//! use kube::ResourceExt;
+//! use steadfast::{Connection, Event, InformerFactory, Scope};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let connection = Connection::infer().await?;
+//! let informers = InformerFactory::new(&connection);
+//! let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+//!
+//! pods.on_event(|event| match event {
+//!     Event::Added { object: pod, .. } => println!("+ {}", pod.name_any()),
+//!     Event::Updated { new: pod, .. } => println!("~ {}", pod.name_any()),
+//!     Event::Deleted { last: pod, certainty, .. } => println!("- {} ({certainty})", pod.name_any()),
+//!     Event::Resynced { .. } => {}
+//! });
+//!
+//! informers.wait_for_sync(Duration::from_secs(30)).await?;
+//! let lister = pods.lister()?;
+//! let web = lister.get("default", "web-0")?;
+//! println!("{}: {}", web.is_some(), pods.freshness());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | room | what it is |
+//! |---|---|
+//! | [`environment`] | time, threads, randomness, sockets: everything of the machine, as one value |
+//! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health, their pool |
+//! | [`connection`] | one server: the pool, authentication, `kube::Client` |
+//! | `factory` | informers, shared by all who ask for the same |
+//! | `informer`, `lister`, `stream` | what users hold |
+//! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
+//! | `shared`, `runner`, `handler` | the store and those who are told of its changes, each by a queue of its own |
+
+mod answers;
+pub mod connection;
+mod driver;
+pub mod environment;
+mod error;
+mod factory;
+mod handler;
+mod informer;
+mod lister;
+mod resource;
+mod runner;
+mod scope;
+mod shared;
+mod stream;
+pub mod transport;
+
+use kube::Resource;
+
+pub use connection::Connection;
+pub use error::{InformerError, NoRuntime, NotSynced, SyncTimeout, Unknown, WaitError};
+pub use factory::{InformerBuilder, InformerFactory};
+pub use handler::{AsyncHandler, Call, Handler};
+pub use informer::{Informer, Registration};
+pub use lister::{Index, Lister};
+pub use runner::HandlerCounts;
+pub use scope::Scope;
+pub use shared::Undelivered;
+pub use steadfast_core as core;
+#[cfg(feature = "breach")]
+pub use steadfast_core::breach::Breach;
+pub use steadfast_core::decode::Kept;
+pub use steadfast_core::reflector::{Note, ReflectorSettings};
+pub use steadfast_core::store::Snapshot;
+pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, ObjectKey, ResourceVersion};
+pub use stream::Watch;
+
+/// The events of `K` in `scope` as a stream, and nothing else to hold.
+///
+/// # Errors
+///
+/// None today; a stream shares the ways of [`InformerFactory`], which has some.
+pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
+where
+    K: Kept + Resource,
+    K::DynamicType: Default,
+{
+    watch_with(connection, &K::DynamicType::default(), scope)
+}
+
+/// The events of the resource that `kind` describes in `scope` as a stream.
+///
+/// # Errors
+///
+/// None today; a stream shares the ways of [`InformerFactory`], which has some.
+pub fn watch_with<K: Kept + Resource>(
+    connection: &Connection,
+    kind: &K::DynamicType,
+    scope: Scope,
+) -> Result<Watch<K>, InformerError> {
+    InformerFactory::new(connection).informer_with::<K>(kind, scope).map(Watch::new)
+}

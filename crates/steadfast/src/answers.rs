@@ -1,0 +1,167 @@
+//! The answers that an informer is reading, as one source of arrivals.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use steadfast_core::decode::{self, Encoding};
+use steadfast_core::record::Status;
+use steadfast_core::reflector::{Failure, Request, RequestId};
+
+use crate::connection::Connection;
+use crate::transport::{Deadlines, Placement, ResponseBody};
+
+/// What came of one request.
+pub(crate) enum Arrival {
+    /// The head of a good answer, and how its body is encoded.
+    Opened(Encoding),
+    /// A piece of its body.
+    Chunk(Bytes),
+    /// The end of its body.
+    Ended,
+    /// There will be nothing more.
+    Failed(Failure),
+}
+
+/// The answers under way.
+#[derive(Default)]
+pub(crate) struct Answers {
+    running: Vec<(RequestId, Answer)>,
+    /// Where the next poll begins, so that none waits for another.
+    turn: usize,
+}
+
+enum Answer {
+    Asked(BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>>),
+    Reading(Pin<Box<ResponseBody>>),
+    Over,
+}
+
+/// The longest error body that is read.
+const LONGEST_STATUS: usize = 64 * 1024;
+
+/// How an informer's requests look, whatever they ask for.
+pub(crate) struct Asker {
+    pub(crate) connection: Connection,
+    pub(crate) path: String,
+    pub(crate) selectors: String,
+    pub(crate) metadata_only: bool,
+}
+
+impl Asker {
+    /// Sends `request`.
+    fn ask(&self, request: &Request) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
+        let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
+        let accept = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            (false, _) => "application/json",
+            (true, true) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            (true, false) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        };
+        let connection = self.connection.clone();
+        // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
+        let deadlines = Deadlines::default();
+        let placement = match request {
+            Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
+            _ => Placement::Any,
+        };
+        let built = http::Request::get(uri)
+            .header(http::header::ACCEPT, accept)
+            .extension(deadlines)
+            .extension(placement)
+            .body(Body::empty());
+        Box::pin(async move {
+            let request = built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
+            let response = connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))?;
+            read_head(response).await
+        })
+    }
+}
+
+/// The encoding and the body of a good answer, or what the other kind means.
+async fn read_head(response: http::Response<ResponseBody>) -> Result<(Encoding, ResponseBody), Failure> {
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let code = head.status.as_u16();
+        let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
+        let status = text.ok().and_then(|text| decode::status(Encoding::Json, &text));
+        let status = Status { code, ..status.unwrap_or_default() };
+        return Err(Failure::from_status(&status, after.map(Duration::from_secs)));
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match Encoding::of_content_type(content_type) {
+        Ok(encoding) => Ok((encoding, body)),
+        Err(error) => Err(Failure::unreadable(error.to_string())),
+    }
+}
+
+impl Answers {
+    /// Sends `request` as `id`.
+    pub(crate) fn send(&mut self, id: RequestId, request: &Request, asker: &Asker) {
+        self.running.push((id, Answer::Asked(asker.ask(request))));
+    }
+
+    /// Drops the request `id` and its answer.
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        self.running.retain(|(running, _)| *running != id);
+    }
+
+    /// What arrives next, of any of them; never ready while none is under way.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(RequestId, Arrival)> {
+        for offset in 0..self.running.len() {
+            let index = (self.turn + offset) % self.running.len();
+            let (id, answer) = &mut self.running[index];
+            let Poll::Ready(arrival) = answer.poll(context) else { continue };
+            let id = *id;
+            self.turn = index + 1;
+            if matches!(arrival, Arrival::Ended | Arrival::Failed(_)) {
+                self.running.remove(index);
+            }
+            return Poll::Ready((id, arrival));
+        }
+        Poll::Pending
+    }
+}
+
+impl Answer {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Arrival> {
+        loop {
+            match self {
+                Self::Asked(asked) => match std::task::ready!(asked.as_mut().poll(context)) {
+                    Ok((encoding, body)) => {
+                        *self = Self::Reading(Box::pin(body));
+                        return Poll::Ready(Arrival::Opened(encoding));
+                    }
+                    Err(failure) => {
+                        *self = Self::Over;
+                        return Poll::Ready(Arrival::Failed(failure));
+                    }
+                },
+                Self::Reading(body) => match std::task::ready!(body.as_mut().poll_frame(context)) {
+                    Some(Ok(frame)) => {
+                        if let Ok(chunk) = frame.into_data() {
+                            return Poll::Ready(Arrival::Chunk(chunk));
+                        }
+                    }
+                    Some(Err(error)) => {
+                        *self = Self::Over;
+                        let why: Arc<str> = error.to_string().into();
+                        return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
+                    }
+                    None => {
+                        *self = Self::Over;
+                        return Poll::Ready(Arrival::Ended);
+                    }
+                },
+                Self::Over => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What can go wrong when asking, and what to do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use steadfast_core::Freshness;
+
+/// Why an informer cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InformerError {
+    /// Another informer of the same resource and scope keeps its objects otherwise.
+    #[error(
+        "{resource} in {scope} is already watched with another {difference}; \
+         ask with the same one, or with another scope"
+    )]
+    Conflict {
+        /// The resource.
+        resource: String,
+        /// The scope.
+        scope: String,
+        /// In what they differ.
+        difference: &'static str,
+    },
+    /// The factory was shut down.
+    #[error("the informer factory was shut down; make a new one")]
+    ShutDown,
+}
+
+/// An async handler was registered where no async runtime is current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
+pub struct NoRuntime;
+
+/// A cache has nothing to read yet: its first list is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{resource} not synced: {state}; wait for it with wait_for_sync")]
+pub struct NotSynced {
+    /// The resource and its scope.
+    pub resource: String,
+    /// The state it is in, and why.
+    pub state: Freshness,
+}
+
+/// Some caches were not synced before the deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncTimeout {
+    /// How long was waited.
+    pub waited: Duration,
+    /// What is not synced, each with its state and the last cause.
+    pub missing: Vec<NotSynced>,
+}
+
+impl std::error::Error for SyncTimeout {}
+
+impl fmt::Display for SyncTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not synced after {:.1} s: ", self.waited.as_secs_f64())?;
+        for (index, missing) in self.missing.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {}", missing.resource, missing.state)?;
+        }
+        Ok(())
+    }
+}
+
+/// A wait for a write ended without the write being seen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The deadline passed.
+    #[error("{resource} did not reach {target} within {:.1} s: {state}", .waited.as_secs_f64())]
+    Deadline {
+        /// The resource and its scope.
+        resource: String,
+        /// What was waited for.
+        target: String,
+        /// How long was waited.
+        waited: Duration,
+        /// The state that the cache is in.
+        state: Freshness,
+    },
+    /// The version cannot be ordered against others.
+    #[error("version {version:?} is opaque and cannot be waited for; wait for the change itself instead")]
+    Opaque {
+        /// The version.
+        version: String,
+    },
+    /// The object carries no version: it does not come from a server.
+    #[error("the object has no resourceVersion; wait for what the server returned")]
+    NoVersion,
+    /// The informer was stopped.
+    #[error("the informer of {resource} was stopped while {target} was waited for")]
+    Stopped {
+        /// The resource and its scope.
+        resource: String,
+        /// What was waited for.
+        target: String,
+    },
+}
+
+/// The newest state of an object could not be decoded, so the cache does not know it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]
+pub struct Unknown {
+    /// The object.
+    pub key: steadfast_core::ObjectKey,
+    /// The version that is not known.
+    pub version: steadfast_core::ResourceVersion,
+}

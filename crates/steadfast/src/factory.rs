@@ -1,0 +1,380 @@
+//! The factory: one watch per resource and scope, shared by all who ask for the same.
+
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::Resource;
+use steadfast_core::breach::Breaches;
+use steadfast_core::decode::{DecodeOptions, Kept};
+use steadfast_core::event::Rules;
+use steadfast_core::reflector::{Reflector, ReflectorSettings};
+use steadfast_core::store::Store;
+use tokio::sync::mpsc;
+
+use crate::answers::Asker;
+use crate::connection::Connection;
+use crate::driver::{Driver, Keeping, Transform};
+use crate::error::{InformerError, NotSynced, SyncTimeout};
+use crate::informer::{Informer, Owner};
+use crate::resource::Collection;
+use crate::scope::Scope;
+use crate::shared::{Shared, Undelivered};
+
+/// The longest object that is read unless told otherwise: etcd takes 1.5 MiB, and JSON is longer than protobuf.
+const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
+
+/// Makes informers on one connection, and ends them together. Cheap to clone.
+#[derive(Clone)]
+pub struct InformerFactory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    connection: Connection,
+    settings: ReflectorSettings,
+    informers: Mutex<Informers>,
+}
+
+#[derive(Default)]
+struct Informers {
+    closed: bool,
+    running: BTreeMap<Ask, Running>,
+}
+
+/// What makes two asks the same.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Ask {
+    collection: Collection,
+    scope: Scope,
+    kept: TypeId,
+}
+
+/// An informer whose type is forgotten.
+struct Running {
+    informer: Box<dyn Any + Send + Sync>,
+    managed_fields: bool,
+    /// Which transform, by its address.
+    transform: Option<usize>,
+    control: Arc<dyn Control>,
+}
+
+/// What a factory does with an informer of any type.
+trait Control: Send + Sync {
+    fn state(&self) -> NotSynced;
+    fn is_synced(&self) -> bool;
+    fn wait_for_sync(&self, deadline: Duration) -> BoxFuture<'_, bool>;
+    fn stop(&self);
+    fn handlers_idle(&self) -> bool;
+    fn close_handlers(&self) -> Undelivered;
+}
+
+impl<K: Kept> Control for Informer<K> {
+    fn state(&self) -> NotSynced {
+        self.not_synced()
+    }
+
+    fn is_synced(&self) -> bool {
+        self.has_synced()
+    }
+
+    fn wait_for_sync(&self, deadline: Duration) -> BoxFuture<'_, bool> {
+        Box::pin(async move { Informer::wait_for_sync(self, deadline).await.is_ok() })
+    }
+
+    fn stop(&self) {
+        self.stop_reading();
+    }
+
+    fn handlers_idle(&self) -> bool {
+        self.shared().handlers_idle()
+    }
+
+    fn close_handlers(&self) -> Undelivered {
+        self.shared().close_handlers()
+    }
+}
+
+impl InformerFactory {
+    /// A factory on `connection`, with the contract's default times.
+    pub fn new(connection: &Connection) -> Self {
+        Self::with_settings(connection, ReflectorSettings::default())
+    }
+
+    /// A factory on `connection`, whose informers go by `settings`.
+    pub fn with_settings(connection: &Connection, settings: ReflectorSettings) -> Self {
+        let inner = Inner { connection: connection.clone(), settings, informers: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The connection of this factory's informers.
+    pub fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+
+    /// The informer of `K` in `scope`: a new one, or the one that runs already.
+    ///
+    /// # Errors
+    ///
+    /// Where one runs that keeps its objects otherwise.
+    pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
+    where
+        K: Kept + Resource,
+        K::DynamicType: Default,
+    {
+        self.build::<K>(scope).start()
+    }
+
+    /// The informer of the resource that `kind` describes, in `scope`: for types that say at run time what they are.
+    ///
+    /// # Errors
+    ///
+    /// Where one runs that keeps its objects otherwise.
+    pub fn informer_with<K: Kept + Resource>(
+        &self,
+        kind: &K::DynamicType,
+        scope: Scope,
+    ) -> Result<Informer<K>, InformerError> {
+        self.build_with::<K>(kind, scope).start()
+    }
+
+    /// An informer of `K` in `scope`, with choices.
+    pub fn build<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
+    where
+        K: Kept + Resource,
+        K::DynamicType: Default,
+    {
+        self.build_with::<K>(&K::DynamicType::default(), scope)
+    }
+
+    /// An informer of the resource that `kind` describes, with choices.
+    pub fn build_with<K: Kept + Resource>(&self, kind: &K::DynamicType, scope: Scope) -> InformerBuilder<'_, K> {
+        InformerBuilder {
+            factory: self,
+            collection: Collection::of::<K>(kind, &scope),
+            scope,
+            settings: self.inner.settings.clone(),
+            managed_fields: false,
+            transform: None,
+            object_limit: OBJECT_LIMIT,
+            resync: None,
+            breaches: Breaches::NONE,
+        }
+    }
+
+    /// Waits until every informer made so far is synced.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first: each informer that is not, with its state and the last cause.
+    pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), SyncTimeout> {
+        let environment = self.inner.connection.environment().clone();
+        let begun = environment.now();
+        for control in self.controls() {
+            let left = deadline.saturating_sub(environment.now().since(begun));
+            control.wait_for_sync(left).await;
+        }
+        let missing: Vec<NotSynced> =
+            self.controls().iter().filter(|control| !control.is_synced()).map(|control| control.state()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(SyncTimeout { waited: environment.now().since(begun), missing })
+    }
+
+    /// Ends all informers at once, also when cut off: requests are cancelled, handlers are called no more.
+    ///
+    /// Tells what was not delivered. The connection stays, for whoever else uses it.
+    pub fn shutdown(&self) -> Undelivered {
+        let controls = self.close();
+        controls.iter().for_each(|control| control.stop());
+        sum(&controls)
+    }
+
+    /// Ends all watches, lets the handlers see what waits for them for as long as `deadline`, then ends them too.
+    pub async fn shutdown_drained(&self, deadline: Duration) -> Undelivered {
+        let controls = self.close();
+        controls.iter().for_each(|control| control.stop());
+        let environment = self.inner.connection.environment().clone();
+        let end = environment.now() + deadline;
+        while environment.now() < end && !controls.iter().all(|control| control.handlers_idle()) {
+            environment.sleep_until(end.min(environment.now() + Duration::from_millis(5))).await;
+        }
+        sum(&controls)
+    }
+
+    fn close(&self) -> Vec<Arc<dyn Control>> {
+        let mut informers = self.lock();
+        informers.closed = true;
+        std::mem::take(&mut informers.running).into_values().map(|running| running.control).collect()
+    }
+
+    fn controls(&self) -> Vec<Arc<dyn Control>> {
+        self.lock().running.values().map(|running| running.control.clone()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Informers> {
+        self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn sum(controls: &[Arc<dyn Control>]) -> Undelivered {
+    controls.iter().map(|control| control.close_handlers()).fold(Undelivered::default(), |sum, next| Undelivered {
+        events: sum.events + next.events,
+        running: sum.running + next.running,
+    })
+}
+
+impl fmt::Debug for InformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InformerFactory({})", self.inner.connection.server())
+    }
+}
+
+/// An informer about to be made.
+pub struct InformerBuilder<'a, K> {
+    factory: &'a InformerFactory,
+    collection: Collection,
+    scope: Scope,
+    settings: ReflectorSettings,
+    managed_fields: bool,
+    transform: Option<Transform<K>>,
+    object_limit: usize,
+    resync: Option<Duration>,
+    breaches: Breaches,
+}
+
+impl<K: Kept> InformerBuilder<'_, K> {
+    /// Keeps `metadata.managedFields`, which are skipped otherwise.
+    #[must_use]
+    pub fn keep_managed_fields(mut self) -> Self {
+        self.managed_fields = true;
+        self
+    }
+
+    /// Changes every object before it is kept. It must answer the same for the same object, and leave its identity.
+    #[must_use]
+    pub fn transform(mut self, transform: impl Fn(K) -> K + Send + Sync + 'static) -> Self {
+        self.transform = Some(Arc::new(transform));
+        self
+    }
+
+    /// Has the handlers look at every object again after each `period`, as `Resynced`.
+    #[must_use]
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// Lists in pages of `size` objects, where streamed lists are not to be had; none for all at once.
+    #[must_use]
+    pub fn page_size(mut self, size: Option<u32>) -> Self {
+        self.settings.page_size = size;
+        self
+    }
+
+    /// Whether lists are streamed where the server can do that; they are unless told otherwise.
+    #[must_use]
+    pub fn streamed_lists(mut self, streamed: bool) -> Self {
+        self.settings.streamed_lists = streamed;
+        self
+    }
+
+    /// How long without a proof of freshness before one is sought; a server's bookmarks come every 60 s.
+    #[must_use]
+    pub fn period(mut self, period: Duration) -> Self {
+        self.settings.period = period;
+        self
+    }
+
+    /// The longest object that is read, in bytes.
+    #[must_use]
+    pub fn object_limit(mut self, bytes: usize) -> Self {
+        self.object_limit = bytes;
+        self
+    }
+
+    /// Breaks the contract on purpose, for tests of the checker.
+    #[cfg(feature = "breach")]
+    #[must_use]
+    pub fn breach(mut self, breach: steadfast_core::breach::Breach) -> Self {
+        self.breaches = Breaches::only(breach);
+        self
+    }
+
+    /// Starts the informer, or joins the one that runs already.
+    ///
+    /// # Errors
+    ///
+    /// Where one runs that keeps its objects otherwise.
+    pub fn start(self) -> Result<Informer<K>, InformerError> {
+        let ask =
+            Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
+        let transform = self.transform.as_ref().map(|transform| Arc::as_ptr(transform).cast::<()>() as usize);
+        let mut informers = self.factory.lock();
+        if informers.closed {
+            return Err(InformerError::ShutDown);
+        }
+        if let Some(running) = informers.running.get(&ask) {
+            let conflict = |difference| InformerError::Conflict {
+                resource: self.collection.name().to_owned(),
+                scope: self.scope.to_string(),
+                difference,
+            };
+            if running.managed_fields != self.managed_fields {
+                return Err(conflict("choice about managedFields"));
+            }
+            if running.transform != transform {
+                return Err(conflict("transform"));
+            }
+            if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
+                return Ok(informer.clone());
+            }
+        }
+        let managed_fields = self.managed_fields;
+        let informer = self.launch();
+        let control = Arc::new(informer.clone());
+        informers.running.insert(
+            ask,
+            Running { informer: Box::new(informer.clone()), managed_fields, transform, control },
+        );
+        Ok(informer)
+    }
+
+    /// Starts an informer that is nobody else's.
+    pub(crate) fn launch(self) -> Informer<K> {
+        let connection = self.factory.inner.connection.clone();
+        let environment = connection.environment().clone();
+        let mut settings = self.settings;
+        settings.rules = Rules { selective: self.scope.is_selective(), breaches: self.breaches };
+        settings.streamed_lists &= !connection.remembers_pages(self.collection.path());
+        let rules = settings.rules;
+        let reflector = Reflector::new(settings, environment.random());
+        let resource = self.collection.name().to_owned();
+        let shared = Arc::new(Shared::new(
+            format!("{resource} in {}", self.scope),
+            environment.clone(),
+            Store::new(rules),
+            reflector.standing().clone(),
+        ));
+        let asker = Asker {
+            connection,
+            path: self.collection.path().to_owned(),
+            selectors: self.scope.query(),
+            metadata_only: K::metadata_only(),
+        };
+        let keeping = Keeping {
+            decode: DecodeOptions { keep_managed_fields: self.managed_fields },
+            transform: self.transform,
+            object_limit: self.object_limit,
+            resync: self.resync,
+        };
+        let (commands, received) = mpsc::unbounded_channel();
+        let driver = Driver::new(shared.clone(), reflector, asker, keeping, received);
+        environment.spawn(Box::pin(driver.run()));
+        Informer::new(Arc::new(Owner { shared, commands }))
+    }
+}

@@ -1,0 +1,328 @@
+//! An informer: one watch, its cache, and all who follow it.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use steadfast_core::breach::Breach;
+use steadfast_core::decode::Kept;
+use steadfast_core::event::Event;
+use steadfast_core::reflector::Note;
+use steadfast_core::store::Snapshot;
+use steadfast_core::{Freshness, ResourceVersion};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::driver::Command;
+use crate::error::{NoRuntime, NotSynced, WaitError};
+use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
+use crate::lister::{Index, Lister};
+use crate::runner::{HandlerCounts, Mode, Runner};
+use crate::shared::Shared;
+
+/// How long a wait lasts before a proof is sought for it: a write outside the selector makes no event (C12).
+const UNAIDED_WAIT: Duration = Duration::from_secs(1);
+
+/// A cache of the objects of one resource and scope, kept true by one watch, and told of to any number of handlers.
+///
+/// Cheap to clone. The watch ends when it is stopped, or when the last informer, lister, index and factory that holds
+/// it is dropped.
+pub struct Informer<K> {
+    owner: Arc<Owner<K>>,
+}
+
+/// What keeps the watch running: as long as one is held, it goes on.
+pub(crate) struct Owner<K> {
+    pub(crate) shared: Arc<Shared<K>>,
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self { owner: self.owner.clone() }
+    }
+}
+
+impl<K> std::fmt::Debug for Informer<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Informer({})", self.owner.shared.name)
+    }
+}
+
+impl<K: Kept> Informer<K> {
+    pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
+        Self { owner }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<K>> {
+        &self.owner.shared
+    }
+
+    /// The resource and its scope, for people.
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.
+    pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Registration<K> {
+        self.add_handler(Closure(handle))
+    }
+
+    /// Calls `handle` for every change, one call at a time, on the async runtime that is current now.
+    ///
+    /// # Errors
+    ///
+    /// Where no runtime is current.
+    pub fn on_event_async<F, Fut>(&self, handle: F) -> Result<Registration<K>, NoRuntime>
+    where
+        F: Fn(Event<K>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.add_async_handler(AsyncClosure(handle))
+    }
+
+    /// Adds a handler that keeps state or wants to know of retries.
+    pub fn add_handler(&self, handler: impl Handler<K>) -> Registration<K> {
+        let concurrency = handler.concurrency();
+        self.register(Mode::Sync(Arc::new(handler)), concurrency)
+    }
+
+    /// Adds an async handler that keeps state or wants to know of retries.
+    ///
+    /// # Errors
+    ///
+    /// Where no runtime is current.
+    pub fn add_async_handler(&self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, NoRuntime> {
+        let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
+        let concurrency = handler.concurrency();
+        let handler: Arc<dyn BoxedAsyncHandler<K>> = Arc::new(handler);
+        Ok(self.register(Mode::Async(handler, runtime), concurrency))
+    }
+
+    pub(crate) fn register(&self, mode: Mode<K>, concurrency: usize) -> Registration<K> {
+        let shared = self.shared();
+        let runner = Runner::new(mode, concurrency, shared.environment.clone(), shared.breaches);
+        shared.add_handler(runner.clone());
+        Registration { runner }
+    }
+
+    /// Tells `callback` what a log line would: faults, relists, resumes. It must not block.
+    pub fn on_note(&self, callback: impl Fn(&Note) + Send + Sync + 'static) {
+        self.shared().on_note(Arc::new(callback));
+    }
+
+    /// Whether the cache is true, and if not, since when and why.
+    pub fn freshness(&self) -> Freshness {
+        self.shared().freshness()
+    }
+
+    /// Whether the first complete list is in the cache. Never undone: whether the cache is true now is its freshness.
+    pub fn has_synced(&self) -> bool {
+        self.shared().is_synced()
+    }
+
+    /// A reader of the cache.
+    ///
+    /// # Errors
+    ///
+    /// Before the first complete list, so that "not there" is never "not yet".
+    pub fn lister(&self) -> Result<Lister<K>, NotSynced> {
+        if self.has_synced() { Ok(Lister::new(self.owner.clone())) } else { Err(self.not_synced()) }
+    }
+
+    pub(crate) fn not_synced(&self) -> NotSynced {
+        NotSynced { resource: self.name().to_owned(), state: self.freshness() }
+    }
+
+    /// Adds an index by the values that `extract` finds in an object, filled when it is handed out.
+    ///
+    /// `extract` must answer the same for the same object; for one on which it panics it counts as finding nothing.
+    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+        V: IntoIterator<Item = I>,
+    {
+        let name = self.name().to_owned();
+        let contained = move |object: &K| {
+            let found = std::panic::catch_unwind(AssertUnwindSafe(|| extract(object)));
+            if found.is_err() {
+                tracing::error!(informer = %name, "an index function panicked; the object is not in that index");
+            }
+            found.into_iter().flatten()
+        };
+        let index = self.shared().writer().store.add_index(contained);
+        Index::new(self.owner.clone(), index)
+    }
+
+    /// The cache as it is now, consistent in itself, before the first list too.
+    pub fn snapshot(&self) -> Arc<Snapshot<K>> {
+        self.shared().snapshot()
+    }
+
+    /// Tells of every change of the cache or of its freshness from here on; what changed is to be read.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.shared().moved()
+    }
+
+    /// What each handler has done and has before it.
+    pub fn handlers(&self) -> Vec<HandlerCounts> {
+        self.shared().handler_counts()
+    }
+
+    /// Waits until the first complete list is in the cache.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first: the state and its cause.
+    pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
+        self.wait_until(deadline, |shared| shared.is_synced()).await.map_err(|_| self.not_synced())
+    }
+
+    /// Waits until the cache holds `written` or a later state of its resource: reads then see that write.
+    ///
+    /// # Errors
+    ///
+    /// When 30 s pass first, the informer is stopped, or the version cannot be compared.
+    pub async fn wait_for<R: Resource>(&self, written: &R) -> Result<(), WaitError> {
+        let version = written.meta().resource_version.as_deref().ok_or(WaitError::NoVersion)?;
+        self.wait_for_version(&ResourceVersion::from(version), Duration::from_secs(30)).await
+    }
+
+    /// Waits until the cache is at or past `version`, a version of this same resource.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first, the informer is stopped, or the version cannot be compared.
+    pub async fn wait_for_version(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), WaitError> {
+        if !version.is_ordered() {
+            return Err(WaitError::Opaque { version: version.to_string() });
+        }
+        if self.shared().breaches.commit(Breach::ImpatientWait) {
+            return Ok(());
+        }
+        let reached = |shared: &Shared<K>| shared.snapshot().version().is_some_and(|at| !at.is_older_than(version));
+        self.wait_aided(deadline, format!("version {version}"), reached).await
+    }
+
+    /// Waits until the cache no longer holds `object`, which was seen or returned by the server.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first, or the informer is stopped.
+    pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
+        let meta = object.meta();
+        let (Some(name), Some(uid), Some(version)) = (&meta.name, &meta.uid, &meta.resource_version) else {
+            return Err(WaitError::NoVersion);
+        };
+        let version = ResourceVersion::from(version.as_str());
+        let gone = |shared: &Shared<K>| {
+            let snapshot = shared.snapshot();
+            let held = snapshot.entry(meta.namespace.as_deref(), name);
+            // A cache that has not reached the object's own version lacks it for another reason.
+            snapshot.version().is_some_and(|at| !at.is_older_than(&version))
+                && held.is_none_or(|entry| *entry.uid != **uid)
+        };
+        self.wait_aided(deadline, format!("the end of {name} ({uid})"), gone).await
+    }
+
+    async fn wait_aided(
+        &self,
+        deadline: Duration,
+        target: String,
+        reached: impl Fn(&Shared<K>) -> bool,
+    ) -> Result<(), WaitError> {
+        let begun = self.shared().environment.now();
+        let mut unaided = UNAIDED_WAIT;
+        loop {
+            let passed = self.shared().environment.now().since(begun);
+            let step = unaided.min(deadline.saturating_sub(passed));
+            match self.wait_until(step, &reached).await {
+                Ok(()) => return Ok(()),
+                Err(Stopped(true)) => {
+                    return Err(WaitError::Stopped { resource: self.name().to_owned(), target });
+                }
+                Err(Stopped(false)) => {}
+            }
+            let waited = self.shared().environment.now().since(begun);
+            if waited >= deadline {
+                let (resource, state) = (self.name().to_owned(), self.freshness());
+                return Err(WaitError::Deadline { resource, target, waited, state });
+            }
+            let _ = self.owner.commands.send(Command::SeekProof);
+            unaided = (unaided * 2).min(Duration::from_secs(15));
+        }
+    }
+
+    /// Waits for `reached`; the error says whether the informer was stopped, or else the time was up.
+    async fn wait_until(&self, deadline: Duration, reached: impl Fn(&Shared<K>) -> bool) -> Result<(), Stopped> {
+        let shared = self.shared();
+        let mut moved = shared.moved();
+        let timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
+        tokio::pin!(timeout);
+        loop {
+            if reached(shared) {
+                return Ok(());
+            }
+            if shared.is_stopped() {
+                return Err(Stopped(true));
+            }
+            tokio::select! {
+                _ = moved.changed() => {}
+                () = &mut timeout => return if reached(shared) { Ok(()) } else { Err(Stopped(false)) },
+            }
+        }
+    }
+
+    /// Ends the watch; the handlers may go on with what waits for them.
+    pub(crate) fn stop_reading(&self) {
+        let _ = self.owner.commands.send(Command::Stop { handlers: false });
+    }
+
+    /// Ends the watch, also when cut off; what handlers were not told stays untold. The cache stays readable.
+    pub fn stop(&self) {
+        let _ = self.owner.commands.send(Command::Stop { handlers: true });
+    }
+}
+
+struct Stopped(bool);
+
+/// A handler's place at an informer. Dropping it removes nothing; [`remove`](Self::remove) does.
+pub struct Registration<K> {
+    runner: Arc<Runner<K>>,
+}
+
+impl<K> std::fmt::Debug for Registration<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Registration")
+    }
+}
+
+impl<K: Send + Sync + 'static> Registration<K> {
+    /// Whether the handler has returned from every object that was there when its view began.
+    pub fn has_synced(&self) -> bool {
+        *self.runner.synced().borrow()
+    }
+
+    /// Waits until [`has_synced`](Self::has_synced).
+    pub async fn until_synced(&self) {
+        // The sender lives as long as the runner that `self` holds.
+        let _ = self.runner.synced().wait_for(|synced| *synced).await;
+    }
+
+    /// What the handler has done and has before it.
+    pub fn counts(&self) -> HandlerCounts {
+        self.runner.counts()
+    }
+
+    /// Ends the handler: no call begins any more. Returns how many events it was not told.
+    pub fn remove(&self) -> usize {
+        self.runner.close();
+        self.runner.undelivered()
+    }
+
+    pub(crate) fn runner(&self) -> &Arc<Runner<K>> {
+        &self.runner
+    }
+}

@@ -1,0 +1,118 @@
+//! What an informer looks at: a namespace or all, and selectors.
+
+use std::fmt;
+
+use steadfast_core::reflector::encoded;
+
+/// The part of a resource's objects that an informer keeps.
+///
+/// ```
+/// use steadfast::Scope;
+///
+/// let web = Scope::namespace("shop").labels("app=web,tier!=test").fields("status.phase=Running");
+/// assert_eq!(web.to_string(), "namespace shop, labels app=web,tier!=test, fields status.phase=Running");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope {
+    namespace: Option<String>,
+    labels: Option<String>,
+    fields: Option<String>,
+}
+
+impl Scope {
+    /// All objects, in all namespaces.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The objects in one namespace.
+    pub fn namespace(namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..Self::default() }
+    }
+
+    /// One object.
+    pub fn object(namespace: impl Into<String>, name: &str) -> Self {
+        Self::namespace(namespace).fields(format!("metadata.name={name}"))
+    }
+
+    /// Only objects whose labels match `selector`, as `app=web,tier in (a,b),!legacy`.
+    #[must_use]
+    pub fn labels(self, selector: impl Into<String>) -> Self {
+        Self { labels: Some(selector.into()), ..self }
+    }
+
+    /// Only objects whose fields match `selector`, as `spec.nodeName=node-1`.
+    #[must_use]
+    pub fn fields(self, selector: impl Into<String>) -> Self {
+        Self { fields: Some(selector.into()), ..self }
+    }
+
+    /// The namespace, none for all.
+    pub fn in_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The label selector.
+    pub fn label_selector(&self) -> Option<&str> {
+        self.labels.as_deref()
+    }
+
+    /// The field selector.
+    pub fn field_selector(&self) -> Option<&str> {
+        self.fields.as_deref()
+    }
+
+    /// Whether a living object can leave the scope: `metadata.name` and `metadata.namespace` cannot change.
+    pub(crate) fn is_selective(&self) -> bool {
+        let changeable = |fields: &str| {
+            fields
+                .split(',')
+                .map(str::trim)
+                .filter(|term| !term.is_empty())
+                .any(|term| !(term.starts_with("metadata.name=") || term.starts_with("metadata.namespace=")))
+        };
+        self.labels.as_deref().is_some_and(|labels| !labels.trim().is_empty())
+            || self.fields.as_deref().is_some_and(changeable)
+    }
+
+    /// The selectors as query parameters, each preceded by `&`.
+    pub(crate) fn query(&self) -> String {
+        let parameter = |name: &str, value: &Option<String>| {
+            value.as_ref().map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
+        };
+        parameter("labelSelector", &self.labels) + &parameter("fieldSelector", &self.fields)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "namespace {namespace}")?,
+            None => f.write_str("all namespaces")?,
+        }
+        if let Some(labels) = &self.labels {
+            write!(f, ", labels {labels}")?;
+        }
+        self.fields.as_ref().map_or(Ok(()), |fields| write!(f, ", fields {fields}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_selectors_on_what_can_change_are_selective() {
+        assert!(!Scope::all().is_selective());
+        assert!(!Scope::object("shop", "web-0").is_selective());
+        assert!(!Scope::namespace("shop").is_selective());
+        assert!(Scope::all().labels("app=web").is_selective());
+        assert!(Scope::object("shop", "web-0").fields("metadata.name=web-0,status.phase=Running").is_selective());
+        assert!(Scope::all().fields("metadata.name!=web-0").is_selective());
+    }
+
+    #[test]
+    fn selectors_are_encoded_for_the_query() {
+        assert_eq!(Scope::all().labels("app in (a,b)").query(), "&labelSelector=app%20in%20%28a%2Cb%29");
+    }
+}

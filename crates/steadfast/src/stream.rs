@@ -1,0 +1,79 @@
+//! An informer's events as a stream, for those who want only that.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::{FutureExt, Stream};
+use steadfast_core::Freshness;
+use steadfast_core::decode::Kept;
+use steadfast_core::event::Event;
+
+use crate::informer::Informer;
+use crate::runner::{Mode, Runner};
+
+/// The events of an informer, one after the other.
+///
+/// It resumes by itself, and ends only when the informer is stopped or the stream is dropped: errors are told aside
+/// ([`Watch::informer`]) and never end it. Whoever reads slowly is told less often, never too little: what is not read
+/// yet is merged as in a handler's queue.
+pub struct Watch<K: Kept> {
+    informer: Informer<K>,
+    runner: Arc<Runner<K>>,
+    woken: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl<K: Kept> Watch<K> {
+    pub(crate) fn new(informer: Informer<K>) -> Self {
+        let registration = informer.register(Mode::Pulled(tokio::sync::Notify::new()), 1);
+        let runner = registration.runner().clone();
+        Self { informer, woken: woken(runner.clone()), runner }
+    }
+
+    /// The informer behind the stream: its freshness, its notes, its cache.
+    pub fn informer(&self) -> &Informer<K> {
+        &self.informer
+    }
+
+    /// Whether what was told is true up to now, and if not, since when and why.
+    pub fn freshness(&self) -> Freshness {
+        self.informer.freshness()
+    }
+}
+
+fn woken<K: Kept>(runner: Arc<Runner<K>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        if let Some(notify) = runner.pulled() {
+            notify.notified().await;
+        }
+    })
+}
+
+impl<K: Kept> Stream for Watch<K> {
+    type Item = Event<K>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
+        loop {
+            if let Some(delivery) = self.runner.pull() {
+                return Poll::Ready(Some(delivery.event));
+            }
+            if self.runner.is_closed() {
+                return Poll::Ready(None);
+            }
+            std::task::ready!(self.woken.poll_unpin(context));
+            self.woken = woken(self.runner.clone());
+        }
+    }
+}
+
+impl<K: Kept> Drop for Watch<K> {
+    fn drop(&mut self) {
+        self.runner.close();
+    }
+}
+
+impl<K: Kept> std::fmt::Debug for Watch<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watch({})", self.informer.name())
+    }
+}
