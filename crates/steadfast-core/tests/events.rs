@@ -1,5 +1,7 @@
 //! What each change of a key means to a handler, case by case.
 
+#![allow(clippy::unnecessary_wraps, reason = "so that the cases below read as sentences")]
+
 use std::sync::Arc;
 
 use steadfast_core::event::{Entry, Path, Rules, difference};

@@ -1,0 +1,379 @@
+//! The store, case by case.
+
+mod things;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use steadfast_core::ObjectKey;
+use steadfast_core::event::{Path, Rules};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Lookup, Offer, Store, StoreReader, Tainted};
+use things::{Thing, at, described, thing};
+
+const LIVE: Path = Path::Watched { deletion: None };
+const RELIST: Path = Path::Listed { initial: false };
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("shop", name)
+}
+
+fn identity(name: &str, uid: &str, version: u64) -> Identity {
+    Identity { key: key(name), uid: uid.into(), version: at(version) }
+}
+
+/// A store and what it told.
+struct Told {
+    store: Store<Thing>,
+    told: Vec<String>,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { store: Store::new(Rules::default()), told: Vec::new() }
+    }
+
+    fn apply(&mut self, name: &str, uid: &str, version: u64, object: Result<Arc<Thing>, Tainted>) -> bool {
+        self.store.apply(identity(name, uid, version), object, &LIVE, |change| self.told.push(described(&change)))
+    }
+
+    fn thing(&mut self, name: &str, uid: &str, version: u64) -> bool {
+        self.apply(name, uid, version, thing(uid, version, 0))
+    }
+
+    fn remove(&mut self, name: &str, uid: &str, version: u64) -> bool {
+        let path = Path::Watched { deletion: Some(at(version)) };
+        self.store.remove(&key(name), uid, &path, |change| self.told.push(described(&change)))
+    }
+
+    fn list(&mut self, things: &[(&str, &str, u64)], version: u64) {
+        let mut staging = self.store.begin_relist();
+        for (name, uid, version) in things {
+            let identity = identity(name, uid, *version);
+            if staging.offer(&identity) == Offer::Wanted {
+                staging.put(identity, thing(uid, *version, 0));
+            }
+        }
+        let tell = |change| self.told.push(described(&change));
+        self.store.commit(staging, Some(at(version)), &RELIST, false, tell).unwrap();
+    }
+
+    fn told(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.told)
+    }
+}
+
+#[test]
+fn nothing_is_seen_before_it_is_published_and_all_of_it_after() {
+    let mut a = Told::new();
+    let reader = a.store.reader();
+    a.thing("a", "u", 1);
+    a.thing("b", "v", 2);
+    a.store.advance(at(2));
+    assert!(matches!(reader.get(Some("shop"), "a"), Lookup::Absent));
+    assert_eq!(reader.snapshot().version(), None);
+
+    a.store.publish();
+    assert!(matches!(reader.get(Some("shop"), "a"), Lookup::Found(thing) if thing.version == 1));
+    assert_eq!((reader.snapshot().len(), reader.snapshot().version()), (2, Some(&at(2))));
+    assert!(matches!(reader.get(None, "a"), Lookup::Absent));
+    assert!(matches!(reader.get(Some("sho"), "a"), Lookup::Absent));
+}
+
+#[test]
+fn a_namespace_is_read_without_its_neighbours() {
+    let mut store = Store::new(Rules::default());
+    let places = [None, Some("a"), Some("a"), Some("a-b"), Some("b")];
+    for (number, namespace) in places.iter().enumerate() {
+        let name = format!("n{number}");
+        let key =
+            namespace.map_or_else(|| ObjectKey::cluster(name.as_str()), |ns| ObjectKey::namespaced(ns, name.as_str()));
+        let identity = Identity { key, uid: name.as_str().into(), version: at(1) };
+        store.apply(identity, Ok(Arc::new(())), &LIVE, |_| ());
+    }
+    let of = |namespace| store.working().namespace(namespace).map(|(key, _)| key.to_string()).collect::<Vec<_>>();
+    assert_eq!(of("a"), ["a/n1", "a/n2"]);
+    assert_eq!(of("a-b"), ["a-b/n3"]);
+    assert!(of("c").is_empty());
+    assert_eq!(store.working().iter().next().unwrap().0.to_string(), "n0", "cluster-scoped objects come first");
+}
+
+#[test]
+fn a_live_state_that_is_not_newer_is_refused() {
+    let mut a = Told::new();
+    assert!(a.thing("a", "u", 5));
+    assert!(!a.thing("a", "u", 5));
+    assert!(!a.thing("a", "u", 4));
+    assert!(!a.thing("a", "an earlier object", 3));
+    assert_eq!(a.told(), ["shop/a: Added u@5"]);
+}
+
+#[test]
+fn a_deletion_of_the_object_before_leaves_the_one_that_is_there() {
+    let mut a = Told::new();
+    a.thing("a", "u", 1);
+    a.thing("a", "v", 5);
+    assert!(!a.remove("a", "u", 4));
+    assert!(!a.remove("a", "v", 3), "it has entered the scope again since");
+    assert!(a.remove("a", "v", 6));
+    assert_eq!(
+        a.told(),
+        [
+            "shop/a: Added u@1",
+            "shop/a: Deleted u@1, inferred, replaced",
+            "shop/a: Added v@5",
+            "shop/a: Deleted v@5 at 6, observed, deleted",
+        ]
+    );
+}
+
+#[test]
+fn a_tainted_object_is_unknown_keeps_its_last_state_and_comes_back() {
+    let mut a = Told::new();
+    a.thing("a", "u", 1);
+    a.apply("a", "u", 2, Err(Tainted));
+    let unknown = a.store.working().get(Some("shop"), "a");
+    assert!(matches!(unknown, Lookup::Unknown { version } if version == at(2)));
+    assert_eq!(a.store.working().tainted().collect::<Vec<_>>(), [&key("a")]);
+    assert_eq!(a.store.working().decodable().count(), 0);
+    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().object.as_ref().unwrap().version, 1);
+
+    a.thing("a", "u", 3);
+    assert_eq!(a.store.working().tainted().count(), 0);
+    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/a: Updated u@1 to u@3"]);
+}
+
+#[test]
+fn a_tainted_object_ends_the_stay_of_the_one_before() {
+    let mut a = Told::new();
+    a.thing("a", "u", 1);
+    a.apply("a", "v", 2, Err(Tainted));
+    assert!(a.store.working().entry(Some("shop"), "a").unwrap().object.is_none());
+    a.remove("a", "v", 3);
+    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/a: Deleted u@1, inferred, replaced"]);
+}
+
+#[test]
+fn an_unchanged_list_tells_nothing_and_keeps_every_object_where_it_is() {
+    let mut a = Told::new();
+    let things = [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)];
+    a.list(&things, 3);
+    a.told();
+    let before = a.store.reader().snapshot();
+
+    let mut staging = a.store.begin_relist();
+    for (name, uid, version) in things.iter().rev() {
+        assert_eq!(staging.offer(&identity(name, uid, *version)), Offer::Unchanged);
+    }
+    a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("nothing changed")).unwrap();
+    let after = a.store.reader().snapshot();
+    assert_eq!(after.version(), Some(&at(9)));
+    assert!(before.iter().zip(after.iter()).all(|((_, before), (_, after))| Arc::ptr_eq(before, after)));
+    assert_eq!(before.checksum(), after.checksum());
+}
+
+#[test]
+fn a_list_is_told_in_the_order_of_the_keys_and_of_a_repeated_one_the_last_counts() {
+    let mut a = Told::new();
+    a.list(&[("d", "w", 4), ("a", "u", 1), ("b", "v", 2), ("a", "u", 3)], 4);
+    assert_eq!(a.told(), ["shop/a: Added u@3", "shop/b: Added v@2", "shop/d: Added w@4"]);
+    a.list(&[("d", "x", 8), ("c", "y", 7), ("a", "u", 6), ("b", "v", 2)], 8);
+    assert_eq!(
+        a.told(),
+        [
+            "shop/a: Updated u@3 to u@6",
+            "shop/c: Added y@7",
+            "shop/d: Deleted w@4, inferred, replaced",
+            "shop/d: Added x@8",
+        ]
+    );
+    a.list(&[("b", "v", 2)], 9);
+    assert_eq!(
+        a.told(),
+        [
+            "shop/a: Deleted u@6, inferred, deleted",
+            "shop/c: Deleted y@7, inferred, deleted",
+            "shop/d: Deleted x@8, inferred, deleted",
+        ]
+    );
+}
+
+#[test]
+fn readers_see_nothing_of_a_list_that_is_on_its_way() {
+    let mut a = Told::new();
+    a.list(&[("a", "u", 1)], 1);
+    let mut staging = a.store.begin_relist();
+    staging.put(identity("b", "v", 2), thing("v", 2, 0));
+    a.store.publish();
+    assert_eq!(a.store.reader().snapshot().len(), 1);
+}
+
+#[test]
+fn a_list_takes_no_object_back_within_an_epoch() {
+    let mut a = Told::new();
+    a.thing("a", "u", 5);
+    a.thing("b", "v", 6);
+    a.told();
+    a.list(&[("a", "u", 4), ("b", "before v", 3)], 7);
+    assert!(a.told().is_empty());
+    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().version, at(5));
+}
+
+#[test]
+fn a_list_older_than_the_store_is_refused_within_an_epoch_and_taken_in_a_new_one() {
+    let mut a = Told::new();
+    a.list(&[("a", "u", 5), ("b", "v", 6)], 10);
+    a.told();
+    let listed = |store: &Store<Thing>| {
+        let mut staging = store.begin_relist();
+        staging.put(identity("a", "u", 4), thing("u", 4, 0));
+        staging
+    };
+    let staging = listed(&a.store);
+    let refused = a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("nothing is told"));
+    assert_eq!(refused.unwrap_err().to_string(), "the list is of version 9, the store is at 10 already");
+    assert_eq!(a.store.working().len(), 2);
+
+    let staging = listed(&a.store);
+    a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.told.push(described(&change))).unwrap();
+    assert_eq!(a.told(), ["shop/a: Updated u@5 to u@4", "shop/b: Deleted v@6, inferred, deleted"]);
+    let snapshot = a.store.reader().snapshot();
+    assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&at(4)), 1));
+}
+
+#[test]
+fn versions_that_cannot_be_ordered_follow_the_wire() {
+    let mut a = Told::new();
+    let opaque = |version: &str| Identity { version: version.into(), ..identity("a", "u", 0) };
+    for (version, number, changes) in [("x", 1, true), ("x", 1, false), ("b", 2, true), ("x", 3, true)] {
+        let changed = a.store.apply(opaque(version), thing("u", number, 0), &LIVE, |_| ());
+        assert_eq!(changed, changes);
+        a.store.advance(version.into());
+    }
+    assert_eq!(a.store.working().version(), Some(&"x".into()));
+}
+
+#[test]
+fn the_version_of_the_store_only_goes_forward() {
+    let mut store = Store::<Thing>::new(Rules::default());
+    for (given, reached) in [(5, 5), (3, 5), (5, 5), (10, 10)] {
+        store.advance(at(given));
+        assert_eq!(store.working().version(), Some(&at(reached)));
+    }
+}
+
+#[test]
+fn an_index_follows_objects_that_have_many_values_or_none() {
+    let mut a = Told::new();
+    a.apply("early", "u", 1, thing("u", 1, 6));
+    let before = a.store.reader().snapshot();
+    let factors = a
+        .store
+        .add_index(|thing: &Thing| (2..=thing.group).filter(|f| thing.group.is_multiple_of(*f)).collect::<Vec<_>>());
+    let found = |store: &Store<Thing>, value: u8| -> Vec<String> {
+        store.reader().snapshot().by_index(&factors, &value).map(|thing| thing.uid.clone()).collect()
+    };
+    assert_eq!(found(&a.store, 3), ["u"], "it is filled when it is handed out");
+    assert_eq!(before.by_index(&factors, &3).count(), 0, "an unpublished object is not in an older snapshot");
+
+    a.apply("late", "v", 2, thing("v", 2, 4));
+    a.store.publish();
+    assert_eq!(found(&a.store, 2), ["u", "v"]);
+    a.apply("early", "u", 3, thing("u", 3, 1));
+    a.store.publish();
+    assert_eq!(found(&a.store, 2), ["v"]);
+    assert!(found(&a.store, 3).is_empty());
+    a.apply("late", "v", 4, Err(Tainted));
+    a.store.publish();
+    assert_eq!(found(&a.store, 4), ["v"], "a tainted object is found where its last known state was");
+    a.remove("late", "v", 5);
+    a.store.publish();
+    assert!(found(&a.store, 4).is_empty());
+}
+
+#[test]
+fn a_snapshot_from_before_an_index_answers_all_the_same() {
+    let mut a = Told::new();
+    a.apply("a", "u", 1, thing("u", 1, 6));
+    a.store.publish();
+    let before = a.store.reader().snapshot();
+    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
+    assert_eq!(before.by_index(&groups, &6).count(), 1);
+    assert_eq!(before.by_index(&groups, &7).count(), 0);
+}
+
+#[test]
+fn indexes_of_the_same_type_are_told_apart() {
+    let mut a = Told::new();
+    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
+    let none = a.store.add_index(|_: &Thing| None::<u8>);
+    a.apply("a", "u", 1, thing("u", 1, 6));
+    a.store.publish();
+    let snapshot = a.store.reader().snapshot();
+    assert_eq!(snapshot.by_index(&groups, &6).count(), 1);
+    assert_eq!(snapshot.by_index(&none, &6).count(), 0);
+}
+
+#[test]
+fn an_index_that_panics_leaves_the_store_as_it_was() {
+    let mut a = Told::new();
+    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
+    a.store.add_index(|thing: &Thing| {
+        assert!(thing.group != 13, "unlucky");
+        Some(())
+    });
+    a.apply("a", "u", 1, thing("u", 1, 1));
+    let panicked = catch_unwind(AssertUnwindSafe(|| a.apply("a", "u", 2, thing("u", 2, 13))));
+    assert!(panicked.is_err());
+    a.apply("b", "v", 3, thing("v", 3, 3));
+    a.store.publish();
+    let snapshot = a.store.reader().snapshot();
+    let found = |group| snapshot.by_index(&groups, &group).map(|thing| thing.version).collect::<Vec<_>>();
+    assert_eq!((found(1), found(13), found(3)), (vec![1], vec![], vec![3]));
+    assert_eq!(snapshot.entry(Some("shop"), "a").unwrap().version, at(1));
+    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/b: Added v@3"]);
+}
+
+#[test]
+fn two_stores_with_the_same_content_have_the_same_checksum() {
+    let (mut a, mut b) = (Told::new(), Told::new());
+    a.thing("a", "u", 1);
+    a.thing("b", "v", 2);
+    b.list(&[("b", "v", 2), ("a", "u", 1)], 2);
+    assert_eq!(a.store.working().checksum(), b.store.working().checksum());
+    b.thing("b", "v", 3);
+    assert_ne!(a.store.working().checksum(), b.store.working().checksum());
+}
+
+#[test]
+fn readers_in_other_threads_see_whole_states_only() {
+    let mut store = Store::new(Rules::default());
+    let groups = store.add_index(|thing: &Thing| Some(thing.group));
+    let reader: StoreReader<Thing> = store.reader();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut last = 0;
+            while !done.load(Ordering::Relaxed) {
+                let snapshot = reader.snapshot();
+                let versions: Vec<u64> = snapshot.decodable().map(|(_, thing)| thing.version).collect();
+                assert!(versions.windows(2).all(|pair| pair[0] == pair[1]), "each publication writes all objects");
+                let version = versions.first().copied().unwrap_or(0);
+                assert!(version >= last, "no reader goes back");
+                last = version;
+                assert_eq!(snapshot.by_index(&groups, &(version as u8)).count(), versions.len());
+            }
+        });
+        for version in 1..=500 {
+            for name in 0..60 {
+                let uid = format!("u{name}");
+                let object = thing(&uid, version, version as u8);
+                store.apply(identity(&format!("n{name}"), &uid, version), object, &LIVE, |_| ());
+            }
+            store.publish();
+        }
+        done.store(true, Ordering::Relaxed);
+        watching.join().unwrap();
+    });
+}

@@ -1,0 +1,339 @@
+//! The store follows a server through changes, cuts, relists and restores, and tells what a naive observer would.
+
+mod things;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use steadfast_core::event::{Change, Path, Rules};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Index, Offer, Snapshot, Store, Tainted};
+use steadfast_core::{Event, ObjectKey};
+use things::{Thing, at, described, thing};
+
+const LIVE: Path = Path::Watched { deletion: None };
+const RELIST: Path = Path::Listed { initial: false };
+const FIRST_LIST: Path = Path::Listed { initial: true };
+
+/// What happens in the world that the store follows.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// An object is created or changed; the state may be one that cannot be decoded.
+    Write {
+        name: u8,
+        group: u8,
+        broken: bool,
+    },
+    /// An object is deleted and its name taken by another, with or without a record of the deletion.
+    Recreate {
+        name: u8,
+        group: u8,
+        broken: bool,
+        told: bool,
+    },
+    Delete {
+        name: u8,
+    },
+    /// An old record comes again.
+    Replay {
+        name: u8,
+    },
+    /// From here on nothing comes, until the next list.
+    Cut,
+    List {
+        order: u64,
+        repeats: bool,
+    },
+    /// The server goes back to what it was at its last list.
+    Restore,
+    Publish,
+    AddIndex,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let name = 0..40_u8;
+    let broken = || prop::bool::weighted(0.15);
+    prop_oneof![
+        10 => (name.clone(), 0..4_u8, broken()).prop_map(|(name, group, broken)| Happening::Write { name, group, broken }),
+        4 => (name.clone(), 0..4_u8, broken(), any::<bool>())
+            .prop_map(|(name, group, broken, told)| Happening::Recreate { name, group, broken, told }),
+        5 => name.clone().prop_map(|name| Happening::Delete { name }),
+        1 => name.prop_map(|name| Happening::Replay { name }),
+        1 => Just(Happening::Cut),
+        2 => (any::<u64>(), any::<bool>()).prop_map(|(order, repeats)| Happening::List { order, repeats }),
+        1 => Just(Happening::Restore),
+        3 => Just(Happening::Publish),
+        1 => Just(Happening::AddIndex),
+    ]
+}
+
+/// An object on the server.
+#[derive(Clone, Debug, PartialEq)]
+struct Living {
+    uid: String,
+    version: u64,
+    group: u8,
+    broken: bool,
+}
+
+type Server = BTreeMap<ObjectKey, Living>;
+
+/// What an observer believes of a name: the object and version told last, and whether a state since then could not be
+/// decoded, so that even the same version is news.
+type Belief = BTreeMap<ObjectKey, (String, u64, bool)>;
+
+/// A server, a store that follows it, and an observer who works out by hand what should be told.
+struct World {
+    server: Server,
+    backup: Server,
+    clock: u64,
+    cut: bool,
+    restored: bool,
+    listed: bool,
+    store: Store<Thing>,
+    index: Option<Index<Thing, u8>>,
+    told: Vec<Change<Thing>>,
+    belief: Belief,
+    /// Snapshots, with what was in them when they were taken.
+    kept: Vec<(Arc<Snapshot<Thing>>, Vec<String>)>,
+}
+
+fn content(snapshot: &Snapshot<Thing>) -> Vec<String> {
+    snapshot.iter().map(|(key, entry)| format!("{key} {} {} {}", entry.uid, entry.version, entry.tainted)).collect()
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            server: Server::new(),
+            backup: Server::new(),
+            clock: 0,
+            cut: true,
+            restored: false,
+            listed: false,
+            store: Store::new(Rules::default()),
+            index: None,
+            told: Vec::new(),
+            belief: Belief::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    fn identity(key: &ObjectKey, living: &Living) -> Identity {
+        Identity { key: key.clone(), uid: living.uid.as_str().into(), version: at(living.version) }
+    }
+
+    fn decoded(living: &Living) -> Result<Arc<Thing>, Tainted> {
+        if living.broken { Err(Tainted) } else { thing(&living.uid, living.version, living.group) }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// What the naive observer expects of `key`, given what was believed and what is there now.
+    fn expected(&mut self, key: &ObjectKey, deletion: Option<u64>, initial: bool) -> Vec<String> {
+        let mut expected = Vec::new();
+        let now = self.server.get(key).cloned();
+        if let Some((uid, version, _)) = self.belief.get(key).cloned()
+            && now.as_ref().is_none_or(|living| living.uid != uid)
+        {
+            let how = deletion.map_or(", inferred".to_owned(), |version| format!(" at {version}, observed"));
+            let why = if now.is_some() { "replaced" } else { "deleted" };
+            expected.push(format!("{key}: Deleted {uid}@{version}{how}, {why}"));
+            self.belief.remove(key);
+        }
+        match now {
+            Some(Living { broken: true, .. }) => {
+                if let Some((_, _, doubted)) = self.belief.get_mut(key) {
+                    *doubted = true;
+                }
+            }
+            Some(Living { uid, version, .. }) => match self.belief.insert(key.clone(), (uid.clone(), version, false)) {
+                Some((_, before, false)) if before == version => {}
+                Some((_, before, _)) => expected.push(format!("{key}: Updated {uid}@{before} to {uid}@{version}")),
+                None => {
+                    let initial = if initial { " initial" } else { "" };
+                    expected.push(format!("{key}: Added {uid}@{version}{initial}"));
+                }
+            },
+            None => {}
+        }
+        expected
+    }
+
+    /// Sends the state of `key` and compares what is told with what should be.
+    fn send(&mut self, key: &ObjectKey) {
+        if self.cut {
+            return;
+        }
+        let living = self.server[key].clone();
+        let expected = self.expected(key, None, false);
+        let told = &mut self.told;
+        let from = told.len();
+        let changed =
+            self.store.apply(Self::identity(key, &living), Self::decoded(&living), &LIVE, |change| told.push(change));
+        assert!(changed);
+        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        self.store.advance(at(self.clock));
+    }
+
+    fn delete(&mut self, key: &ObjectKey, told: bool) {
+        let Some(living) = self.server.remove(key) else { return };
+        let version = self.tick();
+        if self.cut || !told {
+            return;
+        }
+        let expected = self.expected(key, Some(version), false);
+        let path = Path::Watched { deletion: Some(at(version)) };
+        let from = self.told.len();
+        self.store.remove(key, &living.uid, &path, |change| self.told.push(change));
+        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        assert!(!self.store.remove(key, &living.uid, &path, |_| panic!("it is gone")));
+        self.store.advance(at(version));
+    }
+
+    fn list(&mut self, order: u64, repeats: bool) {
+        let mut items: Vec<_> = self.server.clone().into_iter().collect();
+        if repeats && let Some((key, living)) = items.first().cloned() {
+            // An earlier state, then the right one.
+            items.insert(0, (key, Living { version: living.version.saturating_sub(1), ..living }));
+        }
+        if order.is_multiple_of(2) && !repeats {
+            items.sort_by_key(|(_, living)| (living.version ^ order) % 97);
+        }
+        let mut staging = self.store.begin_relist();
+        for (key, living) in &items {
+            let identity = Self::identity(key, living);
+            let held = self.store.working().entry(key.namespace(), key.name());
+            let same =
+                held.is_some_and(|held| *held.uid == *living.uid && held.version == identity.version && !held.tainted);
+            assert_eq!(staging.offer(&identity) == Offer::Unchanged, same);
+            if !same {
+                staging.put(identity, Self::decoded(living));
+            }
+        }
+        let (initial, restored) = (!self.listed, std::mem::take(&mut self.restored));
+        let mut keys: Vec<_> = self.server.keys().chain(self.belief.keys()).cloned().collect();
+        keys.sort();
+        keys.dedup();
+        let expected: Vec<_> = keys.iter().flat_map(|key| self.expected(key, None, initial)).collect();
+        let from = self.told.len();
+        let path = if initial { FIRST_LIST } else { RELIST };
+        let version = Some(at(self.clock.max(1)));
+        self.store.commit(staging, version, &path, restored, |change| self.told.push(change)).unwrap();
+        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        (self.cut, self.listed) = (false, true);
+        self.backup = self.server.clone();
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        let key_of = |name: u8| ObjectKey::namespaced(format!("ns{}", name % 3), format!("n{name}"));
+        match *happening {
+            Happening::Write { name, group, broken } => {
+                let (key, version) = (key_of(name), self.tick());
+                let uid = self.server.get(&key).map_or_else(|| format!("u{version}"), |living| living.uid.clone());
+                self.server.insert(key.clone(), Living { uid, version, group, broken });
+                self.send(&key);
+            }
+            Happening::Recreate { name, group, broken, told } => {
+                let key = key_of(name);
+                self.delete(&key, told);
+                let version = self.tick();
+                self.server.insert(key.clone(), Living { uid: format!("u{version}"), version, group, broken });
+                self.send(&key);
+            }
+            Happening::Delete { name } => self.delete(&key_of(name), true),
+            Happening::Replay { name } => {
+                let key = key_of(name);
+                if let Some(held) = self.store.working().entry(key.namespace(), key.name()).cloned() {
+                    let version: u64 = held.version.as_str().parse().unwrap();
+                    let older = Identity { key, uid: held.uid.clone(), version: at(version.saturating_sub(1).max(1)) };
+                    let changed = self.store.apply(older, Err(Tainted), &LIVE, |_| panic!("an old record"));
+                    assert!(!changed || version == 1);
+                }
+            }
+            Happening::Cut => self.cut = true,
+            Happening::List { order, repeats } => self.list(order, repeats),
+            Happening::Restore => {
+                self.server = self.backup.clone();
+                (self.cut, self.restored) = (true, true);
+            }
+            Happening::Publish => {
+                self.store.publish();
+                let snapshot = self.store.reader().snapshot();
+                let content = content(&snapshot);
+                self.kept.push((snapshot, content));
+            }
+            Happening::AddIndex => {
+                self.index.get_or_insert_with(|| self.store.add_index(|thing: &Thing| Some(thing.group)));
+            }
+        }
+    }
+
+    /// What must hold at any time.
+    fn check(&mut self) {
+        let working = self.store.working();
+        if !self.cut {
+            let living = self.server.iter().map(|(key, l)| format!("{key} {} {} {}", l.uid, l.version, l.broken));
+            assert_eq!(content(working), living.collect::<Vec<_>>());
+        }
+        let tainted = working.iter().filter(|(_, entry)| entry.tainted).map(|(key, _)| key);
+        assert!(working.tainted().eq(tainted));
+
+        self.store.publish();
+        let snapshot = self.store.reader().snapshot();
+        for group in 0..4 {
+            let Some(index) = &self.index else { break };
+            let found = snapshot.by_index(index, &group);
+            let all = snapshot.iter().filter_map(|(_, entry)| entry.object.as_ref());
+            assert!(found.eq(all.filter(|thing| thing.group == group)), "the index equals a scan");
+        }
+    }
+
+    /// What must hold at the end.
+    fn conclude(self) {
+        for (snapshot, content_then) in &self.kept {
+            assert_eq!(&content(snapshot), content_then, "a snapshot never changes");
+        }
+        // C1, and C5: per stay Added, Updated*, Deleted, each with the state told last.
+        let mut told: BTreeMap<ObjectKey, Arc<Thing>> = BTreeMap::new();
+        for Change { key, uid, event } in self.told {
+            assert_eq!(event.object().uid, *uid);
+            match event {
+                Event::Added { object, .. } => assert!(told.insert(key, object).is_none()),
+                Event::Updated { old, new } => {
+                    assert_eq!(old.uid, new.uid);
+                    assert!(Arc::ptr_eq(&told.insert(key, new).unwrap(), &old));
+                }
+                Event::Deleted { last, .. } => assert!(Arc::ptr_eq(&told.remove(&key).unwrap(), &last)),
+                Event::Resynced { .. } => panic!("nobody asked"),
+            }
+        }
+        let working = self.store.working();
+        let held = working.iter().filter_map(|(key, entry)| Some((key, entry.object.as_ref()?)));
+        assert!(told.iter().eq(held), "the events replayed are the content of the store");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_it_holds_what_the_server_has_and_tells_what_an_observer_would(
+        happenings in vec(happening(), 0..250)
+    ) {
+        let mut world = World::new();
+        for (number, happening) in happenings.iter().enumerate() {
+            world.happen(happening);
+            // Not always, so that edits gather between publications.
+            if number % 7 == 0 {
+                world.check();
+            }
+        }
+        world.list(1, false);
+        world.check();
+        world.conclude();
+    }
+}

@@ -1,0 +1,42 @@
+//! The objects of the store's tests, and how changes of them are written down.
+
+use std::sync::Arc;
+
+use steadfast_core::event::Change;
+use steadfast_core::store::Tainted;
+use steadfast_core::{Event, ResourceVersion};
+
+/// An object: which state of which object it is, and the group it is indexed by.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Thing {
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    pub(crate) group: u8,
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as the store takes it")]
+pub(crate) fn thing(uid: &str, version: u64, group: u8) -> Result<Arc<Thing>, Tainted> {
+    Ok(Arc::new(Thing { uid: uid.to_owned(), version, group }))
+}
+
+pub(crate) fn at(version: u64) -> ResourceVersion {
+    ResourceVersion::from(version.to_string().as_str())
+}
+
+pub(crate) fn described(change: &Change<Thing>) -> String {
+    let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
+    let event = match &change.event {
+        Event::Added { object, initial } => {
+            format!("Added {}{}", state(object), if *initial { " initial" } else { "" })
+        }
+        Event::Updated { old, new } => format!("Updated {} to {}", state(old), state(new)),
+        Event::Deleted { last, version: Some(version), certainty, reason } => {
+            format!("Deleted {} at {version}, {certainty}, {reason}", state(last))
+        }
+        Event::Deleted { last, version: None, certainty, reason } => {
+            format!("Deleted {}, {certainty}, {reason}", state(last))
+        }
+        Event::Resynced { object } => format!("Resynced {}", state(object)),
+    };
+    format!("{}: {event}", change.key)
+}
