@@ -176,9 +176,7 @@ impl<K> Pending<K> {
             (Some(pending), Event::Resynced { .. }) => pending,
             (None, Event::Resynced { object }) => Self::Resync { object },
 
-            (None, Event::Added { object, initial }) | (Some(Self::Add { .. }), Event::Added { object, initial }) => {
-                Self::Add { object, initial }
-            }
+            (None | Some(Self::Add { .. }), Event::Added { object, initial }) => Self::Add { object, initial },
             (Some(Self::Add { initial, .. }), Event::Updated { new, .. }) => Self::Add { object: new, initial },
             (Some(Self::Add { .. }), Event::Deleted { .. }) => return None,
 
@@ -186,10 +184,10 @@ impl<K> Pending<K> {
             (Some(Self::Update { .. }), Event::Updated { old, new }) if breaches.commit(Breach::StoreAsOld) => {
                 Self::Update { seen: old, object: new }
             }
-            (Some(Self::Update { seen, .. } | Self::Resync { object: seen }), Event::Updated { new: object, .. })
-            | (Some(Self::Update { seen, .. } | Self::Resync { object: seen }), Event::Added { object, .. }) => {
-                Self::Update { seen, object }
-            }
+            (
+                Some(Self::Update { seen, .. } | Self::Resync { object: seen }),
+                Event::Updated { new: object, .. } | Event::Added { object, .. },
+            ) => Self::Update { seen, object },
 
             (Some(Self::End { end, .. }), Event::Added { object, initial }) => {
                 Self::End { end, next: Some((object, initial)) }

@@ -21,12 +21,13 @@ mod note;
 mod proof;
 mod request;
 mod settings;
+mod unnamed;
 mod watching;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backoff::Backoff;
-use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
 use crate::key::ObjectKey;
 use crate::random::Random;
@@ -37,9 +38,10 @@ use crate::version::ResourceVersion;
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use listing::Full;
 pub use note::{Gravity, Note};
-use proof::Side;
+use proof::{Search, Side};
 pub use request::{ListFrom, Request, RequestId, encoded};
 pub use settings::ReflectorSettings;
+use unnamed::Unnamed;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,13 +138,13 @@ pub struct Reflector {
     synced: bool,
     streamed_lists: bool,
     backoff: Backoff,
-    /// How patiently a proof is sought again after it did not come.
-    seek_backoff: Backoff,
-    /// When the next proof is to be sought.
-    seek_at: Instant,
-    /// What came that belongs to no object that can be named, since the last complete list.
-    unidentified: Option<Arc<str>>,
-    relist_due: Option<Instant>,
+    /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
+    /// whose watch ends in another `410` is no health, though the list is a proof (R5).
+    relist_backoff: Backoff,
+    /// When the last complete list was there.
+    listed: Instant,
+    search: Search,
+    unnamed: Unnamed,
     requests: u64,
     records: u64,
     standing: Standing,
@@ -153,7 +155,7 @@ enum Phase {
     Idle,
     Waiting { until: Instant, then: Next, unreachable: bool },
     Queued(Full),
-    Listing { id: RequestId, full: Full, streamed: bool, progress: Instant },
+    Listing { id: RequestId, full: Full, streamed: bool, sent: Instant, opened: bool, progress: Instant },
     Deciding { id: RequestId, full: Full, deadline: Instant },
     Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
     Stopped,
@@ -190,10 +192,10 @@ impl Reflector {
             synced: false,
             streamed_lists: settings.streamed_lists,
             backoff: Backoff::new(settings.backoff),
-            seek_backoff: Backoff::new(proof::seek_backoff(settings.period)),
-            seek_at: Instant::ZERO,
-            unidentified: None,
-            relist_due: None,
+            relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
+            listed: Instant::ZERO,
+            search: Search::new(settings.period),
+            unnamed: Unnamed::default(),
             requests: 0,
             records: 0,
             standing,
@@ -228,7 +230,7 @@ impl Reflector {
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Listing { progress, .. } => Some(*progress + self.settings.list_patience),
             Phase::Deciding { deadline, .. } => Some(*deadline),
-            Phase::Watching { opened, proven, .. } => self.watch_wake(*opened, *proven),
+            Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
         [phase, self.side_wake()].into_iter().flatten().min()
     }
@@ -253,13 +255,12 @@ impl Reflector {
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
-                if matches!(self.phase, Phase::Watching { opened: Some(_), .. }) {
-                    self.seek_proof(now, &mut out);
-                }
+                self.search.want(now);
+                self.side_tick(now, &mut out);
             }
             Input::Stop => self.stop(now, &mut out),
         }
-        self.standing.attempts = self.backoff.failures();
+        self.standing.attempts = self.attempts();
         self.standing.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
             _ => None,
@@ -269,14 +270,6 @@ impl Reflector {
 
     /// Takes in a record of the stream `id` and tells what to do with it.
     pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
-        self.records += 1;
-        if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) && self.synced
-        {
-            if let Record::Object(_, identity) = record {
-                self.reach(now, identity.version.clone());
-            }
-            return Verdict::Skip;
-        }
         if let Record::Error(status) = record {
             return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
         }
@@ -332,10 +325,7 @@ impl Reflector {
     /// A stream came to its end.
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
-            Phase::Listing { id: listing, .. } if *listing == id => {
-                let failure = Failure::unreadable("the server ended the answer before the list was complete");
-                self.list_failed(now, &failure, out);
-            }
+            Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
             Phase::Watching { id: watching, .. } if *watching == id => self.watch_ended(now, out),
             _ => self.side_ended(now, id, out),
         }
@@ -343,30 +333,17 @@ impl Reflector {
 
     fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &mut self.phase {
-            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
+                (*opened, *progress) = (true, now);
+            }
             Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
             _ => self.side_opened(now, id, out),
         }
     }
 
-    fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
-        out.push(Output::Note(Note::Unidentified { why: why.clone() }));
-        self.unidentified = Some(why);
-        match &mut self.phase {
-            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
-            // A list may name what the record did not; once a period at most, or a bad object would mean relists for ever (R8).
-            Phase::Watching { .. } => {
-                let due = self.relist_due.unwrap_or(now);
-                self.relist_due = Some(due);
-                self.set_streaming(now);
-            }
-            _ => {}
-        }
-    }
-
     /// The server answers again: what waits for that need not wait longer, but not all at once either.
     fn hurry(&mut self, now: Instant) {
-        let soon = now + self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
+        let soon = now + self.random.between(Duration::ZERO, self.settings.relist_jitter);
         if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {
             *until = soon.min(*until);
         }
@@ -389,19 +366,29 @@ impl Reflector {
 
     /// Waits as long as the server asked for, or as the back-off says, then goes on to `then`.
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
+        // Only a server that did not answer at all can be said to be back later: one that accepts and closes at once
+        // is met with patience, however often it is seen to accept (R6).
+        let answered =
+            matches!(&self.phase, Phase::Watching { opened: Some(_), .. } | Phase::Listing { opened: true, .. });
+        let unreachable = failure.kind == FailureKind::Unreachable && !answered;
         let patience = self.backoff.fail(&mut self.random);
-        let delay = match failure.retry_after {
-            // A tenth on top, so that all who were told the same do not come at the same moment (R11).
-            Some(wait) => wait + self.random.between(std::time::Duration::ZERO, wait / 10).max(patience.min(wait)),
-            None => patience,
-        };
-        out.push(Output::Note(Note::Failed {
-            why: failure.why.clone(),
-            attempts: self.backoff.failures(),
-            retry_in: delay,
-        }));
-        let unreachable = failure.kind == FailureKind::Unreachable;
+        let delay = self.delay(patience, failure.retry_after);
+        let (why, attempts) = (failure.why.clone(), self.attempts());
+        out.push(Output::Note(Note::Failed { why, attempts, retry_in: delay }));
         self.phase = Phase::Waiting { until: now + delay, then, unreachable };
+    }
+
+    /// How long to wait: our own patience, or longer where the server asks for it (R11).
+    fn delay(&mut self, patience: Duration, asked: Option<Duration>) -> Duration {
+        let Some(asked) = asked else { return patience };
+        let least = asked.min(LONGEST_RETRY_AFTER).max(patience);
+        // A tenth on top, so that all who were told the same do not come at the same moment.
+        self.random.between(least, least + least / 10)
+    }
+
+    /// The attempts since the last sign of health.
+    fn attempts(&self) -> u32 {
+        self.backoff.failures().saturating_add(self.relist_backoff.failures())
     }
 
     fn next_id(&mut self) -> RequestId {
@@ -409,15 +396,18 @@ impl Reflector {
         RequestId(self.requests)
     }
 
-    /// The store reaches `version`: a proof of freshness (C10), and of health (R6).
+    /// The store reaches `version`, and that is a proof of freshness (C10).
     fn reach(&mut self, now: Instant, version: ResourceVersion) {
-        self.standing.version = Some(version.clone());
-        self.version = Some(version);
-        self.backoff.reset();
+        self.hold(version);
         if let Phase::Watching { proven, .. } = &mut self.phase {
             *proven = true;
         }
         self.proven(now);
+    }
+
+    fn hold(&mut self, version: ResourceVersion) {
+        self.standing.version = Some(version.clone());
+        self.version = Some(version);
     }
 
     /// What is told while no complete list or no stream is there.
@@ -433,7 +423,7 @@ impl Reflector {
 
     /// A stream is open: fresh by its last proof, unless something speaks against it.
     fn set_streaming(&mut self, now: Instant) {
-        match self.unidentified.clone() {
+        match self.unnamed.why.clone() {
             Some(why) => self.set_condition(now, Condition::Suspect, why),
             None => self.set_condition(now, Condition::Streaming, "streaming"),
         }

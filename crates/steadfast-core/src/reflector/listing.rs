@@ -1,13 +1,16 @@
 //! Full transfers: the first list, relists, and what is done when they fail (R3, R5, R9).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{
-    Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict,
+    Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, ReflectorSettings, Request,
+    RequestId, Verdict,
 };
+use crate::backoff::BackoffSettings;
 use crate::breach::Breach;
 use crate::freshness::Condition;
-use crate::record::ListMeta;
+use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -43,6 +46,21 @@ impl Full {
     pub(super) fn new_epoch() -> Self {
         Self { new_epoch: true, ..Self::first() }
     }
+
+    /// Asks for the server's newest, if the answering one has lagged for `period`: what it has cannot be older.
+    fn consistent_after(&mut self, period: Duration, now: Instant) -> bool {
+        let patient = self.lagging.is_none_or(|since| now.since(since) < period);
+        if patient || self.from == ListFrom::Consistent {
+            return false;
+        }
+        self.from = ListFrom::Consistent;
+        true
+    }
+}
+
+/// The patience between lists that watches made necessary: the first after some jitter (R5).
+pub(super) fn relist_backoff(settings: &ReflectorSettings) -> BackoffSettings {
+    BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff }
 }
 
 impl Reflector {
@@ -56,10 +74,13 @@ impl Reflector {
     pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Relisting { why: why.clone() }));
         self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
-        // Failures count although the server answered: a list that always ends in another `410` must not spin (R5).
-        let patience = self.backoff.fail(&mut self.random);
-        let jitter = self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
-        self.phase = Phase::Waiting { until: now + patience.max(jitter), then: Next::List(full), unreachable: false };
+        self.list_later(now, full, None);
+    }
+
+    fn list_later(&mut self, now: Instant, full: Full, asked: Option<Duration>) {
+        let patience = self.relist_backoff.fail(&mut self.random);
+        let until = now + self.delay(patience, asked);
+        self.phase = Phase::Waiting { until, then: Next::List(full), unreachable: false };
     }
 
     /// The transfer may begin.
@@ -80,7 +101,8 @@ impl Reflector {
             let limit = self.settings.page_size.filter(|_| !full.whole);
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
-        self.phase = Phase::Listing { id, full, streamed, progress: now };
+        self.unnamed.list_begins();
+        self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
         out.extend([Output::BeginStaging, Output::Send(id, request)]);
     }
 
@@ -88,8 +110,12 @@ impl Reflector {
     pub(super) fn listed(&mut self, now: Instant, record: Record<'_>) -> Verdict {
         let Phase::Listing { id, progress, full, .. } = &mut self.phase else { return Verdict::Skip };
         match record {
-            Record::Object(..) => {
-                *progress = now;
+            Record::Object(kind, _) => {
+                // Initial events are all `ADDED`. Others are changes since, which go on for ever on a server that does
+                // not know how to end a list: they are no progress (R3).
+                if kind == RecordKind::Added {
+                    *progress = now;
+                }
                 Verdict::Stage
             }
             Record::Bookmark(bookmark) if bookmark.initial_events_end => {
@@ -124,11 +150,11 @@ impl Reflector {
                         limit: self.settings.page_size,
                         continue_token: Some(token),
                     };
-                    self.phase = Phase::Listing { id, full, streamed: false, progress: now };
+                    self.phase = Phase::Listing { id, full, streamed: false, sent: now, opened: false, progress: now };
                     out.push(Output::Send(id, request));
                 } else if self.commit(now, &full, meta.version, out) {
-                    self.watch(now, out);
                     self.set_streaming(now);
+                    self.watch_or_list(now, out);
                 }
             }
             Phase::Deciding { id: deciding, full, .. } if *deciding == id => {
@@ -161,11 +187,8 @@ impl Reflector {
             Note::Relisted { version: version.clone() }
         }));
         self.synced = true;
-        if self.relist_due.take().is_some() && self.unidentified.is_some() {
-            self.relist_due = Some(now + self.settings.period * 5);
-        } else {
-            self.unidentified = None;
-        }
+        self.listed = now;
+        self.unnamed.list_complete(now, self.settings.period);
         self.standing.version.clone_from(&version);
         let newer = match (&version, &self.version) {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
@@ -177,6 +200,16 @@ impl Reflector {
             self.proven(now);
         }
         true
+    }
+
+    /// Goes on from a list that came in pages. Where the server gives no version to watch from, lists are all there is.
+    fn watch_or_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        if self.version.is_some() {
+            self.watch(now, out);
+            return;
+        }
+        let until = now + self.settings.period;
+        self.phase = Phase::Waiting { until, then: Next::List(Full::first()), unreachable: false };
     }
 
     /// A full transfer failed, and so did all that was staged.
@@ -193,18 +226,32 @@ impl Reflector {
             FailureKind::TooLarge => self.lagging(now, full, failure, out),
             FailureKind::Expired => {
                 full.whole = true;
-                self.wait(now, failure, Next::List(full), out);
+                out.push(Output::Note(Note::Relisting { why: failure.why.clone() }));
+                self.list_later(now, full, failure.retry_after);
             }
             _ => self.wait(now, failure, Next::List(full), out),
         }
     }
 
+    /// The answer came to its regular end, the list in it did not.
+    pub(super) fn list_cut(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Listing { streamed, sent, .. } = &self.phase else { return };
+        let why: Arc<str> = Arc::from("the server ended the answer before the list was complete");
+        if *streamed && now.since(*sent) >= self.settings.list_patience {
+            // It lasted long enough to be taken for a watch that never was a list.
+            self.fall_back(now, why, out);
+        } else {
+            self.list_failed(now, &Failure::unreadable(why), out);
+        }
+    }
+
     /// The list stands still (R3).
     pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let Phase::Listing { streamed, .. } = &self.phase else { return };
+        let Phase::Listing { streamed, opened, .. } = &self.phase else { return };
         out.push(Output::Cancel(id));
         let seconds = self.settings.list_patience.as_secs();
-        if *streamed {
+        // Silence before the head of an answer says nothing against streaming.
+        if *streamed && *opened {
             self.fall_back(now, format!("no progress of the initial events for {seconds} s").into(), out);
         } else {
             let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
@@ -227,14 +274,11 @@ impl Reflector {
     /// A version that is held is too large for the answering server (R5): ask again, then ask why, then wait.
     pub(super) fn lagging(&mut self, now: Instant, mut full: Full, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
-        let Some(since) = full.lagging else {
+        if full.lagging.is_none() {
             out.push(Output::Note(Note::Lagging { why: failure.why.clone() }));
             full.lagging = Some(now);
-            self.wait(now, failure, Next::List(full), out);
-            return;
-        };
-        if now.since(since) >= self.settings.period {
-            full.from = ListFrom::Consistent;
+            self.list_later(now, full, failure.retry_after);
+        } else if full.consistent_after(self.settings.period, now) {
             self.wait(now, failure, Next::List(full), out);
         } else {
             self.decide(now, full, out);
@@ -261,8 +305,11 @@ impl Reflector {
     /// The probe decided nothing (R5): it is sent again.
     pub(super) fn decision_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Deciding { full, .. } = &self.phase else { return };
-        let full = full.clone();
-        self.wait(now, failure, Next::Decide(full), out);
+        let mut full = full.clone();
+        // A list decides as well as a probe, where probes do not work.
+        let list = full.consistent_after(self.settings.period, now);
+        let then = if list { Next::List(full) } else { Next::Decide(full) };
+        self.wait(now, failure, then, out);
     }
 
     /// `proof` is lower than what is held, in a consistent read: the history is another one.
@@ -272,9 +319,7 @@ impl Reflector {
         let why: Arc<str> = Arc::from(note.to_string());
         out.push(Output::Note(note));
         self.set_condition(now, Condition::Stale, why);
-        let jitter = self.random.between(std::time::Duration::ZERO, self.settings.relist_jitter);
-        let then = Next::List(Full::new_epoch());
-        self.phase = Phase::Waiting { until: now + jitter, then, unreachable: false };
+        self.list_later(now, Full::new_epoch(), None);
     }
 }
 

@@ -6,9 +6,13 @@
 
 use std::time::Duration;
 
-use super::{Failure, FailureKind, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict};
-use crate::backoff::BackoffSettings;
+use super::listing::Full;
+use super::{
+    Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict,
+};
+use crate::backoff::{Backoff, BackoffSettings};
 use crate::freshness::Condition;
+use crate::random::Random;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -18,34 +22,111 @@ pub(super) enum Side {
     /// Nothing.
     Quiet,
     /// A probe.
-    Probing { id: RequestId, deadline: Instant },
-    /// A short watch, whose bookmark has to reach the probe's version; `ahead` is the newest event it showed.
-    Reaching { id: RequestId, target: ResourceVersion, ahead: Option<ResourceVersion>, deadline: Instant },
+    Probing {
+        id: RequestId,
+        /// What was held when it was sent: our watch may run ahead of its answer.
+        held: ResourceVersion,
+        deadline: Instant,
+    },
+    /// A short watch, whose bookmark has to reach the probe's version.
+    Reaching {
+        id: RequestId,
+        target: ResourceVersion,
+        /// The newest event it showed.
+        ahead: Option<ResourceVersion>,
+        /// Whether its bookmark came.
+        complete: bool,
+        deadline: Instant,
+    },
     /// A second watch, to take the place of the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
 
-/// The patience between two searches for a proof.
-pub(super) fn seek_backoff(period: Duration) -> BackoffSettings {
-    BackoffSettings { first: Duration::from_secs(1), second: Duration::from_secs(2), ceiling: period / 2 }
+/// When a proof is to be sought.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// When the silence is too long.
+    at: Instant,
+    /// Whether someone cannot wait for that.
+    wanted: bool,
+    /// Not before this, whoever wants it.
+    earliest: Instant,
+    /// When the last one began.
+    begun: Instant,
+    /// How patiently it is done again after no proof came.
+    backoff: Backoff,
+}
+
+/// The time from one search to the next, at the least.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many periods apart lists are made where only a list is a proof.
+const PERIODS_BETWEEN_LISTS: u32 = 5;
+
+impl Search {
+    pub(super) fn new(period: Duration) -> Self {
+        let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
+        let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
+        Self { at, wanted: false, earliest, begun, backoff: Backoff::new(patience) }
+    }
+
+    /// Someone needs to know, as soon as there is a stream to prove.
+    pub(super) fn want(&mut self, now: Instant) {
+        self.wanted = true;
+        self.earliest = self.earliest.max(now);
+    }
+
+    fn due(&self) -> Instant {
+        if self.wanted { self.earliest.min(self.at) } else { self.at }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.wanted = false;
+        self.earliest = now + PAUSE;
+        self.begun = now;
+    }
+
+    /// A proof came. Bookmarks are not sent to the second: a twentieth of the period is left for them to come late, and
+    /// another is jitter, so that informers that fell silent together do not ask together.
+    fn proven(&mut self, now: Instant, period: Duration, random: &mut Random) {
+        self.backoff.reset();
+        self.at = now + random.between(period + period / 20, period + period / 10);
+    }
+
+    /// None came: again, with growing patience.
+    fn again(&mut self, now: Instant, random: &mut Random) {
+        self.at = now + self.backoff.fail(random).max(PAUSE / 5);
+    }
+
+    /// The server asks for patience.
+    fn not_for(&mut self, now: Instant, asked: Duration, random: &mut Random) {
+        self.again(now, random);
+        self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
+        self.earliest = self.at;
+    }
 }
 
 impl Reflector {
-    /// There is proof that the cache has everything up to now.
+    /// There is proof that the cache has everything up to now, and that the server is in health (R6).
     pub(super) fn proven(&mut self, now: Instant) {
         self.standing.proven = Some(now);
-        self.seek_backoff.reset();
-        // A tenth of jitter, so that informers that fell silent together do not ask together.
-        let period = self.settings.period;
-        self.seek_at = now + self.random.between(period, period + period / 10);
+        self.backoff.reset();
+        self.standing.attempts = self.attempts();
+        self.search.proven(now, self.settings.period, &mut self.random);
         if self.standing.condition == Condition::Suspect {
             self.set_streaming(now);
         }
     }
 
+    /// Whether `id` is the watch, or the short watch beside it.
+    pub(super) fn is_read_from(&self, id: RequestId) -> bool {
+        matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id)
+            || matches!(self.side, Side::Reaching { id: reaching, .. } if reaching == id)
+    }
+
     pub(super) fn side_wake(&self) -> Option<Instant> {
         match &self.side {
-            Side::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.seek_at),
+            Side::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due()),
             Side::Probing { deadline, .. } | Side::Reaching { deadline, .. } | Side::Replacing { deadline, .. } => {
                 Some(*deadline)
             }
@@ -53,39 +134,52 @@ impl Reflector {
     }
 
     pub(super) fn side_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
-        match self.side.clone() {
-            Side::Quiet if now >= self.seek_at && matches!(self.phase, Phase::Watching { opened: Some(_), .. }) => {
-                out.push(Output::Note(Note::SeekingProof));
-                self.seek_proof(now, out);
+        if self.side_wake().is_none_or(|wake| now < wake) {
+            return;
+        }
+        match self.side {
+            Side::Quiet => self.seek_proof(now, out),
+            Side::Probing { id, .. } => {
+                out.push(Output::Cancel(id));
+                self.unproven(now, "no proof of freshness: a probe was not answered in time", out);
             }
-            Side::Probing { id, deadline } if now >= deadline => {
+            Side::Reaching { id, .. } => {
+                out.push(Output::Cancel(id));
+                self.judge_short_watch(now, out);
+            }
+            Side::Replacing { id, .. } => {
                 out.push(Output::Cancel(id));
                 self.side = Side::Quiet;
-                self.suspect(now, "a probe was not answered in time", out);
+                self.search.again(now, &mut self.random);
             }
-            Side::Reaching { id, deadline, .. } if now >= deadline => {
-                out.push(Output::Cancel(id));
-                self.side = Side::Quiet;
-                self.suspect(now, "a short watch brought no bookmark in time", out);
-            }
-            Side::Replacing { id, deadline } if now >= deadline => {
-                out.push(Output::Cancel(id));
-                self.side = Side::Quiet;
-                self.seek_later(now);
-            }
-            _ => {}
         }
     }
 
-    /// Sends the probe, if none is under way.
-    pub(super) fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if !matches!(self.side, Side::Quiet) || !self.version.as_ref().is_some_and(ResourceVersion::is_ordered) {
-            self.seek_later(now);
+    /// Sends the probe.
+    fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.search.begin(now);
+        let Some(held) = self.version.clone().filter(ResourceVersion::is_ordered) else {
+            self.list_for_proof(now, out);
             return;
+        };
+        if self.standing.proven.is_none_or(|proven| now.since(proven) >= self.settings.period) {
+            out.push(Output::Note(Note::SeekingProof));
         }
         let id = self.next_id();
-        self.side = Side::Probing { id, deadline: now + self.settings.probe_deadline };
+        self.side = Side::Probing { id, held, deadline: now + self.settings.probe_deadline };
         out.push(Output::Send(id, Request::Probe));
+    }
+
+    /// Versions that cannot be ordered prove nothing; a list does, now and then (C12).
+    fn list_for_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let due = self.listed + self.settings.period * PERIODS_BETWEEN_LISTS;
+        if now < due {
+            self.search.at = due;
+            return;
+        }
+        self.leave_watch(out);
+        let why = "the server's versions cannot be ordered, so only a list proves that nothing is missing";
+        self.relist(now, Full::first(), why.into(), out);
     }
 
     /// The probe was answered.
@@ -96,56 +190,65 @@ impl Reflector {
         version: Option<ResourceVersion>,
         out: &mut Vec<Output>,
     ) {
-        if !matches!(self.side, Side::Probing { id: probing, .. } if probing == id) {
+        let Side::Probing { id: probing, held, .. } = &self.side else { return };
+        if *probing != id {
             return;
         }
+        let older = version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.side = Side::Quiet;
-        let (Some(held), Some(target)) = (self.version.clone(), version.filter(ResourceVersion::is_ordered)) else {
-            self.suspect(now, "a probe told no version that can be compared", out);
+        let (Some(from), Some(target)) = (self.version.clone(), version.filter(ResourceVersion::is_ordered)) else {
+            self.unproven(now, "no proof of freshness: a probe told no version that can be compared", out);
             return;
         };
-        if target.is_older_than(&held) {
-            if let Phase::Watching { id, .. } = &self.phase {
-                out.push(Output::Cancel(*id));
-            }
+        if older {
+            self.leave_watch(out);
             self.begin_epoch(now, target, out);
-        } else if target == held {
-            self.proof_found(now, out);
-        } else {
+        } else if self.is_news(&target) {
             let id = self.next_id();
             let deadline = now + self.settings.short_watch_deadline;
-            self.side = Side::Reaching { id, target, ahead: None, deadline };
-            out.push(Output::Send(id, Request::ShortWatch { from: held }));
+            self.side = Side::Reaching { id, target, ahead: None, complete: false, deadline };
+            out.push(Output::Send(id, Request::ShortWatch { from }));
+        } else {
+            self.proof_found(now, out);
         }
     }
 
     /// A record of a stream beside the watch.
     pub(super) fn side_record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
-        match &mut self.side {
-            Side::Reaching { id: reaching, target, ahead, .. } if *reaching == id => match record {
-                // Our own watch may bring it in the next moment: an event that it lacks is judged at the end.
-                Record::Object(_, identity) => {
-                    *ahead = Some(identity.version.clone());
-                    Verdict::Skip
-                }
-                Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
+        let Side::Reaching { id: reaching, target, ahead, complete, .. } = &mut self.side else { return Verdict::Skip };
+        if *reaching != id {
+            return Verdict::Skip;
+        }
+        match record {
+            Record::Object(_, identity) => *ahead = Some(identity.version.clone()),
+            Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
+                *complete = true;
+                // Our own watch may bring in the next moment what this one has shown: that is judged at its end.
+                if ahead.clone().is_none_or(|ahead| !self.is_news(&ahead)) {
                     let mut out = vec![Output::Cancel(id)];
-                    let ahead = ahead.clone();
-                    self.side = Side::Quiet;
-                    if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
-                        self.suspect(now, "another watch has events that ours has not", &mut out);
-                    } else {
-                        if self.is_news(&bookmark.version) {
-                            self.reach(now, bookmark.version.clone());
-                            out.push(Output::Advance(bookmark.version.clone()));
-                        }
-                        self.proof_found(now, &mut out);
+                    if self.is_news(&bookmark.version) {
+                        self.reach(now, bookmark.version.clone());
+                        out.push(Output::Advance(bookmark.version.clone()));
                     }
-                    Verdict::Do(out)
+                    self.judge_short_watch(now, &mut out);
+                    return Verdict::Do(out);
                 }
-                Record::Bookmark(_) | Record::Error(_) => Verdict::Skip,
-            },
-            _ => Verdict::Skip,
+            }
+            Record::Bookmark(_) | Record::Error(_) => {}
+        }
+        Verdict::Skip
+    }
+
+    /// A short watch is over: a proof, if it came as far as the probe and our own watch has all that it showed.
+    fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Side::Reaching { ahead, complete, .. } = &self.side else { return };
+        let (ahead, complete) = (ahead.clone(), *complete);
+        if !complete {
+            self.unproven(now, "no proof of freshness: a short watch ended without a bookmark", out);
+        } else if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
+            self.unproven(now, "another watch has events that ours has not", out);
+        } else {
+            self.proof_found(now, out);
         }
     }
 
@@ -154,33 +257,28 @@ impl Reflector {
             return;
         }
         self.side = Side::Quiet;
-        if let Phase::Watching { id: suspect, .. } = &self.phase {
-            out.push(Output::Cancel(*suspect));
-        }
+        self.leave_watch(out);
         // A new stream proves nothing by itself: what it brings does, or the search that begins soon.
         self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
-        self.seek_later(now);
+        self.search.again(now, &mut self.random);
     }
 
     pub(super) fn side_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.side {
             Side::Probing { id: side, .. } | Side::Reaching { id: side, .. } if *side == id => {
-                self.side = Side::Quiet;
-                if failure.kind == FailureKind::Busy && failure.retry_after.is_some() {
+                if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
                     // It asks for patience and so decides nothing; the bound on the age holds meanwhile.
-                    self.seek_at = now + failure.retry_after.unwrap_or_default();
+                    self.side = Side::Quiet;
+                    self.search.not_for(now, asked, &mut self.random);
                 } else {
-                    let why = format!("no proof of freshness: {}", failure.why);
-                    self.suspect(now, &why, out);
+                    self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
                 }
             }
             Side::Replacing { id: side, .. } if *side == id => {
                 self.side = Side::Quiet;
-                self.seek_later(now);
-                if failure.kind == FailureKind::Expired
-                    && let Phase::Watching { id, .. } = &self.phase
-                {
-                    out.push(Output::Cancel(*id));
+                self.search.again(now, &mut self.random);
+                if failure.kind == FailureKind::Expired {
+                    self.leave_watch(out);
                     self.watch_failed(now, failure, out);
                 }
             }
@@ -190,8 +288,7 @@ impl Reflector {
 
     pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
-            self.side = Side::Quiet;
-            self.suspect(now, "a short watch ended without a bookmark", out);
+            self.judge_short_watch(now, out);
         } else {
             let failure = Failure::unreachable("the server ended the stream");
             self.side_failed(now, id, &failure, out);
@@ -209,15 +306,22 @@ impl Reflector {
     }
 
     fn proof_found(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.standing.condition == Condition::Suspect {
+        self.side = Side::Quiet;
+        let doubted = self.standing.condition == Condition::Suspect;
+        self.proven(now);
+        if doubted && self.standing.condition != Condition::Suspect {
             out.push(Output::Note(Note::Proven));
         }
-        self.proven(now);
     }
 
-    /// No proof came: the watch is suspect, and another one is opened beside it, on another connection.
-    fn suspect(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
+    /// The search brought no proof. Unless our own watch did meanwhile, it is suspect, and another one is opened beside
+    /// it, on another connection.
+    fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
+        self.side = Side::Quiet;
         let Some(from) = self.version.clone() else { return };
+        if self.standing.proven.is_some_and(|proven| proven > self.search.begun) {
+            return;
+        }
         if self.standing.condition != Condition::Suspect {
             out.push(Output::Note(Note::Suspect { why: why.into() }));
         }
@@ -227,9 +331,5 @@ impl Reflector {
         self.side = Side::Replacing { id, deadline: now + self.settings.period / 2 };
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: true }));
-    }
-
-    fn seek_later(&mut self, now: Instant) {
-        self.seek_at = now + self.seek_backoff.fail(&mut self.random).max(Duration::from_millis(200));
     }
 }

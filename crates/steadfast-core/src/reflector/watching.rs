@@ -43,13 +43,22 @@ impl Reflector {
                     return Verdict::Skip;
                 }
                 self.reach(now, identity.version.clone());
+                self.records += 1;
+                if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
+                    return Verdict::Skip;
+                }
                 Verdict::Apply
             }
             Record::Bookmark(bookmark) => {
                 if !self.is_news(&bookmark.version) {
                     return Verdict::Skip;
                 }
-                self.reach(now, bookmark.version.clone());
+                if bookmark.version.is_ordered() {
+                    self.reach(now, bookmark.version.clone());
+                } else {
+                    // Another version than before; nobody can say whether it is a higher one (C12).
+                    self.hold(bookmark.version.clone());
+                }
                 Verdict::Do(vec![Output::Advance(bookmark.version.clone())])
             }
             Record::Error(_) => Verdict::Skip,
@@ -70,8 +79,8 @@ impl Reflector {
 
     /// The server ended the watch: resumed at once if it was a real one, with growing patience if not.
     pub(super) fn watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Phase::Watching { sent, proven, .. } = &self.phase else { return };
-        let lived = now.since(*sent);
+        let Phase::Watching { opened, proven, .. } = &self.phase else { return };
+        let lived = opened.map(|opened| now.since(opened)).unwrap_or_default();
         if *proven || lived >= self.settings.short_watch {
             self.settle(now);
             out.push(Output::Note(Note::Ended));
@@ -95,10 +104,7 @@ impl Reflector {
                 self.lagging(now, full, failure, out);
             }
             // The version itself may be what the server cannot take; a list gives another.
-            FailureKind::Invalid => {
-                self.set_broken(now, failure);
-                self.wait(now, failure, Next::List(Full::first()), out);
-            }
+            FailureKind::Invalid => self.relist(now, Full::first(), failure.why.clone(), out),
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
                 self.set_broken(now, failure);
                 self.wait(now, failure, Next::Watch, out);
@@ -112,25 +118,36 @@ impl Reflector {
             && now.since(*opened) >= self.settings.healthy_after
         {
             self.backoff.reset();
+            self.relist_backoff.reset();
         }
     }
 
-    pub(super) fn watch_wake(&self, opened: Option<Instant>, proven: bool) -> Option<Instant> {
-        let health =
-            opened.filter(|_| !proven && self.backoff.failures() > 0).map(|at| at + self.settings.healthy_after);
-        [health, self.relist_due].into_iter().flatten().min()
+    pub(super) fn watch_wake(&self, sent: Instant, opened: Option<Instant>) -> Option<Instant> {
+        let judged = match opened {
+            None => Some(sent + self.settings.list_patience),
+            Some(opened) => (self.attempts() > 0).then(|| opened + self.settings.healthy_after),
+        };
+        [judged, self.unnamed.due].into_iter().flatten().min()
     }
 
     pub(super) fn watch_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
-        self.settle(now);
-        if self.relist_due.is_some_and(|due| now >= due)
-            && let Phase::Watching { id, .. } = &self.phase
+        if let Phase::Watching { id, sent, opened: None, .. } = &self.phase
+            && now >= *sent + self.settings.list_patience
         {
             out.push(Output::Cancel(*id));
-            self.quiet_side(out);
-            let why = self.unidentified.clone().unwrap_or_else(|| "a record could not be read".into());
-            let full = Full::again(self.version.as_ref());
-            self.relist(now, full, why, out);
+            let seconds = self.settings.list_patience.as_secs();
+            self.watch_failed(now, &Failure::unreachable(format!("a watch was not answered in {seconds} s")), out);
+            return;
         }
+        self.settle(now);
+        self.list_unnamed(now, out);
+    }
+
+    /// Drops the watch and what runs beside it.
+    pub(super) fn leave_watch(&mut self, out: &mut Vec<Output>) {
+        if let Phase::Watching { id, .. } = &self.phase {
+            out.push(Output::Cancel(*id));
+        }
+        self.quiet_side(out);
     }
 }

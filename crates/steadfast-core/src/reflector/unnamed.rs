@@ -1,0 +1,77 @@
+//! Records and list entries that belong to no object that can be named (R8).
+//!
+//! Nothing can be marked as unknown for them, so the whole cache is in doubt until a list has no such entry. A list may
+//! name what a record did not; one that cannot is made again ever more rarely.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::listing::Full;
+use super::{Note, Output, Phase, Reflector, RequestId};
+use crate::time::Instant;
+
+/// What came unnamed, and when a list is to tell what it was.
+#[derive(Debug, Default)]
+pub(super) struct Unnamed {
+    /// What is wrong with the last of it, since the last list began.
+    pub(super) why: Option<Arc<str>>,
+    /// When to list.
+    pub(super) due: Option<Instant>,
+    /// The end of the last list that was made for this.
+    listed: Option<Instant>,
+    /// The lists in a row that had unnamed entries themselves.
+    in_vain: u32,
+}
+
+impl Unnamed {
+    /// A list begins: what it says counts from here on.
+    pub(super) fn list_begins(&mut self) {
+        self.why = None;
+    }
+
+    /// The list is complete.
+    pub(super) fn list_complete(&mut self, now: Instant, period: Duration) {
+        if self.due.take().is_some() {
+            self.listed = Some(now);
+        }
+        if self.why.is_none() {
+            self.in_vain = 0;
+            return;
+        }
+        self.due = Some(now + period * (5 << self.in_vain.min(4)));
+        self.in_vain += 1;
+    }
+
+    /// A record of a watch was unnamed: a list may name it, once a period at most.
+    fn record(&mut self, now: Instant, period: Duration) {
+        let due = self.listed.map_or(now, |listed| now.max(listed + period));
+        self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
+    }
+}
+
+impl Reflector {
+    /// Takes in [`super::Input::Unidentified`].
+    pub(super) fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+        let watched = self.is_read_from(id);
+        match &mut self.phase {
+            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            _ if watched => self.unnamed.record(now, self.settings.period),
+            _ => return,
+        }
+        self.unnamed.why = Some(why.clone());
+        out.push(Output::Note(Note::Unidentified { why }));
+        if watched {
+            self.set_streaming(now);
+        }
+    }
+
+    /// Lists to find out what came unnamed, if that is due.
+    pub(super) fn list_unnamed(&mut self, now: Instant, out: &mut Vec<Output>) {
+        if self.unnamed.due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.leave_watch(out);
+        let why = self.unnamed.why.clone().unwrap_or_else(|| "a record could not be read".into());
+        self.relist(now, Full::again(self.version.as_ref()), why, out);
+    }
+}
