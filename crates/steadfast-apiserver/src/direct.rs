@@ -91,5 +91,5 @@ fn unshared(object: Arc<Value>) -> Value {
 }
 
 fn object_of(outcome: Outcome) -> Value {
-    unshared(Arc::clone(outcome.object()))
+    unshared(outcome.into_object())
 }

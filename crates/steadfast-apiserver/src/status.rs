@@ -24,7 +24,7 @@ pub struct Status {
     /// How long the client is asked to wait, in whole seconds on the wire.
     pub retry_after: Option<Duration>,
     /// A continue token in the `metadata`, sent with an expired list.
-    pub continue_token: Option<String>,
+    pub continue_token: Option<Box<str>>,
 }
 
 impl Status {
@@ -147,7 +147,7 @@ impl Status {
     }
 
     pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        Self::new(504, "Timeout", format_args!("Too large resource version: {asked}, current: {current}"))
+        Self::new(504, "Timeout", format_args!("Timeout: Too large resource version: {asked}, current: {current}"))
             .with_details(json!({
                 "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                 "retryAfterSeconds": 1,
@@ -167,7 +167,7 @@ impl Status {
     pub fn to_value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
-            metadata.insert("continue".to_owned(), token.as_str().into());
+            metadata.insert("continue".to_owned(), token.as_ref().into());
         }
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",

@@ -6,11 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_apiserver::{ApiServer, Verb};
-use support::{CONFIG_MAPS, Client, config_map, labelled, names, version_of};
-
-async fn in_memory() -> ApiServer {
-    ApiServer::builder().in_memory().start().await.expect("it starts")
-}
+use support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, seconds_since, version_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_resumes_from_the_version_of_a_list() {
@@ -69,9 +65,9 @@ async fn bookmarks_come_each_period_with_the_version_the_cache_has_reached() {
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let before = server.elapsed();
     assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
-    assert_eq!((server.elapsed() - before).as_secs(), 20);
+    assert_eq!(seconds_since(&server, before), 20);
     assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
-    assert_eq!((server.elapsed() - before).as_secs(), 80);
+    assert_eq!(seconds_since(&server, before), 80);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,9 +82,9 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
     let mut watch = client.watch(&path).await;
     assert_eq!(watch.told().await.0, "ADDED");
     assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
-    assert_eq!((server.elapsed() - before).as_secs(), 2);
+    assert_eq!(seconds_since(&server, before), 2);
     watch.ends().await;
-    assert_eq!((server.elapsed() - before).as_secs(), 4);
+    assert_eq!(seconds_since(&server, before), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,6 +41,11 @@ impl Conditions {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether connections are accepted.
+    pub(crate) fn reachable(&self) -> bool {
+        self.look(Condition::reachable)
+    }
+
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -88,7 +88,7 @@ fn expired_token(token: &ContinueToken) -> Status {
          results. Continuing with the provided token results in an inconsistent list - objects that were created, \
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
-    status.continue_token = Some(token.inconsistent().encode());
+    status.continue_token = Some(token.inconsistent().encode().into());
     status
 }
 

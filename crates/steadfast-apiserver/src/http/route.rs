@@ -74,8 +74,9 @@ impl Route {
 fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     let (namespace, plural, rest) = match segments {
         // The namespaces themselves are cluster-scoped objects with subresources of their own.
-        ["namespaces"] => (None, "namespaces", &segments[1..]),
-        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, "namespaces", &segments[1..]),
+        ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => {
+            (None, "namespaces", &segments[1..])
+        }
         ["namespaces", namespace, plural, rest @ ..] => (Some((*namespace).to_owned()), *plural, rest),
         [plural, rest @ ..] => (None, *plural, rest),
         [] => return Route::Unknown,

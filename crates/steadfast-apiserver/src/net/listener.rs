@@ -44,7 +44,7 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, first: TcpList
     let conditions = &cluster.replicas[replica].conditions;
     let mut open = Some(first);
     loop {
-        let unreachable = cluster.changed.until(|| conditions.look(|now| !now.reachable()));
+        let unreachable = cluster.changed.until(|| !conditions.reachable());
         if let Some(listener) = open.take() {
             tokio::select! {
                 biased;
@@ -52,7 +52,7 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, first: TcpList
                 () = accept_all(&cluster, replica, &listener, &tasks) => {}
             }
         }
-        cluster.changed.until(|| conditions.look(|now| now.reachable())).await;
+        cluster.changed.until(|| conditions.reachable()).await;
         match cluster.replicas[replica].port.as_ref().map(Port::listen) {
             Some(Ok(listener)) => open = Some(listener),
             Some(Err(error)) => {

@@ -33,7 +33,7 @@ impl Dialer {
         let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused)?.conditions;
         let decided = || conditions.look(|now| !now.black_hole || !now.reachable());
         self.cluster.changed.until(decided).await;
-        if !conditions.look(|now| now.reachable()) {
+        if !conditions.reachable() {
             return Err(refused());
         }
         let (near, far) = tokio::io::duplex(PIPE_BYTES);

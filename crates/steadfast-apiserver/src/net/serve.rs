@@ -27,7 +27,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
     if cluster.replicas[replica].conditions.look(|now| now.accept_and_close) {
         return;
     }
-    if !cluster.replicas[replica].conditions.look(|now| now.reachable()) {
+    if !cluster.replicas[replica].conditions.reachable() {
         link.reset(cluster.clock.elapsed());
         return;
     }

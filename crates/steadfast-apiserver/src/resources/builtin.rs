@@ -1,6 +1,7 @@
 //! The built-in kinds, as a table of data.
 
 /// One built-in resource.
+#[allow(clippy::struct_excessive_bools, reason = "a row of independent traits")]
 pub(super) struct Builtin {
     pub(super) group: &'static str,
     pub(super) version: &'static str,

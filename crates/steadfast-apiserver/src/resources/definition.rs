@@ -21,7 +21,7 @@ pub(crate) fn served_by(definition: &Value) -> Option<ServedResource> {
     let mut served: Vec<&&Value> = versions.iter().filter(|version| is(version, "served")).collect();
     served.sort_by_key(|version| !is(version, "storage"));
     let has_status = |version: &&&Value| version.pointer("/subresources/status").is_some();
-    let selectable = served.iter().flat_map(|version| version.get("selectableFields").and_then(Value::as_array));
+    let selectable = served.iter().filter_map(|version| version.get("selectableFields").and_then(Value::as_array));
     let selectable_fields = selectable
         .flatten()
         .filter_map(|field| text(field, "jsonPath"))

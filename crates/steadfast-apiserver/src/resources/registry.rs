@@ -8,6 +8,7 @@ use super::{GroupResource, ResourceDeclaration};
 
 /// A resource as it is served, in all its versions.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent traits of a resource")]
 pub(crate) struct ServedResource {
     pub(crate) name: GroupResource,
     /// The versions served, the preferred (and stored) one first.

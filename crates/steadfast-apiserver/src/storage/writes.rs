@@ -71,6 +71,12 @@ impl Outcome {
             Self::Stored(object) | Self::Deleted(object) => object,
         }
     }
+
+    pub(crate) fn into_object(self) -> Arc<Value> {
+        match self {
+            Self::Stored(object) | Self::Deleted(object) => object,
+        }
+    }
 }
 
 impl State {
@@ -204,7 +210,7 @@ impl State {
         let mut object = Value::clone(definition);
         set_status(&mut object, Some(established(definition, &self.clock.timestamp())));
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
-        self.update(&target, &Update::Replace(object)).map(|outcome| Arc::clone(outcome.object()))
+        self.update(&target, &Update::Replace(object)).map(Outcome::into_object)
     }
 }
 

@@ -102,10 +102,10 @@ impl Client {
         self.call(Method::GET, path, &Value::Null).await.expect("the server answers")
     }
 
-    pub async fn patch(&mut self, path: &str, kind: &str, patch: &Value) -> (u16, Value) {
+    pub async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         let content_type = format!("application/{kind}+json");
         let headers = [("content-type", content_type.as_str())];
-        self.call_with(Method::PATCH, path, &headers, patch).await.expect("the server answers")
+        self.call_with(Method::PATCH, path, &headers, body).await.expect("the server answers")
     }
 
     pub async fn watch(&mut self, path: &str) -> Watch {
@@ -201,6 +201,15 @@ pub fn names(list: &Value) -> Vec<&str> {
         .iter()
         .filter_map(|item| item["metadata"]["name"].as_str())
         .collect()
+}
+
+/// Whole seconds on the server's clock since a moment of it.
+pub fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
+    server.elapsed().saturating_sub(moment).as_secs()
+}
+
+pub async fn in_memory() -> ApiServer {
+    ApiServer::builder().in_memory().start().await.expect("it starts")
 }
 
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -1,0 +1,155 @@
+//! Replicas: lag, windows, restarts, and histories that go back.
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
+use support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
+
+fn watch_from(version: u64) -> String {
+    format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}&allowWatchBookmarks=true")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_replica_has_forgotten_what_was_before() {
+    let server = ApiServer::builder().in_memory().replicas(2).start().await.unwrap();
+    let version = version_of(&server.create(&config_map("a")).unwrap());
+    let mut first = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = first.watch(&watch_from(version)).await;
+    server.faults().replica(0).restart();
+    watch.breaks().await;
+
+    // Nothing was written since: the version is where the new window begins.
+    let mut first = Client::in_memory(&server, 0).await.unwrap();
+    first.watch(&watch_from(version)).await.is_silent_for(Duration::from_secs(1)).await;
+
+    server.create(&config_map("b")).unwrap();
+    server.faults().replica(0).restart();
+    let mut first = Client::in_memory(&server, 0).await.unwrap();
+    let mut expired = first.watch(&watch_from(version)).await;
+    assert_eq!(expired.code, 200);
+    let event = expired.event().await;
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(event["object"]["reason"], "Expired");
+    expired.ends().await;
+
+    // The other replica was never restarted, and remembers.
+    let mut second = Client::in_memory(&server, 1).await.unwrap();
+    assert_eq!(second.watch(&watch_from(version)).await.told().await.1, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn compaction_ends_no_watch_but_expires_old_versions() {
+    let server = in_memory().await;
+    let version = version_of(&server.create(&config_map("a")).unwrap());
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut open = client.watch(&watch_from(version)).await;
+    server.create(&config_map("b")).unwrap();
+    server.compact();
+    assert_eq!(open.told().await.1, "b");
+    let expired = client.watch(&watch_from(version)).await.event().await;
+    assert_eq!(expired["object"]["code"], 410);
+    assert_eq!(server.history().of("", "configmaps").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lagging_replica_answers_from_the_past_until_a_read_must_be_consistent() {
+    let server = ApiServer::builder().in_memory().replicas(2).start().await.unwrap();
+    let old = version_of(&server.create(&config_map("a")).unwrap());
+    server.faults().replica(1).lag(true);
+    server.create(&config_map("b")).unwrap();
+    let mut ahead = Client::in_memory(&server, 0).await.unwrap();
+    let mut behind = Client::in_memory(&server, 1).await.unwrap();
+    let cached = format!("{CONFIG_MAPS}?resourceVersion=0");
+    assert_eq!(names(&ahead.get(&cached).await.1), ["a", "b"]);
+    let (_, list) = behind.get(&cached).await;
+    assert_eq!((names(&list), version_of(&list)), (vec!["a"], old));
+    assert_eq!(server.applied_revision(1), old);
+
+    let before = server.elapsed();
+    let (code, list) = behind.get(CONFIG_MAPS).await;
+    assert_eq!((code, names(&list), seconds_since(&server, before)), (200, vec!["a", "b"], 3));
+    let newer = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", server.revision());
+    assert_eq!(behind.get(&newer).await.0, 504);
+
+    // A watch from the future is accepted in silence; a streamed list from there is not.
+    let mut watch = behind.watch(&watch_from(server.revision())).await;
+    watch.is_silent_for(Duration::from_secs(200)).await;
+    let streamed =
+        format!("{CONFIG_MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999");
+    let refused = behind.watch(&streamed).await.event().await;
+    assert_eq!((&refused["type"], &refused["object"]["code"]), (&json!("ERROR"), &json!(504)));
+
+    server.faults().replica(1).lag(false);
+    server.create(&config_map("c")).unwrap();
+    assert_eq!(watch.told().await.1, "c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_can_be_held_at_one_revision() {
+    let server = in_memory().await;
+    let held = server.revision() + 1;
+    server.faults().lag_at(held);
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.create(&config_map("a")).unwrap();
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(server.applied_revision(0), held);
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), held));
+    server.faults().lag(false);
+    assert_eq!(watch.told().await.1, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_frozen_store_bookmarks_go_on_and_nothing_else_does() {
+    let server = in_memory().await;
+    let start = server.revision();
+    server.create(&config_map("a")).unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(start)).await;
+    assert_eq!(watch.told().await.1, "a");
+    server.faults().freeze_etcd(true);
+    server.create(&config_map("b")).unwrap();
+    for _ in 0..3 {
+        assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    }
+    assert_eq!(names(&client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.1), ["a"]);
+    let before = server.elapsed();
+    assert_eq!(client.get(&format!("{CONFIG_MAPS}?limit=1")).await.0, 504);
+    assert_eq!(seconds_since(&server, before), 60);
+    let (code, _) = client.call(http::Method::POST, CONFIG_MAPS, &config_map("c")).await.unwrap();
+    assert_eq!(code, 504);
+    server.faults().freeze_etcd(false);
+    let next = watch.told().await;
+    assert!(next.0 == "BOOKMARK" || next.1 == "b", "{next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
+    let server = in_memory().await;
+    let kept = version_of(&server.create(&config_map("a")).unwrap());
+    server.create(&config_map("b")).unwrap();
+    let lost = server.revision();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(lost)).await;
+    server.faults().restore(kept);
+    watch.breaks().await;
+
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let (_, list) = client.get(CONFIG_MAPS).await;
+    assert_eq!((names(&list), version_of(&list)), (vec!["a"], kept));
+    // What was seen before lies in the future now.
+    let mut silent = client.watch(&watch_from(lost)).await;
+    silent.is_silent_for(Duration::from_secs(5)).await;
+    let again = version_of(&server.create(&config_map("c")).unwrap());
+    assert_eq!(again, kept + 1);
+
+    let history = server.history();
+    assert_eq!(history.epochs, [0, kept]);
+    let told: Vec<(u32, u64, &str)> =
+        history.of("", "configmaps").map(|change| (change.epoch, change.revision, change.name.as_str())).collect();
+    assert_eq!(told, [(0, kept, "a"), (0, lost, "b"), (1, again, "c")]);
+}

@@ -1,0 +1,302 @@
+//! Writes: what they change, and what they are refused for.
+
+mod support;
+
+use http::Method;
+use serde_json::{Value, json};
+use support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn post(client: &mut Client, path: &str, object: &Value) -> (u16, Value) {
+    client.call(Method::POST, path, object).await.unwrap()
+}
+
+async fn put(client: &mut Client, path: &str, object: &Value) -> (u16, Value) {
+    client.call(Method::PUT, path, object).await.unwrap()
+}
+
+async fn delete(client: &mut Client, path: &str, options: &Value) -> (u16, Value) {
+    client.call(Method::DELETE, path, options).await.unwrap()
+}
+
+fn message(status: &Value) -> &str {
+    status["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_created_object_has_an_identity_and_a_version() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let (code, created) = post(&mut client, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(code, 201);
+    assert_eq!((&created["kind"], &created["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
+    let metadata = &created["metadata"];
+    assert_eq!(metadata["namespace"], "default");
+    assert_eq!(metadata["uid"].as_str().map(str::len), Some(36));
+    assert_eq!(metadata["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(version_of(&created), server.revision());
+
+    let (code, generated) = post(&mut client, CONFIG_MAPS, &json!({"metadata": {"generateName": "job-"}})).await;
+    let name = generated["metadata"]["name"].as_str().unwrap();
+    assert!(code == 201 && name.starts_with("job-") && name.len() == 9, "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_seeds_make_equal_histories() {
+    let mut uids = Vec::new();
+    for seed in [7, 7, 8] {
+        let server = steadfast_apiserver::ApiServer::builder().in_memory().seed(seed).start().await.unwrap();
+        uids.push(server.create(&config_map("a")).unwrap()["metadata"]["uid"].clone());
+    }
+    assert_eq!(uids[0], uids[1]);
+    assert_ne!(uids[0], uids[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_created_is_refused_in_the_words_of_the_real_server() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let (code, status) = post(&mut client, CONFIG_MAPS, &config_map("a")).await;
+    assert_eq!((code, message(&status)), (409, "configmaps \"a\" already exists"));
+    assert_eq!(status["reason"], "AlreadyExists");
+    assert_eq!(status["details"], json!({"name": "a", "kind": "configmaps"}));
+    let nowhere = CONFIG_MAPS.replace("default", "nowhere");
+    let (code, status) = post(&mut client, &nowhere, &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!((code, message(&status)), (404, "namespaces \"nowhere\" not found"));
+    for (object, expected) in [
+        (json!({"metadata": {}}), 422),
+        (json!({"metadata": {"name": "A_b"}}), 422),
+        (json!({"metadata": {"name": "b", "namespace": "kube-system"}}), 400),
+        (json!({"metadata": {"name": "b", "resourceVersion": "5"}}), 500),
+        (json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "b"}}), 400),
+        (json!([]), 400),
+    ] {
+        assert_eq!(post(&mut client, CONFIG_MAPS, &object).await.0, expected, "{object}");
+    }
+    let headers = [("content-type", "application/json")];
+    let huge = json!({"metadata": {"name": "b"}, "data": {"k": "x".repeat(4 << 20)}});
+    let (code, _) = client.call_with(Method::POST, CONFIG_MAPS, &headers, &huge).await.unwrap();
+    assert_eq!(code, 413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_dry_run() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let before = server.revision();
+    let dry = |path: &str| format!("{path}?dryRun=All");
+    assert_eq!(post(&mut client, &dry(CONFIG_MAPS), &json!({"metadata": {"name": "b"}})).await.0, 201);
+    let a = format!("{CONFIG_MAPS}/a");
+    assert_eq!(client.patch(&dry(&a), "merge-patch", &json!({"data": {"k": "w"}})).await.0, 200);
+    assert_eq!(delete(&mut client, &dry(&a), &Value::Null).await.0, 200);
+    assert_eq!((server.revision(), client.get(&a).await.0), (before, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_for_another_version_or_another_object_conflicts() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let mut object = server.create(&config_map("a")).unwrap();
+    server.merge_patch("configmaps", "default", "a", json!({"data": {"k": "other"}})).unwrap();
+    object["data"]["k"] = "mine".into();
+    let (code, status) = put(&mut client, &path, &object).await;
+    assert_eq!((code, &status["reason"]), (409, &json!("Conflict")));
+    object["metadata"]["resourceVersion"] = Value::Null;
+    assert_eq!(put(&mut client, &path, &object).await.0, 200);
+    object["metadata"]["uid"] = "another".into();
+    assert_eq!(put(&mut client, &path, &object).await.0, 409);
+    assert_eq!(put(&mut client, &format!("{CONFIG_MAPS}/none"), &json!({"metadata": {}})).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_changes_nothing_keeps_the_version() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let object = server.create(&config_map("a")).unwrap();
+    let (code, updated) = put(&mut client, &format!("{CONFIG_MAPS}/a"), &object).await;
+    assert_eq!((code, version_of(&updated)), (200, version_of(&object)));
+    assert_eq!(server.revision(), version_of(&object));
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_the_rest_are_written_apart() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let object = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 9}});
+    let (_, created) = post(&mut client, DEPLOYMENTS, &object).await;
+    assert_eq!((created.get("status"), &created["metadata"]["generation"]), (None, &json!(1)));
+    let main = format!("{DEPLOYMENTS}/d");
+    let status = format!("{DEPLOYMENTS}/d/status");
+    let both = json!({"spec": {"replicas": 2}, "status": {"replicas": 2}});
+    let (_, patched) = client.patch(&status, "merge-patch", &both).await;
+    assert_eq!((&patched["spec"]["replicas"], &patched["status"]["replicas"]), (&json!(1), &json!(2)));
+    assert_eq!(patched["metadata"]["generation"], 1);
+    let both = json!({"spec": {"replicas": 3}, "status": {"replicas": 3}});
+    let (_, patched) = client.patch(&main, "merge-patch", &both).await;
+    assert_eq!((&patched["spec"]["replicas"], &patched["status"]["replicas"]), (&json!(3), &json!(2)));
+    assert_eq!(patched["metadata"]["generation"], 2);
+    let (_, labelled) = client.patch(&main, "merge-patch", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    assert_eq!(labelled["metadata"]["generation"], 2);
+    assert_eq!(client.get(&format!("{CONFIG_MAPS}/a/status")).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_patch_merges_in_its_own_way() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
+        {"name": "a", "image": "a:1", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "b:1"},
+    ]}});
+    post(&mut client, PODS, &pod).await;
+    let path = format!("{PODS}/p");
+    let strategic = json!({"spec": {"containers": [
+        {"name": "a", "image": "a:2", "env": [{"name": "Y", "value": "2"}]}, {"name": "b", "$patch": "delete"},
+    ]}});
+    let (code, patched) = client.patch(&path, "strategic-merge-patch", &strategic).await;
+    assert_eq!(code, 200);
+    let containers = json!([{"name": "a", "image": "a:2", "env": [
+        {"name": "X", "value": "1"}, {"name": "Y", "value": "2"},
+    ]}]);
+    assert_eq!(patched["spec"]["containers"], containers);
+
+    let operations = json!([
+        {"op": "test", "path": "/spec/containers/0/image", "value": "a:2"},
+        {"op": "replace", "path": "/spec/containers/0/image", "value": "a:3"},
+    ]);
+    let (code, patched) = client.patch(&path, "json-patch", &operations).await;
+    assert_eq!((code, &patched["spec"]["containers"][0]["image"]), (200, &json!("a:3")));
+    assert_eq!(client.patch(&path, "json-patch", &operations).await.0, 422);
+
+    let merge = json!({"spec": {"containers": [{"name": "c"}]}});
+    let (_, patched) = client.patch(&path, "merge-patch", &merge).await;
+    assert_eq!(patched["spec"]["containers"], json!([{"name": "c"}]));
+    let stale = json!({"metadata": {"resourceVersion": "1"}});
+    assert_eq!(client.patch(&path, "merge-patch", &stale).await.0, 409);
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let (code, status) = client.call_with(Method::PATCH, &path, &headers, &json!({})).await.unwrap();
+    assert_eq!((code, &status["reason"]), (415, &json!("UnsupportedMediaType")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_hold_an_object_until_they_are_gone() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut object = config_map("a");
+    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let created = server.create(&object).unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", server.revision())).await;
+    let (code, held) = delete(&mut client, &path, &Value::Null).await;
+    assert_eq!((code, &held["metadata"]["deletionTimestamp"]), (200, &json!("2026-01-01T00:00:00Z")));
+    assert_eq!(watch.told().await.0, "MODIFIED");
+    assert_eq!(delete(&mut client, &path, &Value::Null).await.0, 200);
+    let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
+    assert_eq!(client.patch(&path, "merge-patch", &more).await.0, 422);
+    let released = json!({"metadata": {"finalizers": null}});
+    assert_eq!(client.patch(&path, "merge-patch", &released).await.0, 200);
+    let gone = watch.event().await;
+    assert_eq!((&gone["type"], &gone["object"]["metadata"]["uid"]), (&json!("DELETED"), &created["metadata"]["uid"]));
+    assert_eq!(client.get(&path).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_minds_its_preconditions_and_takes_collections() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    for (name, app) in [("a", "web"), ("b", "web"), ("c", "api")] {
+        server.create(&support::labelled(name, &json!({"app": app}))).unwrap();
+    }
+    let path = format!("{CONFIG_MAPS}/a");
+    for preconditions in [json!({"uid": "x"}), json!({"resourceVersion": "1"})] {
+        let (code, _) = delete(&mut client, &path, &json!({"preconditions": preconditions})).await;
+        assert_eq!(code, 409);
+    }
+    let (code, status) = delete(&mut client, &path, &json!({"propagationPolicy": "Background"})).await;
+    assert_eq!((code, &status["status"], &status["details"]["name"]), (200, &json!("Success"), &json!("a")));
+    assert_eq!(delete(&mut client, &path, &Value::Null).await.0, 404);
+    let (_, list) = delete(&mut client, &format!("{CONFIG_MAPS}?labelSelector=app%3Dweb"), &Value::Null).await;
+    assert_eq!(names(&list), ["b"]);
+    assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    post(&mut client, "/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await;
+    let inside = CONFIG_MAPS.replace("default", "team");
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    post(&mut client, &inside, &held).await;
+    post(&mut client, &inside, &json!({"metadata": {"name": "free"}})).await;
+    let (code, namespace) = delete(&mut client, "/api/v1/namespaces/team", &Value::Null).await;
+    assert_eq!((code, &namespace["status"]["phase"]), (200, &json!("Terminating")));
+    assert_eq!(names(&client.get(&inside).await.1), ["held"]);
+    let (code, _) = post(&mut client, &inside, &json!({"metadata": {"name": "late"}})).await;
+    assert_eq!(code, 403);
+    let released = json!({"metadata": {"finalizers": null}});
+    client.patch(&format!("{inside}/held"), "merge-patch", &released).await;
+    assert_eq!(client.get("/api/v1/namespaces/team").await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_serves_its_resource_and_takes_it_away() {
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    assert_eq!(client.get(WIDGETS).await.0, 404);
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "shortNames": ["wd"]},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}},
+                {"name": "v1beta1", "served": true, "storage": false},
+            ],
+        },
+    });
+    let (code, created) = post(&mut client, DEFINITIONS, &definition).await;
+    assert_eq!(code, 201);
+    assert_eq!(created["status"]["conditions"][1]["type"], "Established");
+    let (_, widget) = post(&mut client, WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"size": 1}})).await;
+    assert_eq!((&widget["apiVersion"], &widget["metadata"]["generation"]), (&json!("example.com/v1"), &json!(1)));
+    let (_, older) = client.get(&format!("{}/w", WIDGETS.replace("v1", "v1beta1"))).await;
+    assert_eq!(older["apiVersion"], "example.com/v1beta1");
+    let (_, discovered) = client.get("/apis/example.com/v1").await;
+    assert_eq!(discovered["resources"][0]["shortNames"], json!(["wd"]));
+    assert_eq!(discovered["resources"][1]["name"], "widgets/status");
+    // Custom resources are not replaced without saying which version is meant.
+    let (code, _) = put(&mut client, &format!("{WIDGETS}/w"), &json!({"metadata": {"name": "w"}})).await;
+    assert_eq!(code, 422);
+
+    let mut watch = client.watch(&format!("{WIDGETS}?watch=1&resourceVersion={}", server.revision())).await;
+    delete(&mut client, &format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await;
+    assert_eq!(watch.told().await.0, "DELETED");
+    watch.ends().await;
+    assert_eq!(client.get(WIDGETS).await, (404, json!("404 page not found\n")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_tells_what_is_served() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    assert_eq!(client.get("/api").await.1["versions"], json!(["v1"]));
+    let (_, core) = client.get("/api/v1").await;
+    let pods = core["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == "pods").unwrap();
+    assert_eq!((&pods["shortNames"], &pods["categories"]), (&json!(["po"]), &json!(["all"])));
+    let (_, groups) = client.get("/apis").await;
+    assert!(groups["groups"].as_array().unwrap().iter().any(|group| group["name"] == "apps"));
+    assert_eq!(client.get("/apis/apps").await.1["preferredVersion"]["version"], "v1");
+    assert_eq!(client.get("/version").await.1["major"], "1");
+    assert_eq!(client.get("/readyz").await, (200, json!("ok")));
+    assert_eq!(client.get("/api/v1/nothing").await.1["reason"], "NotFound");
+    assert_eq!(client.get("/nowhere").await, (404, json!("404 page not found\n")));
+    let (code, _) = client.call(Method::PUT, CONFIG_MAPS, &json!({})).await.unwrap();
+    assert_eq!(code, 405);
+}
