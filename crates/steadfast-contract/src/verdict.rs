@@ -7,6 +7,7 @@ use std::ops::Add;
 use serde::Serialize;
 
 use crate::breach::{Breach, Breaches, Malformed};
+use crate::clause::Clause;
 
 /// The counts of one handler.
 ///
@@ -94,6 +95,11 @@ impl Report {
     /// Whether the trace keeps the contract.
     pub fn passed(&self) -> bool {
         self.breaches.is_empty() && self.malformed.is_empty()
+    }
+
+    /// The breaches of one clause.
+    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Breach> {
+        self.breaches.iter().filter(move |breach| breach.clause == clause)
     }
 
     /// The verdict of a trace that keeps the contract, or what breaks it.

@@ -1,0 +1,188 @@
+//! C4 to C8: the store beside the handler, and the handler's calls among themselves.
+
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
+use steadfast_contract::{Reason, Record, Scope, Seen, StoreHeld};
+
+use crate::story::{Story, added, because, deleted, held, inferred, object, updated};
+
+#[test]
+fn c4_the_store_only_goes_forward() {
+    let changed = || {
+        let mut story = Story::of_a();
+        story.set(6, "a", "u1").set(7, "a", "u1").read("a", held("u1", 6));
+        story
+    };
+    changed().read("a", held("u1", 6)).read("a", held("u1", 7)).passes();
+    changed().read("a", held("u1", 5)).breaks(&[C4]);
+    changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
+    changed().tell_while(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
+    // Before it was created, or after a deletion that never was.
+    changed().read("a", StoreHeld::Absent).breaks(&[C4]);
+    changed().snapshot(&[]).breaks(&[C4]);
+}
+
+#[test]
+fn c4_a_deleted_object_does_not_come_back_in_the_store() {
+    let mut story = Story::of_a();
+    story.read("a", held("u1", 5)).gone(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
+    story.passes();
+    story.read("a", held("u1", 5)).breaks(&[C4]);
+}
+
+#[test]
+fn c4_the_store_holds_nothing_that_never_was() {
+    Story::of_a().read("a", held("u1", 6)).breaks(&[C4]);
+    Story::of_a().read("b", held("u2", 6)).breaks(&[C4]);
+    let mut story = Story::new(Scope::all().labels("app=web"));
+    story.set_app(5, "a", "u1", "db").read("a", held("u1", 5)).breaks(&[C4]);
+}
+
+#[test]
+fn c4_a_new_epoch_is_announced_and_uids_continue_across_it() {
+    let restored = || {
+        let mut story = Story::of_a();
+        story.set(8, "a", "u1").tell(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
+        story.set(9, "b", "u2").tell(added("b", "u2", 9)).restore(6);
+        story
+    };
+    let mut story = restored();
+    story.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).tell(updated("a", "u1", 8, 5));
+    story.tell(inferred("b", "u2", 9)).set(7, "a", "u1").tell(updated("a", "u1", 5, 7));
+    story.settled().snapshot(&[("a", "u1", 7)]).passes();
+
+    restored().read("a", held("u1", 5)).breaks(&[C4]);
+    restored().tell(updated("a", "u1", 8, 5)).breaks(&[C4]);
+}
+
+#[test]
+fn c4_opaque_versions_are_not_ordered() {
+    let opaque = |version: &str| json!({ "metadata": { "resourceVersion": version } });
+    let mut story = Story::before_registration(Scope::all());
+    story.trace = steadfast_contract::Trace::new();
+    story.record(Record::Informer { informer: "pods".into(), scope: Scope::all(), ordered: false });
+    story.record(Record::registered("h", "pods"));
+    story.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
+    let state = |version: &str| steadfast_contract::Ref { version: version.into(), ..object("a", "u1", 0) };
+    let opaquely_held = |version: &str| StoreHeld::Held { uid: "u1".into(), version: version.into() };
+    story.tell(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
+    story.tell(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
+    // But they are told apart.
+    story.tell(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
+}
+
+#[test]
+fn c5_old_is_what_the_handler_was_told_last() {
+    let changed = || {
+        let mut story = Story::of_a();
+        story.set(6, "a", "u1").set(7, "a", "u1");
+        story
+    };
+    changed().tell(updated("a", "u1", 5, 7)).passes();
+    // What the store held in between is not what the handler saw.
+    changed().tell(updated("a", "u1", 6, 7)).breaks(&[C5]);
+
+    let mut panicked = changed();
+    panicked.tell_and_panic(updated("a", "u1", 5, 6), 0).tell(updated("a", "u1", 6, 7)).passes();
+    let mut panicked = changed();
+    panicked.tell_and_panic(updated("a", "u1", 5, 6), 0).tell(updated("a", "u1", 5, 7)).breaks(&[C5]);
+}
+
+#[test]
+fn c5_old_has_the_content_that_the_handler_was_told() {
+    let told = |old: serde_json::Value| {
+        let mut story = Story::new(Scope::all());
+        story.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
+        story.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
+        let (old, new) = (object("a", "u1", 5).with_content(&old), object("a", "u1", 6));
+        story.tell(Seen::Updated { old, new });
+        story
+    };
+    told(json!({ "x": 1 })).passes();
+    told(json!({ "x": 2 })).breaks(&[C5]);
+}
+
+#[test]
+fn c6_the_store_has_the_change_when_the_handler_is_told() {
+    let changed = || {
+        let mut story = Story::of_a();
+        story.set(6, "a", "u1").set(7, "a", "u1");
+        story
+    };
+    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 6)).passes();
+    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 7)).passes();
+    changed().tell_while(updated("a", "u1", 5, 6), StoreHeld::Unknown { version: "7".into() }).passes();
+    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    changed().tell_while(updated("a", "u1", 5, 6), StoreHeld::Absent).breaks(&[C6]);
+    changed().gone(8, "a", "u1").tell_while(updated("a", "u1", 5, 7), StoreHeld::Absent).passes();
+}
+
+#[test]
+fn c6_the_store_has_the_deletion_when_the_handler_is_told() {
+    let gone = || {
+        let mut story = Story::of_a();
+        story.gone(6, "a", "u1");
+        story
+    };
+    gone().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
+    gone().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
+    gone().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+
+    let mut again = Story::new(Scope::all().labels("app=web"));
+    again.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
+    again.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
+    again.tell_while(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), held("u1", 7)).passes();
+}
+
+#[test]
+fn c7_calls_for_one_name_do_not_overlap() {
+    let mut story = Story::before_registration(Scope::all());
+    story.record(Record::Registered { handler: "h".into(), informer: "pods".into(), concurrency: 2 });
+    story.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
+    let first = story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    let other = story.enter("h", added("b", "u2", 7), 0, StoreHeld::NotAsked);
+    story.passes();
+
+    story.record(Record::returned("h", other));
+    story.enter("h", updated("a", "u1", 5, 6), 0, StoreHeld::NotAsked);
+    story.breaks(&[C7]);
+    story.record(Record::returned("h", first));
+}
+
+#[test]
+fn c7_a_handler_gets_no_more_calls_at_once_than_it_declared() {
+    let mut story = Story::new(Scope::all());
+    story.set(5, "a", "u1").set(6, "b", "u2");
+    story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    story.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
+    story.breaks(&[C7]);
+}
+
+#[test]
+fn c8_a_queue_is_bounded_by_the_objects() {
+    let sampled = |entries: usize, live: usize, owed: usize| {
+        let mut story = Story::of_a();
+        story.set(6, "b", "u2");
+        story.record(Record::QueueDepth { handler: "h".into(), entries, live, owed });
+        story
+    };
+    sampled(3, 2, 1).passes();
+    sampled(4, 2, 1).breaks(&[C8]);
+    // Nor may the bound be stretched.
+    sampled(4, 3, 1).breaks(&[C8]);
+    sampled(4, 2, 2).breaks(&[C8]);
+}
+
+#[test]
+fn c8_a_healthy_handler_beside_a_stuck_one_is_not_excused() {
+    let mut story = Story::new(Scope::all());
+    story.record(Record::registered("healthy", "pods"));
+    story.set(5, "a", "u1").set(6, "b", "u2");
+    story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    let call = story.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    story.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
+    story.breaks(&[steadfast_contract::Clause::C2]);
+    assert_eq!(story.judge().breaches[0].handler.as_deref(), Some("healthy"));
+}

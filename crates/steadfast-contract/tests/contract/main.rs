@@ -1,0 +1,9 @@
+//! The checker, held against traces that keep the contract and traces that break one clause of it.
+
+mod c01_to_c03;
+mod c04_to_c08;
+mod c09_to_c12;
+mod form;
+mod model;
+mod random;
+mod story;

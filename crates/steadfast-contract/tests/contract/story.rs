@@ -1,0 +1,235 @@
+//! A history and a trace, told step by step; each step takes ten milliseconds.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_contract::{
+    Certainty, Change, Clause, Freshness, History, Key, Outcome, Reason, Record, Ref, Report, Scope, Seen, StoreHeld,
+    Target, Terms, Trace,
+};
+
+pub(crate) const STEP: Duration = Duration::from_millis(10);
+
+/// A story about the informer `pods` and its handler `h`.
+pub(crate) struct Story {
+    pub(crate) history: History,
+    pub(crate) trace: Trace,
+    pub(crate) terms: Terms,
+    now: Duration,
+    calls: u64,
+}
+
+impl Story {
+    pub(crate) fn new(scope: Scope) -> Self {
+        let mut story = Self::before_registration(scope);
+        story.record(Record::registered("h", "pods"));
+        story
+    }
+
+    pub(crate) fn before_registration(scope: Scope) -> Self {
+        let terms = Terms {
+            period: Duration::from_secs(1),
+            slack: Duration::ZERO,
+            lag: Duration::ZERO,
+            convergence: Duration::from_secs(1),
+            audit: None,
+        };
+        let (history, trace) = (History::new(), Trace::new());
+        let mut story = Self { history, trace, terms, now: Duration::ZERO, calls: 0 };
+        story.record(Record::informer("pods", scope));
+        story
+    }
+
+    /// An unselective story with `a` (u1, v5) created and told.
+    pub(crate) fn of_a() -> Self {
+        let mut story = Self::new(Scope::all());
+        story.set(5, "a", "u1").tell(added("a", "u1", 5));
+        story
+    }
+
+    pub(crate) fn wait(&mut self, time: Duration) -> &mut Self {
+        self.now += time;
+        self
+    }
+
+    /// The server writes `name`.
+    pub(crate) fn set(&mut self, version: u64, name: &str, uid: &str) -> &mut Self {
+        self.write(version, name, uid, json!({ "written": version }))
+    }
+
+    /// The server writes `name`, labelled `app=<app>`.
+    pub(crate) fn set_app(&mut self, version: u64, name: &str, uid: &str, app: &str) -> &mut Self {
+        self.write(version, name, uid, json!({ "metadata": { "labels": { "app": app } } }))
+    }
+
+    pub(crate) fn write(&mut self, version: u64, name: &str, uid: &str, object: Value) -> &mut Self {
+        let change = Change::new(version, uid, Some("default"), name, object);
+        self.push(change)
+    }
+
+    /// The server deletes `name`.
+    pub(crate) fn gone(&mut self, version: u64, name: &str, uid: &str) -> &mut Self {
+        self.push(Change::gone(version, uid, Some("default"), name))
+    }
+
+    fn push(&mut self, change: Change) -> &mut Self {
+        self.now += STEP;
+        self.history.push(change.in_epoch(self.history.epoch()).at(self.now));
+        self
+    }
+
+    /// The server is restored to its state at version `to`.
+    pub(crate) fn restore(&mut self, to: u64) -> &mut Self {
+        self.now += STEP;
+        self.history.restore(self.now, to);
+        self
+    }
+
+    pub(crate) fn record(&mut self, record: Record) -> &mut Self {
+        self.now += STEP;
+        self.trace.record(self.now, record);
+        self
+    }
+
+    /// The handler is told, and returns.
+    pub(crate) fn tell(&mut self, seen: Seen) -> &mut Self {
+        self.tell_while(seen, StoreHeld::NotAsked)
+    }
+
+    /// The handler is told while the store holds `store`, and returns.
+    pub(crate) fn tell_while(&mut self, seen: Seen, store: StoreHeld) -> &mut Self {
+        let call = self.enter("h", seen, 0, store);
+        self.record(Record::returned("h", call))
+    }
+
+    /// The handler is told, and panics.
+    pub(crate) fn tell_and_panic(&mut self, seen: Seen, retry: u32) -> &mut Self {
+        let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
+        self.record(Record::Panicked { handler: "h".into(), call })
+    }
+
+    /// The handler is told again, after a panic, and returns.
+    pub(crate) fn tell_again(&mut self, seen: Seen, retry: u32) -> &mut Self {
+        let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
+        self.record(Record::returned("h", call))
+    }
+
+    /// A handler is told; the number of the call is returned, to end it by.
+    pub(crate) fn enter(&mut self, handler: &str, event: Seen, retry: u32, store: StoreHeld) -> u64 {
+        self.calls += 1;
+        let call = self.calls;
+        self.record(Record::Entered { handler: handler.into(), call, event, retry, store });
+        call
+    }
+
+    pub(crate) fn synced(&mut self) -> &mut Self {
+        self.record(Record::InformerSynced { informer: "pods".into() })
+    }
+
+    pub(crate) fn registration_synced(&mut self) -> &mut Self {
+        self.record(Record::RegistrationSynced { handler: "h".into() })
+    }
+
+    pub(crate) fn relisted(&mut self, from: Option<u64>, to: u64) -> &mut Self {
+        let from = from.map(|from| from.to_string());
+        self.record(Record::Relisted { informer: "pods".into(), from, to: Some(to.to_string()) })
+    }
+
+    pub(crate) fn epoch(&mut self) -> &mut Self {
+        self.record(Record::Epoch { informer: "pods".into() })
+    }
+
+    pub(crate) fn fresh(&mut self, version: u64, age: Duration) -> &mut Self {
+        self.freshness(Freshness::Fresh { version: version.to_string(), age })
+    }
+
+    pub(crate) fn freshness(&mut self, state: Freshness) -> &mut Self {
+        self.record(Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() })
+    }
+
+    pub(crate) fn read(&mut self, name: &str, answer: StoreHeld) -> &mut Self {
+        self.record(Record::Read { informer: "pods".into(), key: key(name), answer })
+    }
+
+    pub(crate) fn snapshot(&mut self, objects: &[(&str, &str, u64)]) -> &mut Self {
+        let objects = objects.iter().map(|(name, uid, version)| object(name, uid, *version)).collect();
+        self.record(Record::Snapshot { informer: "pods".into(), objects, tainted: Vec::new() })
+    }
+
+    pub(crate) fn waited(&mut self, target: Target, store_version: Option<u64>) -> &mut Self {
+        let store_version = store_version.map(|version| version.to_string());
+        self.record(Record::WaitedFor { informer: "pods".into(), target, outcome: Outcome::Ok, store_version })
+    }
+
+    pub(crate) fn settled(&mut self) -> &mut Self {
+        self.record(Record::Quiet).record(Record::Settled)
+    }
+
+    pub(crate) fn judge(&self) -> Report {
+        self.terms.judge(&self.history, &self.trace)
+    }
+
+    pub(crate) fn passes(&self) {
+        if let Err(breaches) = self.terms.check(&self.history, &self.trace) {
+            panic!("{breaches}");
+        }
+    }
+
+    /// Asserts that exactly these clauses are broken.
+    pub(crate) fn breaks(&self, clauses: &[Clause]) {
+        let report = self.judge();
+        assert_eq!(report.malformed, []);
+        let mut broken: Vec<_> = report.breaches.iter().map(|breach| breach.clause).collect();
+        broken.sort();
+        broken.dedup();
+        assert_eq!(broken, clauses, "{:#?}", report.breaches);
+    }
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::new(Some("default"), name)
+}
+
+pub(crate) fn object(name: &str, uid: &str, version: u64) -> Ref {
+    Ref::new(Some("default"), name, uid, &version.to_string())
+}
+
+pub(crate) fn held(uid: &str, version: u64) -> StoreHeld {
+    StoreHeld::Held { uid: uid.into(), version: version.to_string() }
+}
+
+pub(crate) fn added(name: &str, uid: &str, version: u64) -> Seen {
+    Seen::Added { object: object(name, uid, version), initial: false }
+}
+
+pub(crate) fn initial(name: &str, uid: &str, version: u64) -> Seen {
+    Seen::Added { object: object(name, uid, version), initial: true }
+}
+
+pub(crate) fn updated(name: &str, uid: &str, old: u64, new: u64) -> Seen {
+    Seen::Updated { old: object(name, uid, old), new: object(name, uid, new) }
+}
+
+pub(crate) fn resynced(name: &str, uid: &str, version: u64) -> Seen {
+    Seen::Resynced { object: object(name, uid, version) }
+}
+
+/// Deleted, as the server said, where nothing but a deletion ends a stay.
+pub(crate) fn deleted(name: &str, uid: &str, last: u64, version: u64) -> Seen {
+    let (version, certainty) = (Some(version.to_string()), Certainty::Observed);
+    Seen::Deleted { last: object(name, uid, last), version, certainty, reason: Reason::Deleted }
+}
+
+/// Deleted, as a list did not have it, where nothing but a deletion ends a stay.
+pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> Seen {
+    let certainty = Certainty::Inferred;
+    Seen::Deleted { last: object(name, uid, last), version: None, certainty, reason: Reason::Deleted }
+}
+
+/// The same deletion for another reason.
+pub(crate) fn because(reason: Reason, seen: Seen) -> Seen {
+    match seen {
+        Seen::Deleted { last, version, certainty, .. } => Seen::Deleted { last, version, certainty, reason },
+        other => panic!("{other} has no reason"),
+    }
+}
