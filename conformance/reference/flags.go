@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// options is the command line, checked.
+type options struct {
+	dir          string
+	certificates string
+	port         int
+	etcd         string
+	etcdPort     int
+	onlyEtcd     bool
+	progress     time.Duration
+	history      string
+	compact      bool
+	revision     int64
+	whileStdin   bool
+	apiServer    []string
+}
+
+type mode int
+
+const (
+	modeAPIServer mode = iota
+	modeEtcd
+	modeHistory
+	modeCompact
+)
+
+func (o *options) mode() mode {
+	switch {
+	case o.history != "":
+		return modeHistory
+	case o.compact:
+		return modeCompact
+	case o.onlyEtcd:
+		return modeEtcd
+	default:
+		return modeAPIServer
+	}
+}
+
+func parse(arguments []string) (*options, error) {
+	o := &options{}
+	set := flag.NewFlagSet("reference", flag.ContinueOnError)
+	set.StringVar(&o.dir, "dir", "", "data folder; the same one again finds its data (default: a new temporary one)")
+	set.StringVar(&o.certificates, "certificates", "", "folder of the keys and certificates; two API servers that share it pass for each other (default: in -dir)")
+	set.IntVar(&o.port, "port", 0, "HTTPS port of the API server (default: a free one)")
+	set.StringVar(&o.etcd, "etcd", "", "URL of a running etcd, instead of one of its own")
+	set.IntVar(&o.etcdPort, "etcd-port", 0, "client port of etcd (default: a free one)")
+	set.BoolVar(&o.onlyEtcd, "only-etcd", false, "start etcd alone")
+	set.DurationVar(&o.progress, "progress", 5*time.Second, "how often etcd tells the API server how far it is (kubeadm: 5s; etcd's own default: 10m)")
+	set.StringVar(&o.history, "history", "", "write all changes of the etcd at -etcd to this file, until stopped")
+	set.BoolVar(&o.compact, "compact", false, "compact the etcd at -etcd")
+	set.Int64Var(&o.revision, "revision", 0, "with -compact: forget what lies before this revision (default: the present one)")
+	set.BoolVar(&o.whileStdin, "while-stdin", false, "end when standard input does: nothing is left behind by a parent that was killed")
+	if err := set.Parse(arguments); err != nil {
+		return nil, err
+	}
+	o.apiServer = set.Args()
+	if err := o.check(); err != nil {
+		fmt.Fprintln(set.Output(), "reference:", err)
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *options) check() error {
+	switch mode := o.mode(); {
+	case (mode == modeHistory || mode == modeCompact) && o.etcd == "":
+		return errors.New("-history and -compact need -etcd URL")
+	case mode == modeEtcd && o.etcd != "":
+		return errors.New("-only-etcd starts an etcd, -etcd names a running one: choose one")
+	case mode != modeAPIServer && len(o.apiServer) > 0:
+		return fmt.Errorf("no API server is started here to take %q", o.apiServer)
+	}
+	return nil
+}
+
+// makeDir sees to it that the folders for data and certificates are there.
+func (o *options) makeDir() error {
+	if o.dir == "" {
+		temporary, err := os.MkdirTemp("", "reference-")
+		if err != nil {
+			return err
+		}
+		o.dir = temporary
+	}
+	// Absolute: the kubeconfig in it is announced to processes whose working folder is another.
+	absolute, err := filepath.Abs(o.dir)
+	if err != nil {
+		return err
+	}
+	o.dir = absolute
+	if o.certificates == "" {
+		o.certificates = filepath.Join(o.dir, "certificates")
+	}
+	return errors.Join(os.MkdirAll(o.dir, 0o700), os.MkdirAll(o.certificates, 0o700))
+}
