@@ -132,9 +132,9 @@ async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
     let server = in_memory().await;
     let kept = version_of(&server.create(&config_map("a")).unwrap());
     server.create(&config_map("b")).unwrap();
-    let lost = server.revision();
+    let newest = server.revision();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    let mut watch = client.watch(&watch_from(lost)).await;
+    let mut watch = client.watch(&watch_from(newest)).await;
     server.faults().restore(kept);
     watch.breaks().await;
 
@@ -142,7 +142,7 @@ async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
     let (_, list) = client.get(CONFIG_MAPS).await;
     assert_eq!((names(&list), version_of(&list)), (vec!["a"], kept));
     // What was seen before lies in the future now.
-    let mut silent = client.watch(&watch_from(lost)).await;
+    let mut silent = client.watch(&watch_from(newest)).await;
     silent.is_silent_for(Duration::from_secs(5)).await;
     let again = version_of(&server.create(&config_map("c")).unwrap());
     assert_eq!(again, kept + 1);
@@ -151,5 +151,5 @@ async fn a_restored_history_goes_on_from_the_older_state_in_a_new_epoch() {
     assert_eq!(history.epochs, [0, kept]);
     let told: Vec<(u32, u64, &str)> =
         history.of("", "configmaps").map(|change| (change.epoch, change.revision, change.name.as_str())).collect();
-    assert_eq!(told, [(0, kept, "a"), (0, lost, "b"), (1, again, "c")]);
+    assert_eq!(told, [(0, kept, "a"), (0, newest, "b"), (1, again, "c")]);
 }

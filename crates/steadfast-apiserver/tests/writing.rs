@@ -287,8 +287,8 @@ async fn discovery_tells_what_is_served() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get("/api").await.1["versions"], json!(["v1"]));
-    let (_, core) = client.get("/api/v1").await;
-    let pods = core["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == "pods").unwrap();
+    let (_, resources) = client.get("/api/v1").await;
+    let pods = resources["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == "pods").unwrap();
     assert_eq!((&pods["shortNames"], &pods["categories"]), (&json!(["po"]), &json!(["all"])));
     let (_, groups) = client.get("/apis").await;
     assert!(groups["groups"].as_array().unwrap().iter().any(|group| group["name"] == "apps"));

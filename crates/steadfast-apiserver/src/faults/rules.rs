@@ -95,7 +95,7 @@ impl From<Status> for Answer {
     }
 }
 
-/// What is done to the body of a true answer.
+/// What is done to the body of a true answer; of a stream, to its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {
     /// A byte in its middle makes it no JSON.

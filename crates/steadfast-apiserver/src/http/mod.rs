@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod corruption;
 mod discovery;
 pub(crate) mod encode;
 mod list;

@@ -9,8 +9,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::answer::{Answer, Content};
+use super::answer::Answer;
 use super::body::ResponseBody;
+use super::corruption::corrupted;
 use super::negotiate::{self, Form};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
@@ -274,30 +275,4 @@ fn forbidden(record: &RequestRecord) -> Status {
         resource.group()
     );
     Status::forbidden(resource, &name, &why)
-}
-
-/// A true answer with its body spoiled.
-fn corrupted(mut answer: Answer, corruption: faults::Corruption) -> Answer {
-    let Content::Whole(body) = &answer.content else {
-        // Only bodies that are known at once are spoiled; streams have faults of their own.
-        return answer;
-    };
-    let mut bytes = body.to_vec();
-    match corruption {
-        faults::Corruption::Malformed => {
-            let middle = bytes.len() / 2;
-            bytes.splice(middle..middle, *b"\x00}{");
-        }
-        faults::Corruption::Truncated => bytes.truncate(bytes.len() / 2),
-        faults::Corruption::Oversized(size) => {
-            let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
-            bytes.splice(0..1.min(bytes.len()), field.into_bytes());
-        }
-        faults::Corruption::WrongContentType => {
-            answer.content_type = "text/html";
-            bytes = b"<html><body>It works!</body></html>".to_vec();
-        }
-    }
-    answer.content = Content::Whole(bytes.into());
-    answer
 }

@@ -1,0 +1,49 @@
+//! True answers with their bodies spoiled.
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::answer::{Answer, Content};
+use crate::faults::Corruption;
+
+const PAGE: &[u8] = b"<html><body>It works!</body></html>";
+
+/// Spoils the body of an answer; of a stream, its first chunk.
+pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
+    if corruption == Corruption::WrongContentType {
+        answer.content_type = "text/html";
+        answer.content = Content::Whole(Bytes::from_static(PAGE));
+        return answer;
+    }
+    answer.content = match answer.content {
+        Content::Whole(body) => Content::Whole(spoiled(&body, corruption)),
+        Content::Chunks(chunks) => {
+            let mut intact = false;
+            let spoiled =
+                chunks.map(
+                    move |chunk| {
+                        if std::mem::replace(&mut intact, true) { chunk } else { spoiled(&chunk, corruption) }
+                    },
+                );
+            let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
+            Content::Chunks(Box::pin(spoiled.take(chunks)))
+        }
+    };
+    answer
+}
+
+fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
+    let middle = bytes.len() / 2;
+    let mut bytes = bytes.to_vec();
+    match corruption {
+        Corruption::Malformed => {
+            bytes.splice(middle..middle, *b"\x00}{");
+        }
+        Corruption::Truncated | Corruption::WrongContentType => bytes.truncate(middle),
+        Corruption::Oversized(size) => {
+            let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
+            bytes.splice(0..1.min(bytes.len()), field.into_bytes());
+        }
+    }
+    bytes.into()
+}

@@ -1,0 +1,414 @@
+//! Faults: each is seen by a client, and over when it is switched off.
+
+mod support;
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use steadfast_apiserver::{Answer, ApiServer, Corruption, LinkEnd, RequestRule, Status, Verb};
+use support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
+use tokio::time::timeout;
+
+fn watch_from(version: u64) -> String {
+    format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}&allowWatchBookmarks=true")
+}
+
+const STREAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitialEvents=true\
+                        &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+/// The deepest cause of a failure, as the kind of an I/O error.
+fn io_kind(failure: &support::Failure) -> Option<ErrorKind> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(failure.as_ref());
+    let mut kind = None;
+    while let Some(error) = cause {
+        let http2 = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        kind = error.downcast_ref::<std::io::Error>().or(http2).map(std::io::Error::kind).or(kind);
+        cause = error.source();
+    }
+    kind
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_server_refuses_until_it_is_started() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().stop();
+    assert_eq!(io_kind(&watch.breaks().await), Some(ErrorKind::ConnectionReset));
+    assert_eq!(server.connect(0).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    server.faults().start();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+    let ends: Vec<Option<LinkEnd>> =
+        server.connections().iter().map(|connection| connection.ended.map(|(_, how)| how)).collect();
+    assert_eq!(ends, [Some(LinkEnd::Reset), None]);
+}
+
+#[tokio::test]
+async fn a_cut_network_resets_sockets_and_refuses_new_ones() {
+    let server = ApiServer::start().await.unwrap();
+    let mut client = Client::over_tcp(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().cut();
+    assert_eq!(io_kind(&watch.breaks().await), Some(ErrorKind::ConnectionReset));
+    let refused = async {
+        // The listener closes in a task of its own; until then a connection is accepted and reset.
+        while let Ok(stream) = tokio::net::TcpStream::connect(server.address(0).unwrap()).await {
+            drop(stream);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), refused).await.expect("connections are refused");
+    server.faults().heal();
+    let healed = async {
+        loop {
+            if let Ok(mut client) = Client::over_tcp(&server, 0).await
+                && client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), healed).await.expect("the network is whole again");
+    let log: Vec<_> = server.fault_log().iter().map(|record| (record.fault, record.on)).collect();
+    assert_eq!(log, [("cut", Some(true)), ("cut", Some(false))]);
+}
+
+#[tokio::test]
+async fn sockets_survive_many_restarts_on_the_same_port() {
+    let server = ApiServer::start().await.unwrap();
+    for round in 0..20 {
+        let answered = async {
+            loop {
+                if let Ok(mut client) = Client::over_tcp(&server, 0).await
+                    && client.call(Method::GET, "/version", &Value::Null).await.is_ok()
+                {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), answered).await.unwrap_or_else(|_| panic!("round {round}"));
+        if round % 2 == 0 {
+            server.faults().restart();
+        } else {
+            server.faults().stop();
+            tokio::task::yield_now().await;
+            server.faults().start();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_cut_in_the_middle_of_an_object() {
+    let server = in_memory().await;
+    let mut client = Client::http1(server.connect(0).await.unwrap()).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.create(&config_map("a")).unwrap();
+    assert_eq!(watch.told().await.1, "a");
+    server.faults().reset_after_bytes(100);
+    server.create(&config_map("b")).unwrap();
+    watch.breaks().await;
+    assert_eq!(server.connections()[0].ended.map(|(_, how)| how), Some(LinkEnd::Reset));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_black_hole_nothing_passes_and_nobody_is_told() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().black_hole(true);
+    server.create(&config_map("a")).unwrap();
+    watch.is_silent_for(Duration::from_secs(1000)).await;
+    assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN is not answered");
+    assert!(server.connections()[0].failed_at.is_some());
+    server.faults().black_hole(false);
+    assert_eq!(watch.told().await.1, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_accepted_and_closed_at_once() {
+    let server = in_memory().await;
+    server.faults().accept_and_close(true);
+    let Ok(mut client) = Client::in_memory(&server, 0).await else { return };
+    assert!(client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_err());
+    assert_eq!(server.connections()[0].ended.map(|(_, how)| how), Some(LinkEnd::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_server_answers_pings_and_nothing_else() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().freeze(true);
+    server.create(&config_map("a")).unwrap();
+    watch.is_silent_for(Duration::from_secs(300)).await;
+    let asked = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
+    assert!(asked.await.is_err(), "no request is handled");
+    let builder = h2::client::Builder::new();
+    let (_requests, mut connection) =
+        builder.handshake::<_, bytes::Bytes>(server.connect(0).await.unwrap()).await.unwrap();
+    let ping = async {
+        let mut pings = connection.ping_pong().expect("there is one");
+        let answered = pings.ping(h2::Ping::opaque());
+        tokio::select! {
+            answered = answered => answered.map(drop),
+            ended = &mut connection => ended,
+        }
+    };
+    timeout(Duration::from_secs(1), ping).await.expect("pings are answered").unwrap();
+    server.faults().freeze(false);
+    assert_eq!(watch.told().await.1, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_stream_stalls_on_a_healthy_connection() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    let path = watch_from(start).replace("&allowWatchBookmarks=true", "");
+    let mut stalled = client.watch(&path).await;
+    let mut healthy = client.watch(&path).await;
+    let request = server.requests()[0].id;
+    server.faults().stall_stream(request, true);
+    server.create(&config_map("a")).unwrap();
+    assert_eq!(healthy.told().await.1, "a");
+    stalled.is_silent_for(Duration::from_secs(500)).await;
+    server.faults().stall_stream(request, false);
+    assert_eq!(stalled.told().await.1, "a");
+    server.faults().stall_streams(true);
+    server.create(&config_map("b")).unwrap();
+    stalled.is_silent_for(Duration::from_secs(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_cleanly() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    assert_eq!(server.open_watches(0), 1);
+    server.faults().end_watches();
+    watch.ends().await;
+    assert_eq!(server.open_watches(0), 0);
+    let short = ApiServer::builder().in_memory().watch_timeout(Duration::from_secs(5)..Duration::from_secs(10));
+    let server = short.start().await.unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    client.watch(&watch_from(server.revision())).await.ends().await;
+    assert!((5..=10).contains(&seconds_since(&server, Duration::ZERO)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_told_to_go_away_finishes_what_is_under_way() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().goaway();
+    server.create(&config_map("a")).unwrap();
+    assert_eq!(watch.told().await.1, "a");
+    assert!(client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_err(), "no new stream is opened");
+    server.faults().end_watches();
+    watch.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_carries_so_many_streams_and_no_more() {
+    let server = ApiServer::builder().in_memory().max_streams(2).start().await.unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    let _first = client.watch(&watch_from(start)).await;
+    let second = client.watch(&watch_from(start)).await;
+    let third = client.call(Method::GET, CONFIG_MAPS, &Value::Null);
+    assert!(timeout(Duration::from_secs(60), third).await.is_err(), "it waits behind the watches");
+    drop(second);
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_event_is_missed_by_watchers_and_shown_by_lists() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().drop_next_event("configmaps");
+    let lost = server.create(&config_map("a")).unwrap();
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(watch.told().await.1, "b");
+    assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "b"]);
+    server.faults().drop_event(lost["metadata"]["uid"].as_str().unwrap());
+    server.delete(&lost).unwrap();
+    // The bookmark goes past what was lost.
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), server.revision()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_events_are_repeated_after_a_resume() {
+    let server = in_memory().await;
+    let first = version_of(&server.create(&config_map("a")).unwrap());
+    let second = version_of(&server.create(&config_map("b")).unwrap());
+    server.faults().repeat_events(2);
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(second)).await;
+    assert_eq!(watch.told().await, ("ADDED".into(), "a".into(), first));
+    assert_eq!(watch.told().await, ("ADDED".into(), "b".into(), second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_get_the_answers_that_rules_say() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let lists = RequestRule::any().verb(Verb::List).resource("configmaps");
+    let busy = Answer::retry_after(429, Duration::from_millis(1500));
+    server.faults().answer_with(lists.clone().times(2), busy);
+    for _ in 0..2 {
+        let response = client.request(Method::GET, CONFIG_MAPS, &[], &Value::Null).await.unwrap();
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"2".parse().unwrap()));
+    }
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+
+    server.faults().answer_with(lists.namespace("default"), Answer::Forbidden);
+    let (code, status) = client.get(CONFIG_MAPS).await;
+    let expected = "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in API \
+                    group \"\" in the namespace \"default\"";
+    assert_eq!((code, status["message"].as_str()), (403, Some(expected)));
+    assert_eq!(client.get("/api/v1/pods").await.0, 200);
+
+    let gone = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
+    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(gone));
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    let event = watch.event().await;
+    assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
+    watch.ends().await;
+    server.faults().answer_truly();
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_are_spoiled_in_every_way() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    let whole = client.get(CONFIG_MAPS).await.1.to_string().len();
+    let once = || RequestRule::any().times(1);
+    for corruption in [Corruption::Malformed, Corruption::Truncated, Corruption::WrongContentType] {
+        server.faults().corrupt(once(), corruption);
+        let (code, body) = client.get(CONFIG_MAPS).await;
+        assert!(code == 200 && body.is_string(), "{corruption:?} makes {body}");
+    }
+    server.faults().corrupt(once(), Corruption::Oversized(5_000_000));
+    let (_, large) = client.get(CONFIG_MAPS).await;
+    assert!(large["oversized"].as_str().unwrap().len() == 5_000_000);
+    assert_eq!(client.get(CONFIG_MAPS).await.1.to_string().len(), whole);
+
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.faults().undecodable("default", "b", true);
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(watch.told().await.1, "b");
+    let mut watch = client.watch(&watch_from(server.revision() - 1)).await;
+    let spoiled = watch.event().await;
+    assert_eq!((&spoiled["object"]["data"], spoiled["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_corrupted_event_by_event() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    let watches = || RequestRule::any().verb(Verb::Watch).times(1);
+    server.faults().corrupt(watches(), Corruption::Malformed);
+    let mut malformed = client.watch(&watch_from(start)).await;
+    server.faults().corrupt(watches(), Corruption::Truncated);
+    let mut truncated = client.watch(&watch_from(start)).await;
+    server.faults().corrupt(watches(), Corruption::Oversized(100_000));
+    let mut oversized = client.watch(&watch_from(start)).await;
+    server.create(&config_map("a")).unwrap();
+    assert!(malformed.next().await.is_err(), "the line is no JSON");
+    truncated.ends().await;
+    let event = oversized.event().await;
+    assert_eq!(event["oversized"].as_str().map(str::len), Some(100_000));
+    assert_eq!(event["object"]["metadata"]["name"], "a");
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(oversized.told().await.1, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_lists_are_refused_ignored_or_never_complete() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.create(&config_map("a")).unwrap();
+    server.faults().no_initial_events_end(true);
+    let mut endless = client.watch(STREAMED).await;
+    assert_eq!(endless.told().await.1, "a");
+    endless.is_silent_for(Duration::from_secs(50)).await;
+    server.faults().refuse_streamed_lists(true);
+    assert_eq!(client.get(STREAMED).await.0, 422);
+    server.faults().refuse_streamed_lists(false);
+    server.faults().no_initial_events_end(false);
+    server.faults().ignore_streamed_lists(true);
+    let mut plain = client.watch(STREAMED).await;
+    assert_eq!(plain.told().await.1, "a");
+    plain.is_silent_for(Duration::from_secs(50)).await;
+    server.faults().no_bookmarks(true);
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(plain.told().await.1, "b");
+    plain.is_silent_for(Duration::from_secs(500)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_delayed() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.faults().delay(Duration::from_secs(4));
+    let before = server.elapsed();
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+    assert_eq!(seconds_since(&server, before), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_while_events_pile_up_is_given_up() {
+    let server = ApiServer::builder().in_memory().slow_watch(100, Duration::from_secs(5)).start().await.unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    server.create(&config_map("a")).unwrap();
+    let text = "x".repeat(1000);
+    for round in 0..3000 {
+        server.merge_patch("configmaps", "default", "a", json!({"data": {"k": format!("{round}{text}")}})).unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for round in 0..500 {
+        server.merge_patch("configmaps", "default", "a", json!({"data": {"k": format!("{round}")}})).unwrap();
+    }
+    let mut told = 0;
+    while let Ok(Some(_)) = watch.next().await {
+        told += 1;
+    }
+    assert!(told < 3500, "{told} events were told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_asked_for_where_there_are_any() {
+    let server = ApiServer::builder().in_memory().token("secret").start().await.unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let (code, status) = client.get(CONFIG_MAPS).await;
+    assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));
+    let headers = [("authorization", "Bearer secret")];
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 200);
+    assert!(server.kubeconfig().contains("secret"));
+}
+
+#[tokio::test]
+async fn everything_ends_with_the_server() {
+    let server = ApiServer::start().await.unwrap();
+    let address = server.address(0).unwrap();
+    let mut client = Client::over_tcp(&server, 0).await.unwrap();
+    let mut watch = client.watch(&watch_from(server.revision())).await;
+    drop(server);
+    watch.breaks().await;
+    let closed = async {
+        while tokio::net::TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), closed).await.expect("the port is closed");
+}
