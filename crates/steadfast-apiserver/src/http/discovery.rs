@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::openapi;
 use super::read;
 use super::route::Route;
 use super::serve::Exchange;
@@ -29,9 +30,12 @@ pub(super) async fn answer(exchange: &Exchange, route: &Route) -> Result<Answer,
             read::etcd_answers(&exchange.cluster, exchange.replica).await?;
             Answer::text(200, "ok")
         }
-        Route::OpenApi(path) if path == "v2" => Answer::json(200, &openapi_v2()),
-        Route::OpenApi(path) if path == "v3" => Answer::json(200, &json!({"paths": {}})),
-        Route::OpenApi(_) | Route::Resource(_) | Route::Unknown => Answer::page_not_found(),
+        Route::OpenApi(path) if path == "v3" => Answer::json(200, &store.read(openapi::index)),
+        Route::OpenApi(path) => {
+            let document = path.strip_prefix("v3/").and_then(|path| store.read(|state| openapi::document(state, path)));
+            document.map_or_else(Answer::page_not_found, |document| Answer::json(200, &document))
+        }
+        Route::Resource(_) | Route::Unknown => Answer::page_not_found(),
     })
 }
 
@@ -100,8 +104,4 @@ fn version() -> Value {
         "major": "1", "minor": "37", "gitVersion": "v1.37.0-steadfast", "gitCommit": "", "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": std::env::consts::OS,
     })
-}
-
-fn openapi_v2() -> Value {
-    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}, "definitions": {}})
 }

@@ -7,6 +7,7 @@ mod discovery;
 pub(crate) mod encode;
 mod list;
 mod negotiate;
+mod openapi;
 mod options;
 mod read;
 mod rendering;
