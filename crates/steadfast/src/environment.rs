@@ -12,6 +12,14 @@ use futures::future::BoxFuture;
 use steadfast_core::Instant;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+mod blocking;
+pub mod local;
+mod random;
+mod tcp;
+pub mod threads;
+
+pub use blocking::BlockingThreads;
+
 /// Time, threads, randomness and sockets, as one value.
 pub trait Environment: Send + Sync + 'static {
     /// The present moment on this environment's monotonic clock.
@@ -22,6 +30,9 @@ pub trait Environment: Send + Sync + 'static {
 
     /// Runs `task` on the threads that serve connections and reflectors.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task;
+
+    /// Runs `action` at once, on this thread, with the async runtime of this environment as the current one.
+    fn enter(&self, action: &mut dyn FnMut());
 
     /// Runs `job`, which may block, on a thread of its own choosing where it delays nobody.
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>);

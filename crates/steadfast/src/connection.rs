@@ -1,0 +1,179 @@
+//! One Kubernetes API server: its connections, how to authenticate there, and an ordinary `kube::Client`.
+
+mod auth;
+mod builder;
+mod client;
+mod error;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use crate::environment::threads::Threads;
+use crate::environment::{Environment, SharedEnvironment};
+use crate::transport::{ConnectionReport, Pool, ResponseBody};
+use auth::Authorizer;
+use builder::Addressing;
+pub use builder::ConnectionBuilder;
+pub use error::{ConnectError, SendError};
+
+/// Everything between this program and one API server; cheap to clone.
+///
+/// It opens connections when they are needed, keeps them healthy, and closes them, with all tasks, when its
+/// last clone and the last client of it are dropped.
+#[derive(Clone)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Pool,
+    authorizer: Authorizer,
+    addressing: Addressing,
+    agent: HeaderValue,
+    server: String,
+    default_namespace: String,
+    transfers: Arc<Semaphore>,
+    /// Paths of collections that the server does not stream as lists.
+    paged: Mutex<BTreeSet<String>>,
+    // After the pool: what runs in it ends first.
+    environment: SharedEnvironment,
+}
+
+impl Connection {
+    /// The server that the kubeconfig or the cluster around this program names, as `kube` infers it.
+    ///
+    /// # Errors
+    ///
+    /// No configuration is found, or it cannot be used.
+    pub async fn infer() -> Result<Self, ConnectError> {
+        let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
+        let environment = Threads::new().map_err(ConnectError::Threads)?;
+        let environment = Arc::new(environment);
+        let (done, built) = oneshot::channel();
+        let builder = Self::builder(config).environment(environment.clone());
+        // A credential plugin may take its time, which is not the caller's runtime's to lose.
+        environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
+        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
+    }
+
+    /// The server of `config`, in an environment of its own with default settings.
+    ///
+    /// A credential plugin that `config` names is run here, and waited for.
+    ///
+    /// # Errors
+    ///
+    /// `config` cannot be used: its URL, certificates or credentials.
+    pub fn new(config: kube::Config) -> Result<Self, ConnectError> {
+        Self::builder(config).build()
+    }
+
+    /// The server of `config`, with more to say about it.
+    pub fn builder(config: kube::Config) -> ConnectionBuilder {
+        ConnectionBuilder::new(config)
+    }
+
+    /// An ordinary client on these connections; it keeps them open as a clone of this would.
+    pub fn client(&self) -> kube::Client {
+        client::client(self)
+    }
+
+    /// Where time, threads, randomness and sockets come from.
+    pub fn environment(&self) -> &SharedEnvironment {
+        &self.inner.environment
+    }
+
+    /// The connections there are, oldest first.
+    pub fn connections(&self) -> Vec<ConnectionReport> {
+        self.inner.pool.connections()
+    }
+
+    /// How many connections were ever dialled.
+    pub fn opened(&self) -> u64 {
+        self.inner.pool.opened()
+    }
+
+    /// Counts how often the server was found to answer after a failure, at most every 2 s.
+    ///
+    /// Whoever waits before trying again may try at each change: someone else has had an answer.
+    pub fn reachability(&self) -> watch::Receiver<u64> {
+        self.inner.pool.reachability()
+    }
+
+    /// The URL of the server, for messages.
+    pub fn server(&self) -> &str {
+        &self.inner.server
+    }
+
+    /// The namespace that the configuration names, else `default`.
+    pub fn default_namespace(&self) -> &str {
+        &self.inner.default_namespace
+    }
+
+    /// A place among the full transfers that the server is asked for at once, in the order of asking.
+    pub fn transfer(&self) -> BoxFuture<'static, OwnedSemaphorePermit> {
+        let permit = self.inner.transfers.clone().acquire_owned();
+        Box::pin(async move {
+            let Ok(permit) = permit.await else { unreachable!("the places are never withdrawn") };
+            permit
+        })
+    }
+
+    /// Remembers that the collection at `path` is to be listed in pages: its list was not streamed (R3).
+    pub fn remember_pages(&self, path: &str) {
+        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+    }
+
+    /// Whether the collection at `path` is to be listed in pages.
+    pub fn remembers_pages(&self, path: &str) -> bool {
+        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
+    }
+
+    /// Sends `request`, a path and query, with the configuration's authentication and headers.
+    ///
+    /// Its extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
+    /// [`Placement`](crate::transport::Placement). Credentials that the server refuses (401) are renewed
+    /// once where the configuration has a source for others, and the request is sent again.
+    ///
+    /// # Errors
+    ///
+    /// No credentials could be had, or what the transport met.
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
+        let inner = &*self.inner;
+        let mut request = inner.addressing.address(request);
+        request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
+        let body = request.body().try_clone();
+        let head = request.extensions().clone();
+        let generation = inner.authorizer.authorize(request.headers_mut()).await?;
+        let spare = body.map(|body| {
+            let mut spare = Request::new(body);
+            *spare.method_mut() = request.method().clone();
+            *spare.uri_mut() = request.uri().clone();
+            *spare.headers_mut() = request.headers().clone();
+            *spare.extensions_mut() = head;
+            spare
+        });
+        let answer = inner.pool.send(request).await?;
+        let Some(mut spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else {
+            return Ok(answer);
+        };
+        if !inner.authorizer.renew(generation).await? {
+            return Ok(answer);
+        }
+        drop(answer);
+        inner.authorizer.authorize(spare.headers_mut()).await?;
+        Ok(inner.pool.send(spare).await?)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("server", &self.server()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! The environment of tests: everything on the current tokio runtime, in its time.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
+
+use super::random::Random;
+use super::{Environment, Socket, Task, tcp};
+
+type Dialer = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync;
+
+/// Everything on the runtime that is current at its creation.
+///
+/// On a current-thread runtime whose time is paused, a run is the same each time: time passes only when
+/// nothing else can happen. "Blocking" jobs run inline, as tasks of that one thread, so a job that really
+/// blocks blocks everything: use [`Threads`](super::threads::Threads) to test such handlers.
+pub struct Local {
+    handle: Handle,
+    origin: tokio::time::Instant,
+    random: Random,
+    dialer: Arc<Dialer>,
+}
+
+impl Local {
+    /// Randomness from `seed`, sockets from `dial`.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current.
+    pub fn new<D>(seed: u64, dial: D) -> Self
+    where
+        D: Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync + 'static,
+    {
+        Self {
+            handle: Handle::current(),
+            origin: tokio::time::Instant::now(),
+            random: Random::seeded(seed),
+            dialer: Arc::new(dial),
+        }
+    }
+
+    /// Randomness from `seed`, sockets from TCP.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current.
+    pub fn over_tcp(seed: u64) -> Self {
+        Self::new(seed, |host, port| Box::pin(async move { tcp::dial(&host, port).await }))
+    }
+}
+
+impl Environment for Local {
+    fn now(&self) -> Instant {
+        let _current = self.handle.enter();
+        Instant::from_zero(self.origin.elapsed())
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        let _current = self.handle.enter();
+        match self.origin.checked_add(at.since_zero()) {
+            Some(at) => Box::pin(tokio::time::sleep_until(at)),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+        let running = self.handle.spawn(task).abort_handle();
+        Task::new(move || running.abort())
+    }
+
+    fn enter(&self, action: &mut dyn FnMut()) {
+        let _current = self.handle.enter();
+        action();
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.handle.spawn(async move { job() });
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        (self.dialer)(host.to_owned(), port)
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+/// Any byte stream, such as a pipe in memory, as a socket.
+#[derive(Debug)]
+pub struct Pipe<T> {
+    stream: T,
+    peer: String,
+}
+
+impl<T> Pipe<T> {
+    /// `stream`, whose other end is called `peer` in messages.
+    pub fn new(stream: T, peer: impl Into<String>) -> Self {
+        Self { stream, peer: peer.into() }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for Pipe<T> {
+    fn peer(&self) -> String {
+        self.peer.clone()
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Pipe<T> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Pipe<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,46 @@
+//! Random numbers for jitter and choice; nothing secret is made of them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A generator that many threads may ask (`SplitMix64`).
+#[derive(Debug)]
+pub(super) struct Random {
+    state: AtomicU64,
+}
+
+impl Random {
+    /// The sequence that `seed` begins.
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self { state: AtomicU64::new(seed) }
+    }
+
+    /// A sequence that the operating system's entropy begins.
+    pub(super) fn from_entropy() -> Self {
+        Self::seeded(RandomState::new().hash_one(std::process::id()))
+    }
+
+    /// The next number.
+    pub(super) fn next(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Random;
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        let (left, right, other) = (Random::seeded(7), Random::seeded(7), Random::seeded(8));
+        let first: Vec<u64> = (0..8).map(|_| left.next()).collect();
+        let second: Vec<u64> = (0..8).map(|_| right.next()).collect();
+        let third: Vec<u64> = (0..8).map(|_| other.next()).collect();
+        assert_eq!(first, second);
+        assert_ne!(first, third);
+    }
+}

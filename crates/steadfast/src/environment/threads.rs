@@ -1,0 +1,170 @@
+//! The environment of production: the machine's clock and sockets, and threads of its own.
+
+use std::fmt;
+use std::io;
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::blocking::{BlockingThreads, Crew};
+use super::random::Random;
+use super::{Environment, Socket, Task, tcp};
+
+/// Threads for sockets and reflectors, where none are asked for.
+const WORKERS: usize = 1;
+
+/// Real time, TCP, and threads that no runtime of the program shares.
+///
+/// Connections and reflectors run on these threads alone, so that a program that blocks its own runtime
+/// delays its own handlers and not the sockets (C8).
+pub struct Threads {
+    /// Taken at the drop only.
+    runtime: Option<Runtime>,
+    handle: Handle,
+    origin: std::time::Instant,
+    random: Random,
+    crew: Crew,
+}
+
+impl Threads {
+    /// One thread for sockets and reflectors, and such for blocking handlers on demand.
+    ///
+    /// # Errors
+    ///
+    /// The operating system gives no thread.
+    pub fn new() -> io::Result<Self> {
+        Self::with_workers(WORKERS)
+    }
+
+    /// The same with `workers` threads for sockets and reflectors, at least one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system gives no thread.
+    pub fn with_workers(workers: usize) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(workers.max(1))
+            .thread_name("steadfast-io")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
+            origin: std::time::Instant::now(),
+            random: Random::from_entropy(),
+            crew: Crew::default(),
+        })
+    }
+
+    /// How many threads run handlers, and how many of those are stuck.
+    pub fn blocking_threads(&self) -> BlockingThreads {
+        self.crew.count()
+    }
+}
+
+impl Environment for Threads {
+    fn now(&self) -> Instant {
+        Instant::from_zero(self.origin.elapsed())
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        match self.origin.checked_add(at.since_zero()) {
+            Some(at) => {
+                let _current = self.handle.enter();
+                Box::pin(tokio::time::sleep_until(at.into()))
+            }
+            // Beyond what the clock can tell, so never.
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+        let running = self.handle.spawn(task).abort_handle();
+        Task::new(move || running.abort())
+    }
+
+    fn enter(&self, action: &mut dyn FnMut()) {
+        let _current = self.handle.enter();
+        action();
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.crew.run(job);
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        let host = host.to_owned();
+        // On this environment's own threads, wherever the caller's future is polled.
+        let dialing = AbortOnDrop(self.handle.spawn(async move { tcp::dial(&host, port).await }));
+        Box::pin(async move {
+            let mut dialing = dialing;
+            (&mut dialing.0).await.map_err(io::Error::other)?
+        })
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.crew.close();
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting here would panic in an async context, and hang where a task is stuck.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threads").field("blocking", &self.blocking_threads()).finish_non_exhaustive()
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn may_be_dropped_in_async_code_and_on_its_own_thread() {
+        let threads = Arc::new(Threads::new().expect("threads"));
+        let (done, finished) = tokio::sync::oneshot::channel();
+        let inner = threads.clone();
+        let task = threads.spawn(Box::pin(async move {
+            inner.sleep_until(inner.now() + Duration::from_millis(5)).await;
+            drop(done);
+            drop(inner);
+        }));
+        drop(threads);
+        finished.await.expect_err("the task ends");
+        task.abort();
+        drop(Threads::new().expect("threads"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_dial_names_the_address() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = closed.local_addr().expect("an address").port();
+        drop(closed);
+        let threads = Threads::new().expect("threads");
+        let Err(error) = threads.dial("127.0.0.1", port).await else { panic!("nobody listens") };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
+    }
+}

@@ -1,0 +1,37 @@
+//! HTTP/2 and HTTP/1.1 to one server: connections, their health, and the pool that hands them out.
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `pool` | chooses, opens and forgets connections; whom to tell when one is there |
+//! | `connection` | one connection: its state machine, its streams, its record |
+//! | `state` | that state machine as a table; what is dead stays dead |
+//! | `connector` | a socket, TLS on it, and which protocol was agreed |
+//! | `http2`, `http1` | one connection at work: its driver, and one request on it |
+//! | `heartbeat` | is the peer there, also when nobody asks |
+//! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
+//! | `body` | an answer's body: a clean end, or an error that says how it was cut |
+//!
+//! Time, tasks and sockets come from the [`Environment`](crate::environment::Environment) alone.
+
+mod body;
+mod connection;
+mod connector;
+mod dispatch;
+mod error;
+mod heartbeat;
+mod http1;
+mod http2;
+mod life;
+mod pool;
+mod report;
+mod settings;
+mod socket;
+mod state;
+
+pub use body::ResponseBody;
+pub(crate) use connector::{Connector, Target};
+pub use error::TransportError;
+pub use pool::Pool;
+pub use report::{ConnectionReport, Protocol};
+pub use settings::{Deadlines, Placement, Settings};
+pub use state::ConnectionState;

@@ -1,0 +1,224 @@
+//! The body of an answer: a clean end, or an error that says how it was cut.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use h2::RecvStream;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use steadfast_core::Instant;
+
+use super::connection::{End, Lease};
+use super::error::TransportError;
+use super::http1::{self, Turn};
+use super::http2::{self, Upload};
+use crate::environment::SharedEnvironment;
+
+/// The body of an answer, as it arrives.
+///
+/// Dropping it before its end tells the server to stop: a stream is reset, a connection of HTTP/1.1 closed.
+pub struct ResponseBody {
+    source: Source,
+    connection: u64,
+    peer: String,
+    patience: Patience,
+    environment: SharedEnvironment,
+}
+
+enum Source {
+    Http2 {
+        stream: RecvStream,
+        /// The data is complete, and trailers may come.
+        data_ended: bool,
+        _upload: Option<Upload>,
+        lease: Lease,
+    },
+    Http1 {
+        incoming: Incoming,
+        turn: Option<Turn>,
+    },
+    Over,
+}
+
+impl ResponseBody {
+    /// The body that comes on `stream`.
+    pub(super) fn http2(
+        stream: RecvStream,
+        upload: Option<Upload>,
+        lease: Lease,
+        environment: SharedEnvironment,
+    ) -> Self {
+        let (connection, peer) = (lease.connection.id, lease.connection.peer());
+        let source = Source::Http2 { stream, data_ended: false, _upload: upload, lease };
+        Self { source, connection, peer, patience: Patience::default(), environment }
+    }
+
+    /// The body that comes as `incoming` in `turn`.
+    pub(super) fn http1(incoming: Incoming, turn: Turn, environment: SharedEnvironment) -> Self {
+        let (connection, peer) =
+            turn.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
+        let source = Source::Http1 { incoming, turn: Some(turn) };
+        Self { source, connection, peer, patience: Patience::default(), environment }
+    }
+
+    /// Lets a read fail that waits for more than `limit`.
+    pub(super) fn limit_progress(&mut self, limit: Option<Duration>) {
+        self.patience.limit = limit;
+    }
+
+    /// The number of the connection that it comes on, as in
+    /// [`ConnectionReport::id`](super::ConnectionReport::id).
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// The server that sends it.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+}
+
+impl Source {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match self {
+            Self::Http2 { stream, data_ended, lease, .. } => {
+                let cut = |error: h2::Error| Some(Err(http2::cut(&lease.connection, &error, true)));
+                if !*data_ended {
+                    match ready!(stream.poll_data(context)) {
+                        Some(Ok(data)) => {
+                            // It fails only for a stream that has ended, whose window nobody needs.
+                            drop(stream.flow_control().release_capacity(data.len()));
+                            return Poll::Ready(Some(Ok(Frame::data(data))));
+                        }
+                        Some(Err(error)) => return Poll::Ready(cut(error)),
+                        None => *data_ended = true,
+                    }
+                }
+                Poll::Ready(match ready!(stream.poll_trailers(context)) {
+                    Ok(Some(trailers)) => Some(Ok(Frame::trailers(trailers))),
+                    Ok(None) => None,
+                    Err(error) => cut(error),
+                })
+            }
+            Self::Http1 { incoming, turn } => {
+                Poll::Ready(ready!(Pin::new(incoming).poll_frame(context)).map(|frame| {
+                    frame.map_err(|error| {
+                        let how = http1::describe(&error);
+                        let Some(lease) = turn.as_ref().and_then(|turn| turn.lease.as_ref()) else {
+                            unreachable!("a turn lasts until the end of its answer")
+                        };
+                        let lost = lease.connection.lost(how.clone(), true);
+                        lease.connection.end(End::Failed(how));
+                        lost
+                    })
+                }))
+            }
+            Self::Over => Poll::Ready(None),
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let this = &mut *self;
+        let frame = match this.source.poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let waited = ready!(this.patience.poll(context, &this.environment));
+                this.source = Source::Over;
+                let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
+                return Poll::Ready(Some(Err(stalled)));
+            }
+        };
+        this.patience.progress();
+        match &frame {
+            Some(Ok(_)) => {}
+            Some(Err(_)) => this.source = Source::Over,
+            None => {
+                if let Source::Http1 { turn, .. } = &mut this.source
+                    && let Some(turn) = turn.take()
+                {
+                    turn.over(&this.environment);
+                }
+                this.source = Source::Over;
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Http2 { stream, .. } => stream.is_end_stream(),
+            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
+            Source::Over => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Http1 { incoming, .. } => incoming.size_hint(),
+            Source::Http2 { .. } => SizeHint::default(),
+            Source::Over => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if let Source::Http1 { incoming, turn } = &mut self.source
+            && incoming.is_end_stream()
+            && let Some(turn) = turn.take()
+        {
+            turn.over(&self.environment);
+        }
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody")
+            .field("connection", &self.connection)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a read may wait. What counts is the wait, not the time that the reader took before it.
+#[derive(Default)]
+struct Patience {
+    limit: Option<Duration>,
+    since: Option<Instant>,
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Patience {
+    fn progress(&mut self) {
+        self.since = None;
+    }
+
+    /// Ready with how long was waited, once that is too long.
+    fn poll(&mut self, context: &mut Context<'_>, environment: &SharedEnvironment) -> Poll<Duration> {
+        let Some(limit) = self.limit else { return Poll::Pending };
+        loop {
+            let now = environment.now();
+            let waited = now.since(*self.since.get_or_insert(now));
+            if waited >= limit {
+                return Poll::Ready(waited);
+            }
+            // One timer serves many reads: it is set anew only when it has fired too early for the last.
+            let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + (limit - waited)));
+            ready!(timer.as_mut().poll(context));
+            self.timer = None;
+        }
+    }
+}

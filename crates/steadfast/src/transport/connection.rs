@@ -1,0 +1,298 @@
+//! One connection: its state, the requests on it, and its record. Sockets are its driver's affair.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kube::client::Body;
+use steadfast_core::Instant;
+use tokio::sync::Notify;
+
+use super::error::TransportError;
+use super::pool::Inner;
+use super::report::{ConnectionReport, Protocol};
+use super::socket::Traffic;
+use super::state::{ConnectionState, Signal};
+use crate::environment::{SharedEnvironment, Task};
+
+/// What a connection is for: a large watch never stands in the way of a small request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Answers that go on.
+    Watches,
+    /// Answers that end.
+    Requests,
+}
+
+/// How requests are put on a connection.
+pub(super) enum Sender {
+    Http2(h2::client::SendRequest<Bytes>),
+    Http1(hyper::client::conn::http1::SendRequest<Body>),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    /// It failed, or its peer closed it.
+    Failed(String),
+    /// Its peer announced that it would close it, and did.
+    Drained,
+    /// Nobody used it.
+    Idle,
+    /// Its only answer was dropped before its end.
+    Abandoned,
+    /// The pool was closed.
+    Closed,
+}
+
+/// One connection to a server.
+pub(super) struct Connection {
+    pub(super) id: u64,
+    pub(super) role: Role,
+    /// When it was dialled.
+    pub(super) opened: Instant,
+    pub(super) traffic: Arc<Traffic>,
+    /// Told once the last request has left.
+    pub(super) unused: Notify,
+    /// Told when it was ended from without.
+    pub(super) ending: Notify,
+    server: String,
+    environment: SharedEnvironment,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    state: ConnectionState,
+    peer: String,
+    protocol: Option<Protocol>,
+    /// Gone while the only request of an HTTP/1.1 connection runs, and for good once none may be sent.
+    sender: Option<Sender>,
+    streams: usize,
+    requests: u64,
+    unused_since: Option<Instant>,
+    round_trip: Option<Duration>,
+    end: Option<End>,
+    driver: Option<Task>,
+}
+
+impl Connection {
+    /// A connection that is about to be dialled.
+    pub(super) fn new(id: u64, role: Role, server: String, environment: SharedEnvironment) -> Self {
+        let opened = environment.now();
+        Self {
+            id,
+            role,
+            opened,
+            traffic: Arc::new(Traffic::new(opened)),
+            unused: Notify::new(),
+            ending: Notify::new(),
+            shared: Mutex::new(Shared {
+                state: ConnectionState::Connecting,
+                peer: server.clone(),
+                protocol: None,
+                sender: None,
+                streams: 0,
+                requests: 0,
+                unused_since: Some(opened),
+                round_trip: None,
+                end: None,
+                driver: None,
+            }),
+            server,
+            environment,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state(&self) -> ConnectionState {
+        self.lock().state
+    }
+
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        self.lock().protocol
+    }
+
+    /// The address at the other end, and the server's name where that is another.
+    pub(super) fn peer(&self) -> String {
+        let shared = self.lock();
+        if shared.peer == self.server { shared.peer.clone() } else { format!("{} ({})", self.server, shared.peer) }
+    }
+
+    /// Keeps the task that drives this connection, so that it can be ended with it.
+    pub(super) fn driven_by(&self, task: Task) {
+        self.lock().driver = Some(task);
+    }
+
+    /// The connection takes requests from now on.
+    pub(super) fn establish(&self, peer: String, protocol: Protocol, sender: Sender) {
+        let now = self.environment.now();
+        let mut shared = self.lock();
+        shared.state = shared.state.after(Signal::Established);
+        shared.peer = peer;
+        shared.protocol = Some(protocol);
+        shared.unused_since = Some(now);
+        if shared.state.accepts() {
+            shared.sender = Some(sender);
+        }
+    }
+
+    /// Notes what happened to the connection; says whether its state is another one now.
+    pub(super) fn signal(&self, signal: Signal) -> bool {
+        let mut shared = self.lock();
+        let before = shared.state;
+        shared.state = before.after(signal);
+        if matches!(shared.state, ConnectionState::Draining | ConnectionState::Dead) {
+            shared.sender = None;
+        }
+        shared.state != before
+    }
+
+    /// Ends the connection: no request goes there any more, and its driver closes the socket.
+    pub(super) fn end(&self, end: End) {
+        let mut shared = self.lock();
+        shared.state = shared.state.after(Signal::Lost);
+        shared.sender = None;
+        shared.end.get_or_insert(end);
+        drop(shared);
+        self.ending.notify_one();
+    }
+
+    /// Ends the connection with its driver, without waiting for it.
+    pub(super) fn cut(&self) {
+        self.end(End::Closed);
+        let driver = self.lock().driver.take();
+        if let Some(driver) = driver {
+            driver.abort();
+        }
+    }
+
+    /// Why the connection ended, if it did.
+    pub(super) fn ended(&self) -> Option<End> {
+        self.lock().end.clone()
+    }
+
+    /// The means to send one more request, if one may go here while at most `limit` run at once.
+    pub(super) fn admit(&self, limit: usize) -> Option<Sender> {
+        let mut shared = self.lock();
+        if !shared.state.accepts() {
+            return None;
+        }
+        let sender = match shared.sender.take()? {
+            Sender::Http2(sender) => {
+                let limit = limit.min(sender.current_max_send_streams());
+                shared.sender = Some(Sender::Http2(sender.clone()));
+                if shared.streams >= limit {
+                    return None;
+                }
+                Sender::Http2(sender)
+            }
+            // Closed by the server while idle; its driver is about to say so.
+            Sender::Http1(sender) if sender.is_closed() => return None,
+            sender @ Sender::Http1(_) => sender,
+        };
+        shared.streams += 1;
+        shared.requests += 1;
+        shared.unused_since = None;
+        Some(sender)
+    }
+
+    /// A request has left.
+    fn leave(&self) {
+        let now = self.environment.now();
+        let mut shared = self.lock();
+        shared.streams -= 1;
+        if shared.streams == 0 {
+            shared.unused_since = Some(now);
+            drop(shared);
+            self.unused.notify_one();
+        }
+    }
+
+    /// The means to send is there again: the only request of an HTTP/1.1 connection is over.
+    pub(super) fn give_back(&self, sender: hyper::client::conn::http1::SendRequest<Body>) {
+        let mut shared = self.lock();
+        if shared.state.accepts() {
+            shared.sender = Some(Sender::Http1(sender));
+        }
+    }
+
+    /// Since when nothing runs on the connection.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        self.lock().unused_since
+    }
+
+    /// Takes the connection out of use if nothing ran on it for `limit`.
+    pub(super) fn retire_unused(&self, limit: Duration) -> bool {
+        let now = self.environment.now();
+        let mut shared = self.lock();
+        let unused = shared.unused_since.is_some_and(|since| now.since(since) >= limit);
+        if unused {
+            shared.state = shared.state.after(Signal::Retired);
+            shared.sender = None;
+            shared.end.get_or_insert(End::Idle);
+        }
+        unused
+    }
+
+    /// A ping came back.
+    pub(super) fn pinged(&self, round_trip: Duration) {
+        self.lock().round_trip = Some(round_trip);
+    }
+
+    /// The error of a request whose connection ended, said by the connection if it knows, else `how`.
+    pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
+        let peer = self.peer();
+        match self.ended() {
+            Some(End::Closed) => TransportError::Closed { peer, maybe_sent },
+            Some(End::Failed(how)) => TransportError::ConnectionLost { peer, how, maybe_sent },
+            Some(End::Drained | End::Idle | End::Abandoned) | None => {
+                TransportError::ConnectionLost { peer, how, maybe_sent }
+            }
+        }
+    }
+
+    /// The connection as it is now.
+    pub(super) fn report(&self) -> ConnectionReport {
+        let now = self.environment.now();
+        let shared = self.lock();
+        ConnectionReport {
+            id: self.id,
+            protocol: shared.protocol,
+            peer: shared.peer.clone(),
+            state: shared.state,
+            watches: self.role == Role::Watches,
+            streams: shared.streams,
+            requests: shared.requests,
+            age: now.since(self.opened),
+            silence: now.since(self.traffic.heard()),
+            round_trip: shared.round_trip,
+            received: self.traffic.received(),
+            sent: self.traffic.sent(),
+        }
+    }
+}
+
+/// The place of one request on a connection, until its answer has ended or was dropped.
+pub(super) struct Lease {
+    pub(super) connection: Arc<Connection>,
+    pool: Weak<Inner>,
+}
+
+impl Lease {
+    /// A place that [`Connection::admit`] has just given.
+    pub(super) fn new(connection: Arc<Connection>, pool: Weak<Inner>) -> Self {
+        Self { connection, pool }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.connection.leave();
+        if let Some(pool) = self.pool.upgrade() {
+            pool.serve();
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! One request, from its deadlines to the head of its answer.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, Uri};
+use kube::client::Body;
+
+use super::body::ResponseBody;
+use super::connection::{Role, Sender};
+use super::error::TransportError;
+use super::pool::Pool;
+use super::settings::{Deadlines, Placement};
+use super::{http1, http2};
+
+/// How often a request that no server looked at is put on another connection.
+const ATTEMPTS: u32 = 4;
+
+/// What a request wants of the connection that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Want {
+    role: Role,
+    placement: Placement,
+}
+
+impl Want {
+    /// All there are, in the order in which they are served.
+    pub(super) const ALL: [Self; 4] = [
+        Self { role: Role::Requests, placement: Placement::Elsewhere },
+        Self { role: Role::Requests, placement: Placement::Any },
+        Self { role: Role::Watches, placement: Placement::Elsewhere },
+        Self { role: Role::Watches, placement: Placement::Any },
+    ];
+
+    /// Its place in [`Want::ALL`].
+    pub(super) fn index(self) -> usize {
+        usize::from(self.role == Role::Watches) * 2 + usize::from(self.placement == Placement::Any)
+    }
+
+    pub(super) fn role(self) -> Role {
+        self.role
+    }
+
+    pub(super) fn placement(self) -> Placement {
+        self.placement
+    }
+}
+
+/// Why an attempt failed, and whether another is safe.
+pub(super) struct Failure {
+    error: TransportError,
+    again: Again,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// The server has not looked at the request.
+    Safe,
+    /// The connection ended before any byte of an answer came.
+    BeforeHead,
+    Never,
+}
+
+impl Failure {
+    /// The server has surely not acted on the request.
+    pub(super) fn unsent(error: TransportError) -> Self {
+        Self { error, again: Again::Safe }
+    }
+
+    /// The connection ended before any byte of an answer came.
+    pub(super) fn before_head(error: TransportError) -> Self {
+        Self { error, again: Again::BeforeHead }
+    }
+
+    /// Any other.
+    pub(super) fn of(error: TransportError) -> Self {
+        Self { error, again: Again::Never }
+    }
+}
+
+/// What the path and the query of a request tell of its answer.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// It goes on until someone ends it, in events.
+    watch: bool,
+    /// It may rightly be silent for long.
+    long: bool,
+}
+
+impl Kind {
+    fn of(uri: &Uri) -> Self {
+        let set = |name: &str| {
+            uri.query().unwrap_or_default().split('&').any(|pair| {
+                pair.split_once('=').is_some_and(|(key, value)| key == name && matches!(value, "1" | "true"))
+            })
+        };
+        let watch = set("watch");
+        let path = uri.path();
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let streamed = matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy");
+        Self { watch, long: watch || streamed || path.contains("/proxy/") }
+    }
+}
+
+impl Pool {
+    /// Sends `request`, whose URI names the server, and waits for the head of the answer.
+    ///
+    /// Its extensions may hold [`Deadlines`] and a [`Placement`].
+    ///
+    /// # Errors
+    ///
+    /// No connection, no answer in time, or a connection that was lost. A request is sent again only where
+    /// the server has surely not acted on it.
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
+        let settings = &self.inner.settings;
+        let kind = Kind::of(request.uri());
+        let deadlines = request
+            .extensions()
+            .get()
+            .copied()
+            .unwrap_or(Deadlines { headers: None, progress: (!kind.long).then_some(settings.progress) });
+        let placement = request.extensions().get().copied().unwrap_or_default();
+        let role = if kind.watch { Role::Watches } else { Role::Requests };
+        let limit = deadlines.headers.unwrap_or(settings.headers);
+        let mut answer = self.attempts(request, Want { role, placement }, limit).await?;
+        answer.body_mut().limit_progress(deadlines.progress);
+        self.inner.answered();
+        Ok(answer)
+    }
+
+    async fn attempts(
+        &self,
+        request: Request<Body>,
+        want: Want,
+        limit: Duration,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let environment = &self.inner.environment;
+        let begun = environment.now();
+        let mut deadline = environment.sleep_until(begun + limit);
+        let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let mut next = Some(request);
+        let mut attempt = 0;
+        loop {
+            let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
+            attempt += 1;
+            let spare = copy(&request);
+            let (lease, sender) = tokio::select! {
+                biased;
+                place = self.place(want) => place?,
+                () = &mut deadline => return Err(self.no_place(limit)),
+            };
+            let connection = lease.connection.clone();
+            let sent = async {
+                match sender {
+                    Sender::Http2(sender) => http2::send(sender, lease, environment, request).await,
+                    Sender::Http1(sender) => http1::send(sender, lease, environment, request).await,
+                }
+            };
+            let Failure { error, again } = tokio::select! {
+                biased;
+                sent = sent => match sent {
+                    Ok(answer) => return Ok(answer),
+                    Err(failure) => failure,
+                },
+                () = &mut deadline => {
+                    return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
+                }
+            };
+            let again = match again {
+                Again::Safe => true,
+                // A server that closes an idle connection just as we use it again; only that race is mended.
+                Again::BeforeHead => safe && connection.report().requests > 1,
+                Again::Never => false,
+            };
+            next = spare.filter(|_| again);
+            if next.is_none() {
+                return Err(error);
+            }
+            tracing::debug!(connection = connection.id, attempt, %error, "put on another connection");
+            if attempt == ATTEMPTS {
+                let (peer, reason) = (self.server(), error.to_string());
+                return Err(TransportError::Refused { peer, reason, attempts: attempt });
+            }
+        }
+    }
+
+    fn no_place(&self, waited: Duration) -> TransportError {
+        let connections = self.connections();
+        let busy: usize = connections.iter().map(|connection| connection.streams).sum();
+        let detail = format!("{} connections carry {busy} requests", connections.len());
+        TransportError::Busy { peer: self.server(), detail, waited }
+    }
+}
+
+/// The same request again, where its body allows it.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let body = request.body().try_clone()?;
+    let mut copy = Request::new(body);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+impl tower::Service<Request<Body>> for Pool {
+    type Response = Response<ResponseBody>;
+    type Error = TransportError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let pool = self.clone();
+        Box::pin(async move { pool.send(request).await })
+    }
+}

@@ -1,0 +1,209 @@
+//! What goes wrong between a request and its answer.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::CertificateError;
+
+/// Why a request has no answer, or an answer no end.
+///
+/// [`maybe_sent`](Self::maybe_sent) says whether the server may have acted on the request.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TransportError {
+    /// No socket could be opened.
+    #[error("cannot connect to {peer}: {source}; check that the API server runs there and can be reached")]
+    Dial {
+        /// The server.
+        peer: String,
+        /// What the network said, of the last address tried.
+        source: Arc<io::Error>,
+    },
+    /// The connection was not established in time.
+    #[error("cannot connect to {peer}: {stage} took longer than {:.1} s; the network or the server is stuck", .waited.as_secs_f64())]
+    ConnectTimeout {
+        /// The server.
+        peer: String,
+        /// How far it came.
+        stage: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// TLS was not agreed on.
+    #[error("no TLS with {peer}: {source}; {advice}")]
+    Tls {
+        /// The server.
+        peer: String,
+        /// What TLS said.
+        source: Arc<io::Error>,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// The peer does not speak the protocol as it should.
+    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what stands before it")]
+    Protocol {
+        /// The server.
+        peer: String,
+        /// What was spoken to it.
+        protocol: &'static str,
+        /// What it did.
+        detail: String,
+        /// The server may have acted on the request.
+        maybe_sent: bool,
+    },
+    /// The server ended this one request.
+    #[error("{peer} reset the stream: {reason}; the connection is well, ask again")]
+    Reset {
+        /// The server.
+        peer: String,
+        /// The reason that it gave.
+        reason: String,
+        /// The server may have acted on the request.
+        maybe_sent: bool,
+    },
+    /// The connection that carried the request is gone.
+    #[error("the connection to {peer} was lost: {how}; ask again, on a new one")]
+    ConnectionLost {
+        /// The server.
+        peer: String,
+        /// How it was lost.
+        how: String,
+        /// The server may have acted on the request.
+        maybe_sent: bool,
+    },
+    /// The server keeps refusing new requests on connections that it accepts.
+    #[error(
+        "{peer} refused the request {attempts} times without looking at it ({reason}); it is overloaded or going away, ask later"
+    )]
+    Refused {
+        /// The server.
+        peer: String,
+        /// The reason that it gave last.
+        reason: String,
+        /// How often the request was tried.
+        attempts: u32,
+    },
+    /// No connection had room for the request.
+    #[error("no connection to {peer} had room within {:.1} s: {detail}", .waited.as_secs_f64())]
+    Busy {
+        /// The server.
+        peer: String,
+        /// What is in use.
+        detail: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The head of the answer did not come.
+    #[error("{peer} sent no answer within {:.1} s; it is stuck or overloaded, or the deadline too short", .waited.as_secs_f64())]
+    HeadersTimeout {
+        /// The server.
+        peer: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The body of the answer does not go on.
+    #[error("{peer} sent nothing more of its answer for {:.1} s; ask again", .waited.as_secs_f64())]
+    BodyStalled {
+        /// The server.
+        peer: String,
+        /// How long nothing came.
+        waited: Duration,
+    },
+    /// The body of the request could not be read.
+    #[error("the request to {peer} was given up: its own body failed ({detail})")]
+    Upload {
+        /// The server.
+        peer: String,
+        /// What its source said.
+        detail: String,
+    },
+    /// The request is not one that HTTP can carry.
+    #[error("the request cannot be sent to {peer}: {detail}")]
+    Invalid {
+        /// The server.
+        peer: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// This program closed the connection.
+    #[error("the connection to {peer} was closed by this program; make a new one")]
+    Closed {
+        /// The server.
+        peer: String,
+        /// The server may have acted on the request.
+        maybe_sent: bool,
+    },
+}
+
+impl TransportError {
+    /// The server that was asked.
+    pub fn peer(&self) -> &str {
+        match self {
+            Self::Dial { peer, .. }
+            | Self::ConnectTimeout { peer, .. }
+            | Self::Tls { peer, .. }
+            | Self::Protocol { peer, .. }
+            | Self::Reset { peer, .. }
+            | Self::ConnectionLost { peer, .. }
+            | Self::Refused { peer, .. }
+            | Self::Busy { peer, .. }
+            | Self::HeadersTimeout { peer, .. }
+            | Self::BodyStalled { peer, .. }
+            | Self::Upload { peer, .. }
+            | Self::Invalid { peer, .. }
+            | Self::Closed { peer, .. } => peer,
+        }
+    }
+
+    /// Whether the server may have acted on the request; if not, asking again is safe whatever it was.
+    pub fn maybe_sent(&self) -> bool {
+        match self {
+            Self::Dial { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Tls { .. }
+            | Self::Refused { .. }
+            | Self::Busy { .. }
+            | Self::Invalid { .. } => false,
+            Self::HeadersTimeout { .. } | Self::BodyStalled { .. } | Self::Upload { .. } => true,
+            Self::Protocol { maybe_sent, .. }
+            | Self::Reset { maybe_sent, .. }
+            | Self::ConnectionLost { maybe_sent, .. }
+            | Self::Closed { maybe_sent, .. } => *maybe_sent,
+        }
+    }
+
+    /// The error of a failed TLS handshake.
+    pub(super) fn tls(peer: String, source: io::Error) -> Self {
+        let advice = match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidCertificate(problem)) => match problem {
+                CertificateError::UnknownIssuer => {
+                    "no authority that the configuration trusts signed the server's certificate: \
+                     check certificate-authority in the kubeconfig"
+                }
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                    "the server's certificate is for another name: use that one as server or as tls-server-name"
+                }
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    "the server's certificate has expired: renew it, or check this machine's clock"
+                }
+                _ => "the server's certificate is not valid: renew it",
+            },
+            Some(rustls::Error::AlertReceived(_)) => {
+                "the server broke it off: check the client certificate in the kubeconfig"
+            }
+            Some(rustls::Error::InvalidMessage(_)) => "the server does not speak TLS there: check port and scheme",
+            _ => "the connection ended before TLS was agreed: check what stands before the server",
+        };
+        Self::Tls { peer, source: Arc::new(source), advice }
+    }
+}
+
+/// The innermost cause of `error`, which says most.
+pub(super) fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

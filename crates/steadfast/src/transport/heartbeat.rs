@@ -1,0 +1,96 @@
+//! Whether the peer of an HTTP/2 connection is there, also when nobody asks it anything.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use h2::{Ping, PingPong};
+
+use super::connection::Connection;
+use super::pool::Inner;
+use super::settings::Settings;
+use super::state::Signal;
+use crate::environment::SharedEnvironment;
+
+/// How often a connection on which bytes arrive all the time is pinged, to see that it carries ours as well.
+const WHEN_BUSY: Duration = Duration::from_secs(30);
+
+/// How many times its timeout a ping is waited for while other bytes arrive.
+const PATIENCE: u32 = 4;
+
+/// Pings the peer after each silence; ready once the connection is dead, with how that was seen.
+pub(super) async fn beat(
+    mut pings: PingPong,
+    connection: &Connection,
+    pool: &Weak<Inner>,
+    environment: &SharedEnvironment,
+    settings: &Settings,
+) -> String {
+    let mut answered = environment.now();
+    loop {
+        let due = (connection.traffic.heard() + settings.ping_after).min(answered + WHEN_BUSY);
+        if environment.now() < due {
+            environment.sleep_until(due).await;
+            continue;
+        }
+        match ping(&mut pings, connection, pool, environment, settings.ping_timeout).await {
+            Ok(()) => answered = environment.now(),
+            Err(how) => return how,
+        }
+    }
+}
+
+/// Sends one ping and waits for its answer, the connection suspect after half of `timeout` without any byte.
+async fn ping(
+    pings: &mut PingPong,
+    connection: &Connection,
+    pool: &Weak<Inner>,
+    environment: &SharedEnvironment,
+    timeout: Duration,
+) -> Result<(), String> {
+    let signal = |signal| {
+        if connection.signal(signal)
+            && let Some(pool) = pool.upgrade()
+        {
+            pool.serve();
+        }
+    };
+    let sent = environment.now();
+    let mut suspected = false;
+    let pong = pings.ping(Ping::opaque());
+    tokio::pin!(pong);
+    loop {
+        let alive = connection.traffic.heard().max(sent);
+        let next = alive + if suspected { timeout } else { timeout / 2 };
+        let given_up = sent + timeout * PATIENCE;
+        tokio::select! {
+            pong = &mut pong => match pong {
+                Ok(_) => {
+                    connection.pinged(environment.now().since(sent));
+                    signal(Signal::Heard);
+                    return Ok(());
+                }
+                // The connection has ended; its driver says how.
+                Err(_) => std::future::pending().await,
+            },
+            () = environment.sleep_until(next.min(given_up)) => {}
+        }
+        let now = environment.now();
+        let heard = connection.traffic.heard();
+        if now >= given_up {
+            return Err(format!(
+                "a ping was not answered within {} s, though bytes arrive",
+                (timeout * PATIENCE).as_secs()
+            ));
+        }
+        let silence = now.since(heard.max(sent));
+        if silence >= timeout {
+            let silence = now.since(heard);
+            return Err(format!("silent for {:.1} s, and no answer to a ping", silence.as_secs_f64()));
+        }
+        let late = silence >= timeout / 2;
+        if late != suspected {
+            suspected = late;
+            signal(if late { Signal::Late } else { Signal::Heard });
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! HTTP/1.1: the driver of a connection, and one request on it at a time.
+
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue};
+use http::{Request, Response, Uri, Version};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+
+use super::body::ResponseBody;
+use super::connection::{End, Lease};
+use super::dispatch::Failure;
+use super::error::{TransportError, root_cause};
+use super::socket::Stream;
+use crate::environment::SharedEnvironment;
+
+/// How many bytes are read ahead of whoever reads an answer.
+const BUFFER: usize = 1 << 20;
+
+/// How long a connection may take to be ready again after an answer has ended.
+const TURNING: Duration = Duration::from_secs(1);
+
+/// Puts requests on a connection.
+pub(super) type Sender = http1::SendRequest<Body>;
+
+/// Moves bytes between the socket and the one request; ready when the connection has ended.
+pub(super) type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Body>;
+
+/// Prepares to speak; nothing is sent before the first request.
+pub(super) async fn handshake(stream: Box<dyn Stream>) -> hyper::Result<(Sender, Driver)> {
+    http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await
+}
+
+/// Sends `request` and waits for the head of its answer.
+pub(super) async fn send(
+    sender: Sender,
+    lease: Lease,
+    environment: &SharedEnvironment,
+    mut request: Request<Body>,
+) -> Result<Response<ResponseBody>, Failure> {
+    let mut turn = Turn { lease: Some(lease), sender: Some(sender) };
+    shape(&mut request);
+    let Turn { lease: Some(lease), sender: Some(sender) } = &mut turn else {
+        unreachable!("a turn has both until its end")
+    };
+    match sender.try_send_request(request).await {
+        Ok(answer) => Ok(answer.map(|incoming| ResponseBody::http1(incoming, turn, environment.clone()))),
+        Err(mut failed) => {
+            let unsent = failed.take_message().is_some();
+            let error = failed.error();
+            let peer = lease.connection.peer();
+            if error.is_user() {
+                return Err(Failure::of(TransportError::Invalid { peer, detail: root_cause(error) }));
+            }
+            if error.is_parse() || error.is_parse_too_large() {
+                let detail = root_cause(error);
+                lease.connection.end(End::Failed(format!("the answer is not HTTP/1.1: {detail}")));
+                let protocol = "HTTP/1.1";
+                return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
+            }
+            let how = describe(error);
+            let lost = lease.connection.lost(how.clone(), !unsent);
+            lease.connection.end(End::Failed(how));
+            Err(if unsent { Failure::unsent(lost) } else { Failure::before_head(lost) })
+        }
+    }
+}
+
+/// The form that HTTP/1.1 wants: the path alone, and the server's name as a header.
+fn shape(request: &mut Request<Body>) {
+    *request.version_mut() = Version::HTTP_11;
+    let uri = std::mem::take(request.uri_mut());
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().entry(HOST).or_insert(host);
+    }
+    if let Some(path) = uri.path_and_query() {
+        *request.uri_mut() = Uri::from(path.clone());
+    }
+}
+
+/// The use of a connection by one request, which nobody may share.
+pub(super) struct Turn {
+    pub(super) lease: Option<Lease>,
+    sender: Option<Sender>,
+}
+
+impl Turn {
+    /// The answer was read to its end: the connection is for others as soon as its driver says so.
+    pub(super) fn over(mut self, environment: &SharedEnvironment) {
+        let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
+        if sender.is_ready() {
+            lease.connection.give_back(sender);
+            return;
+        }
+        let given_up = environment.sleep_until(environment.now() + TURNING);
+        environment.spawn(Box::pin(async move {
+            let ready = tokio::select! {
+                ready = sender.ready() => ready.is_ok(),
+                () = given_up => false,
+            };
+            if ready {
+                lease.connection.give_back(sender);
+            } else {
+                lease.connection.end(End::Drained);
+            }
+        }));
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.lease {
+            // What still comes of the answer stands in the way of any other.
+            lease.connection.end(End::Abandoned);
+        }
+    }
+}
+
+/// An error of HTTP/1.1 in words.
+pub(super) fn describe(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() {
+        "the server closed it before its answer was complete".to_owned()
+    } else if error.is_canceled() || error.is_closed() {
+        "the server closed it".to_owned()
+    } else {
+        root_cause(error)
+    }
+}

@@ -1,0 +1,206 @@
+//! HTTP/2: the driver of a connection, and one request on it.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{PingPong, Reason, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::{Request, Response, Version};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use kube::client::Body;
+
+use super::body::ResponseBody;
+use super::connection::{Connection, End, Lease};
+use super::dispatch::Failure;
+use super::error::TransportError;
+use super::pool::Inner;
+use super::socket::Stream;
+use super::state::Signal;
+use crate::environment::{SharedEnvironment, Task};
+
+/// How much of one answer the server may send before it is read.
+const STREAM_WINDOW: u32 = 4 << 20;
+
+/// The same for all answers on a connection together.
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// The largest frame, so that long objects come in few pieces.
+const FRAME: u32 = 1 << 20;
+
+/// How many bytes the heads of an answer may have.
+const HEADER_LIST: u32 = 256 << 10;
+
+/// What many small unread frames may cost before the connection counts as attacked: a watch's events are
+/// small, and a full window of them must be no attack.
+const FRAME_BUDGET: usize = 4 * CONNECTION_WINDOW as usize;
+
+/// How many dropped streams are remembered, so that what still arrives for them is no error.
+const DROPPED_STREAMS: usize = 1024;
+
+/// Speaks first, and leaves the rest to the driver.
+pub(super) async fn handshake(
+    stream: Box<dyn Stream>,
+    connection: Arc<Connection>,
+    pool: Weak<Inner>,
+) -> Result<(SendRequest<Bytes>, Driver, PingPong), h2::Error> {
+    let (sender, mut h2) = h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_header_list_size(HEADER_LIST)
+        .max_concurrent_reset_streams(DROPPED_STREAMS)
+        .data_frame_budget(FRAME_BUDGET)
+        .enable_push(false)
+        .handshake(stream)
+        .await?;
+    let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are there to be taken") };
+    let driver = Driver { h2, probe: Some(sender.clone()), goodbye: false, connection, pool };
+    Ok((sender, driver, pings))
+}
+
+/// Moves bytes between the socket and the streams; ready when the connection has ended.
+pub(super) struct Driver {
+    h2: h2::client::Connection<Box<dyn Stream>, Bytes>,
+    /// Tells of a GOAWAY, which h2 reports only to those who would send.
+    probe: Option<SendRequest<Bytes>>,
+    /// The server has announced, in peace, that it will close.
+    goodbye: bool,
+    connection: Arc<Connection>,
+    pool: Weak<Inner>,
+}
+
+impl Driver {
+    /// Lets the connection close once no stream is left.
+    pub(super) fn let_go(&mut self) {
+        self.probe = None;
+    }
+}
+
+impl Future for Driver {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
+        if let Poll::Ready(ended) = Pin::new(&mut self.h2).poll(context) {
+            return Poll::Ready(match ended {
+                _ if self.goodbye => End::Drained,
+                Ok(()) => End::Failed("the server closed it".to_owned()),
+                Err(error) => End::Failed(describe(&error)),
+            });
+        }
+        let probed = self.probe.as_mut().map(|probe| probe.poll_ready(context));
+        if let Some(Poll::Ready(Err(error))) = probed {
+            self.probe = None;
+            self.goodbye = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
+            if self.connection.signal(Signal::Retired) {
+                tracing::debug!(connection = self.connection.id, %error, "takes no more requests");
+                if let Some(pool) = self.pool.upgrade() {
+                    pool.serve();
+                }
+            }
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+/// Sends `request` and waits for the head of its answer.
+pub(super) async fn send(
+    mut sender: SendRequest<Bytes>,
+    lease: Lease,
+    environment: &SharedEnvironment,
+    request: Request<Body>,
+) -> Result<Response<ResponseBody>, Failure> {
+    let peer = lease.connection.peer();
+    let (head, body) = request.into_parts();
+    let mut bare = Request::from_parts(head, ());
+    *bare.version_mut() = Version::HTTP_2;
+    let length = body.size_hint().exact();
+    let headers = bare.headers_mut();
+    for hop in [CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(hop);
+    }
+    if let Some(length) = length.filter(|length| *length > 0) {
+        headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    let empty = body.is_end_stream();
+    let (answer, stream) = match sender.send_request(bare, empty) {
+        Ok(sent) => sent,
+        Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
+            return Err(Failure::unsent(lease.connection.lost(describe(&error), false)));
+        }
+        Err(error) => return Err(Failure::of(TransportError::Invalid { peer, detail: error.to_string() })),
+    };
+    let upload = (!empty).then(|| Upload(environment.spawn(Box::pin(upload(body, stream)))));
+    match answer.await {
+        Ok(answer) => Ok(answer.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
+        Err(error) => Err(failure(&lease.connection, &error)),
+    }
+}
+
+/// The sending of a request's body; it ends with this.
+pub(super) struct Upload(Task);
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            stream.send_reset(Reason::CANCEL);
+            return;
+        };
+        let Ok(mut data) = frame.into_data() else { continue };
+        let last = body.is_end_stream();
+        while !data.is_empty() {
+            stream.reserve_capacity(data.len());
+            let Some(Ok(room)) = poll_fn(|context| stream.poll_capacity(context)).await else { return };
+            let piece = data.split_to(room.min(data.len()));
+            let ended = last && data.is_empty();
+            if stream.send_data(piece, ended).is_err() || ended {
+                return;
+            }
+        }
+        if last {
+            break;
+        }
+    }
+    // The stream may be gone; whoever waits for its answer learns that.
+    drop(stream.send_data(Bytes::new(), true));
+}
+
+/// What an error before the head of the answer means.
+fn failure(connection: &Connection, error: &h2::Error) -> Failure {
+    let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let unprocessed = refused || (error.is_go_away() && error.is_remote());
+    let error = cut(connection, error, !unprocessed);
+    if unprocessed { Failure::unsent(error) } else { Failure::of(error) }
+}
+
+/// What an error on a stream of `connection` means to its request.
+pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) -> TransportError {
+    if error.is_reset() {
+        TransportError::Reset { peer: connection.peer(), reason: describe(error), maybe_sent }
+    } else {
+        connection.lost(describe(error), maybe_sent)
+    }
+}
+
+/// An error of HTTP/2 in words.
+pub(super) fn describe(error: &h2::Error) -> String {
+    if let Some(error) = error.get_io() {
+        return match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
+            _ => error.to_string(),
+        };
+    }
+    error.to_string()
+}

@@ -1,0 +1,167 @@
+//! The life of one connection, as one task: opened, driven, closed.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Ping, PingPong};
+
+use super::connection::{Connection, End, Sender};
+use super::connector::{Connector, Stage, Wire};
+use super::error::{TransportError, root_cause};
+use super::pool::Inner;
+use super::report::Protocol;
+use super::settings::Settings;
+use super::{heartbeat, http1, http2};
+use crate::environment::SharedEnvironment;
+
+/// How long a connection that nobody uses may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Opens `connection` and drives it to its end, whatever ends it.
+pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connector: Arc<Connector>, settings: Settings) {
+    let mut record = Record { connection: connection.clone(), pool: pool.clone(), error: None };
+    let environment = connector.environment().clone();
+    let stage = Stage::new();
+    let opened = tokio::select! {
+        opened = open(&connection, &pool, &connector, &stage) => opened,
+        () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
+            peer: connection.peer(),
+            stage: stage.current(),
+            waited: settings.connect,
+        }),
+        () = connection.ending.notified() => return,
+    };
+    let end = match opened {
+        Ok(opened) => drive(opened, &connection, &pool, &environment, &settings).await,
+        Err(error) => {
+            let end = End::Failed(error.to_string());
+            record.error = Some(error);
+            end
+        }
+    };
+    connection.end(end);
+}
+
+/// A connection on which the peer was heard to speak what was agreed.
+enum Opened {
+    Http2 { peer: String, sender: SendRequest<Bytes>, driver: http2::Driver, pings: PingPong },
+    Http1 { peer: String, sender: http1::Sender, driver: http1::Driver },
+}
+
+async fn open(
+    connection: &Arc<Connection>,
+    pool: &Weak<Inner>,
+    connector: &Connector,
+    stage: &Stage,
+) -> Result<Opened, TransportError> {
+    let Wire { stream, protocol, peer } = connector.open(connection.traffic.clone(), stage).await?;
+    let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
+        peer: connector.name(),
+        protocol,
+        detail,
+        maybe_sent: false,
+    };
+    if protocol == Protocol::Http1 {
+        let shaken = http1::handshake(stream).await;
+        let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
+        return Ok(Opened::Http1 { peer, sender, driver });
+    }
+    stage.enter("the first answer of HTTP/2");
+    let shaken = http2::handshake(stream, connection.clone(), pool.clone()).await;
+    let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", http2::describe(&error)))?;
+    // The answer to a ping comes after the server's settings, so the limit of streams is known from then on.
+    let answered = tokio::select! {
+        end = &mut driver => Err(match end {
+            End::Failed(how) => how,
+            _ => "it said goodbye at once".to_owned(),
+        }),
+        pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| http2::describe(&error)),
+    };
+    answered.map_err(|detail| broken("HTTP/2", detail))?;
+    Ok(Opened::Http2 { peer, sender, driver, pings })
+}
+
+async fn drive(
+    opened: Opened,
+    connection: &Arc<Connection>,
+    pool: &Weak<Inner>,
+    environment: &SharedEnvironment,
+    settings: &Settings,
+) -> End {
+    let announce = |peer, protocol, sender| {
+        connection.establish(peer, protocol, sender);
+        if let Some(pool) = pool.upgrade() {
+            pool.established(connection);
+        }
+    };
+    let ended = || connection.ended().unwrap_or(End::Closed);
+    match opened {
+        Opened::Http2 { peer, sender, mut driver, pings } => {
+            announce(peer, Protocol::Http2, Sender::Http2(sender));
+            let end = tokio::select! {
+                end = &mut driver => end,
+                how = heartbeat::beat(pings, connection, pool, environment, settings) => End::Failed(how),
+                () = fall_idle(connection, environment, settings.idle) => {
+                    driver.let_go();
+                    tokio::select! {
+                        _ = &mut driver => {}
+                        () = environment.sleep_until(environment.now() + GOODBYE) => {}
+                    }
+                    End::Idle
+                }
+                () = connection.ending.notified() => ended(),
+            };
+            // Said before the streams are dropped with the driver, so that they can say it too.
+            connection.end(end.clone());
+            end
+        }
+        Opened::Http1 { peer, sender, driver } => {
+            announce(peer, Protocol::Http1, Sender::Http1(sender));
+            tokio::pin!(driver);
+            let end = tokio::select! {
+                ended = &mut driver => match ended {
+                    Ok(()) => End::Drained,
+                    Err(error) => End::Failed(http1::describe(&error)),
+                },
+                () = fall_idle(connection, environment, settings.idle) => End::Idle,
+                () = connection.ending.notified() => ended(),
+            };
+            connection.end(end.clone());
+            end
+        }
+    }
+}
+
+/// Ready once nothing has run on the connection for `limit`; it takes nothing more then.
+async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, limit: Duration) {
+    loop {
+        match connection.unused_since() {
+            None => connection.unused.notified().await,
+            Some(since) => {
+                environment.sleep_until(since + limit).await;
+                if connection.retire_unused(limit) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Tells the pool that the connection is gone, also where its task was aborted or panicked.
+struct Record {
+    connection: Arc<Connection>,
+    pool: Weak<Inner>,
+    /// Why it never came to be.
+    error: Option<TransportError>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.connection.end(End::Closed);
+        if let Some(pool) = self.pool.upgrade() {
+            pool.forget(&self.connection, self.error.take());
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The connections to one server: which one a request goes to, and when another is opened.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast_core::Instant;
+use tokio::sync::{oneshot, watch};
+
+use super::connection::{Connection, End, Lease, Role, Sender};
+use super::connector::Connector;
+use super::dispatch::Want;
+use super::error::TransportError;
+use super::report::{ConnectionReport, Protocol};
+use super::settings::{Placement, Settings};
+use super::state::ConnectionState;
+use crate::environment::SharedEnvironment;
+
+/// How many connections of one role are being opened at once.
+const DIALS: usize = 8;
+
+/// How old a connection may be to count as another one than that of a doubted stream.
+const NEW: Duration = Duration::from_secs(10);
+
+/// How often those who wait are told at most that the server answers again.
+const TELLING: Duration = Duration::from_secs(2);
+
+/// The connections to one server; cheap to clone, closed with its last clone.
+#[derive(Clone)]
+pub struct Pool {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// The pool as connections and their tasks know it, by weak references.
+pub(super) struct Inner {
+    pub(super) environment: SharedEnvironment,
+    pub(super) settings: Settings,
+    connector: Arc<Connector>,
+    state: Mutex<State>,
+    reachable: watch::Sender<u64>,
+}
+
+struct State {
+    /// All but dead ones, oldest first.
+    connections: Vec<Arc<Connection>>,
+    /// Those who wait for a place, by what they want.
+    waiting: [VecDeque<Waiter>; Want::ALL.len()],
+    /// How many requests the next connection is expected to take.
+    expected: usize,
+    opened: u64,
+    closed: bool,
+    /// Something failed since the server was last known to answer.
+    failing: bool,
+    told: Option<Instant>,
+}
+
+type Place = (Lease, Sender);
+
+struct Waiter {
+    place: oneshot::Sender<Result<Place, TransportError>>,
+}
+
+impl Pool {
+    /// No connection yet; the first request opens one.
+    pub(crate) fn new(connector: Connector, settings: Settings) -> Self {
+        let state = State {
+            connections: Vec::new(),
+            waiting: Want::ALL.map(|_| VecDeque::new()),
+            expected: settings.streams,
+            opened: 0,
+            closed: false,
+            failing: false,
+            told: None,
+        };
+        let inner = Inner {
+            environment: connector.environment().clone(),
+            settings,
+            connector: Arc::new(connector),
+            state: Mutex::new(state),
+            reachable: watch::Sender::new(0),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The connections there are, oldest first.
+    pub fn connections(&self) -> Vec<ConnectionReport> {
+        self.inner.lock().connections.iter().map(|connection| connection.report()).collect()
+    }
+
+    /// How many connections were ever dialled.
+    pub fn opened(&self) -> u64 {
+        self.inner.lock().opened
+    }
+
+    /// Counts how often the server was found to answer after a failure, at most every 2 s.
+    pub fn reachability(&self) -> watch::Receiver<u64> {
+        self.inner.reachable.subscribe()
+    }
+
+    /// The server as messages name it.
+    pub fn server(&self) -> String {
+        self.inner.connector.name()
+    }
+
+    /// A place for one request, on a new connection where no other has room.
+    pub(super) async fn place(&self, want: Want) -> Result<Place, TransportError> {
+        let place = {
+            let mut state = self.inner.lock();
+            if state.closed {
+                return Err(TransportError::Closed { peer: self.server(), maybe_sent: false });
+            }
+            let first = state.waiting[want.index()].is_empty();
+            if let Some(place) = first.then(|| self.inner.choose(&state, want)).flatten() {
+                return Ok(place);
+            }
+            let waiting: usize = state.waiting.iter().map(VecDeque::len).sum();
+            if waiting >= self.inner.settings.waiting {
+                let detail = format!("{waiting} requests wait already; make fewer at once");
+                return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
+            }
+            let (sender, place) = oneshot::channel();
+            state.waiting[want.index()].push_back(Waiter { place: sender });
+            self.inner.dial(&mut state, want.role());
+            place
+        };
+        place.await.unwrap_or_else(|_| Err(TransportError::Closed { peer: self.server(), maybe_sent: false }))
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place on a connection that there is. The oldest that has room, so that others may fall idle.
+    fn choose(self: &Arc<Self>, state: &State, want: Want) -> Option<Place> {
+        let now = self.environment.now();
+        state.connections.iter().find_map(|connection| {
+            let fits = connection.role == want.role() || connection.protocol() == Some(Protocol::Http1);
+            let other = want.placement() == Placement::Any || now.since(connection.opened) <= NEW;
+            let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
+            Some((Lease::new(connection.clone(), Arc::downgrade(self)), sender))
+        })
+    }
+
+    /// Opens as many connections of `role` as those who wait are expected to need.
+    fn dial(self: &Arc<Self>, state: &mut State, role: Role) {
+        let wanted: usize =
+            Want::ALL.iter().filter(|want| want.role() == role).map(|want| state.waiting[want.index()].len()).sum();
+        let connecting = |connection: &&Arc<Connection>| {
+            connection.role == role && connection.state() == ConnectionState::Connecting
+        };
+        let mut dialling = state.connections.iter().filter(connecting).count();
+        while dialling < DIALS
+            && dialling.saturating_mul(state.expected) < wanted
+            && state.connections.len() < self.settings.connections
+        {
+            dialling += 1;
+            state.opened += 1;
+            let server = self.connector.name();
+            let connection = Arc::new(Connection::new(state.opened, role, server, self.environment.clone()));
+            state.connections.push(connection.clone());
+            let life = super::life::run(
+                connection.clone(),
+                Arc::downgrade(self),
+                self.connector.clone(),
+                self.settings.clone(),
+            );
+            connection.driven_by(self.environment.spawn(Box::pin(life)));
+        }
+    }
+
+    /// Gives places to those who wait, and opens connections for those who still do.
+    pub(super) fn serve(self: &Arc<Self>) {
+        let mut given = Vec::new();
+        {
+            let mut state = self.lock();
+            for want in Want::ALL {
+                while let Some(waiter) = state.waiting[want.index()].pop_front() {
+                    if waiter.place.is_closed() {
+                        continue;
+                    }
+                    if let Some(place) = self.choose(&state, want) {
+                        given.push((waiter, place));
+                    } else {
+                        state.waiting[want.index()].push_front(waiter);
+                        break;
+                    }
+                }
+            }
+            for role in [Role::Watches, Role::Requests] {
+                self.dial(&mut state, role);
+            }
+        }
+        for (waiter, place) in given {
+            // A place that nobody takes any more goes back when it is dropped.
+            drop(waiter.place.send(Ok(place)));
+        }
+    }
+
+    /// A connection takes requests now.
+    pub(super) fn established(self: &Arc<Self>, connection: &Connection) {
+        let peer = connection.peer();
+        tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
+        self.lock().expected = match connection.protocol() {
+            Some(Protocol::Http1) => 1,
+            _ => self.settings.streams,
+        };
+        self.serve();
+    }
+
+    /// A connection is gone; `error` says why it never came to be, if it did not.
+    pub(super) fn forget(self: &Arc<Self>, gone: &Connection, error: Option<TransportError>) {
+        let mut failed = Vec::new();
+        {
+            let mut state = self.lock();
+            state.connections.retain(|connection| connection.id != gone.id);
+            let lost = matches!(gone.ended(), Some(End::Failed(_)));
+            state.failing |= lost || error.is_some();
+            let others = state
+                .connections
+                .iter()
+                .any(|other| other.role == gone.role && other.state() == ConnectionState::Connecting);
+            if error.is_some() {
+                // Those whom this one would have served fail with it, and all when no other is on its way:
+                // to dial again at once would be a spin.
+                let mut share = if others { state.expected.max(1) } else { usize::MAX };
+                for want in Want::ALL.into_iter().filter(|want| want.role() == gone.role) {
+                    let queue = &mut state.waiting[want.index()];
+                    let taken = queue.len().min(share);
+                    share -= taken;
+                    failed.extend(queue.drain(..taken));
+                }
+            }
+        }
+        if let Some(error) = error {
+            for waiter in failed {
+                drop(waiter.place.send(Err(error.clone())));
+            }
+        }
+        self.serve();
+    }
+
+    /// The server has answered a request.
+    pub(super) fn answered(&self) {
+        let now = self.environment.now();
+        let mut state = self.lock();
+        let due = state.told.is_none_or(|told| now.since(told) >= TELLING);
+        if state.failing && due {
+            state.failing = false;
+            state.told = Some(now);
+            drop(state);
+            self.reachable.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.closed = true;
+        for connection in state.connections.drain(..) {
+            connection.cut();
+        }
+    }
+}

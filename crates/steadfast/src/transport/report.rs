@@ -1,0 +1,53 @@
+//! What can be told of a connection.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::state::ConnectionState;
+
+/// How a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1: one request at a time.
+    Http1,
+    /// HTTP/2: many streams.
+    Http2,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+        })
+    }
+}
+
+/// One connection as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// Its number, counted from 1 for each server and never used again.
+    pub id: u64,
+    /// Its protocol, once agreed.
+    pub protocol: Option<Protocol>,
+    /// The address at the other end, or the name while it is being dialled.
+    pub peer: String,
+    /// Its state.
+    pub state: ConnectionState,
+    /// Whether it carries watches rather than ordinary requests.
+    pub watches: bool,
+    /// How many requests run on it.
+    pub streams: usize,
+    /// How many requests were ever put on it.
+    pub requests: u64,
+    /// How long ago it was dialled.
+    pub age: Duration,
+    /// How long ago its last byte arrived; its age if none has.
+    pub silence: Duration,
+    /// How long the last ping took to come back; none was answered yet, or HTTP/1.1.
+    pub round_trip: Option<Duration>,
+    /// Bytes received, as they are on the wire.
+    pub received: u64,
+    /// Bytes sent, as they are on the wire.
+    pub sent: u64,
+}

@@ -1,0 +1,69 @@
+//! How long is waited for what, and how much is allowed.
+
+use std::time::Duration;
+
+/// The times and limits of the connections to one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long opening a connection may take: name, TCP, TLS and the first answer of HTTP/2. 10 s.
+    pub connect: Duration,
+    /// How long a request may wait for the head of its answer, all attempts together. 30 s.
+    pub headers: Duration,
+    /// How long the body of an ordinary answer may make no progress while it is being read. 30 s.
+    ///
+    /// Watches, logs and proxied requests may rightly be silent and have no such limit.
+    pub progress: Duration,
+    /// After how long a silence an HTTP/2 connection is pinged. 5 s.
+    pub ping_after: Duration,
+    /// How long the answer to a ping may take; half of it makes the connection suspect, all of it dead. 5 s.
+    pub ping_timeout: Duration,
+    /// After how long an unused connection is closed; API servers do so after 90 s. 60 s.
+    pub idle: Duration,
+    /// How many streams share a connection at most, less if the server says so. 100.
+    pub streams: usize,
+    /// How many connections are open at once at most; with HTTP/1.1 each watch needs one. 512.
+    pub connections: usize,
+    /// How many requests may wait for a connection at once. 10,000.
+    pub waiting: usize,
+    /// How many full transfers (lists) are under way at once. 4.
+    pub transfers: usize,
+    /// Speak HTTP/2 without TLS to `http://` servers, which are known to understand it. False.
+    pub prior_knowledge: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            headers: Duration::from_secs(30),
+            progress: Duration::from_secs(30),
+            ping_after: Duration::from_secs(5),
+            ping_timeout: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            streams: 100,
+            connections: 512,
+            waiting: 10_000,
+            transfers: 4,
+            prior_knowledge: false,
+        }
+    }
+}
+
+/// The deadlines of one request, put into its extensions; without them the [`Settings`] decide by its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadlines {
+    /// How long to wait for the head of the answer; `None` is what the settings say.
+    pub headers: Option<Duration>,
+    /// How long its body may make no progress while it is being read; `None` is for ever.
+    pub progress: Option<Duration>,
+}
+
+/// Which connection one request wants, put into its extensions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Any that takes requests of its kind.
+    #[default]
+    Any,
+    /// Not one that has been open for long: whoever doubts a stream asks on a connection that is new.
+    Elsewhere,
+}
