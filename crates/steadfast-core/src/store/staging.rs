@@ -37,7 +37,8 @@ type Listed<K> = Vec<(ObjectKey, Arc<Entry<K>>)>;
 /// committed was not in it. An unchanged object costs two pointers.
 pub struct Staging<K> {
     held: Objects<K>,
-    staged: Listed<K>,
+    /// What came, in the order in which it came; nothing for what was deleted while the list was on its way.
+    staged: Vec<(ObjectKey, Option<Arc<Entry<K>>>)>,
 }
 
 impl<K> Staging<K> {
@@ -50,7 +51,7 @@ impl<K> Staging<K> {
         let held = self.held.get_by(|key| key.cmp(&identity.key));
         match held {
             Some((key, held)) if held.uid == identity.uid && held.version == identity.version && !held.tainted => {
-                self.staged.push((key.clone(), held.clone()));
+                self.staged.push((key.clone(), Some(held.clone())));
                 Offer::Unchanged
             }
             _ => Offer::Wanted,
@@ -60,7 +61,12 @@ impl<K> Staging<K> {
     /// Stages a listed object.
     pub fn put(&mut self, identity: Identity, object: Result<Arc<K>, Tainted>) {
         let Identity { key, uid, version } = identity;
-        self.staged.push((key, Arc::new(entry(uid, version, object))));
+        self.staged.push((key, Some(Arc::new(entry(uid, version, object)))));
+    }
+
+    /// Takes back what was staged of an object: a streamed list may tell of its end before it is complete itself.
+    pub fn remove(&mut self, identity: &Identity) {
+        self.staged.push((identity.key.clone(), None));
     }
 
     /// What the store is to hold, in order, and how that differs from what it holds.
@@ -75,6 +81,7 @@ impl<K> Staging<K> {
             }
             same
         });
+        let mut staged: Listed<K> = staged.into_iter().filter_map(|(key, entry)| Some((key, entry?))).collect();
 
         let mut replacements = Vec::new();
         let gone = |(key, old): (&ObjectKey, &Arc<Entry<K>>)| Replacement {
