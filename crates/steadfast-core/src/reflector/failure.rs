@@ -64,11 +64,12 @@ impl Failure {
             _ => FailureKind::Busy,
         };
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        let why = match (status.code, status.reason.as_str(), status.message.as_str()) {
-            (code, "", "") => format!("the server answered {code}"),
-            (0, reason, message) => format!("{reason}: {message}"),
-            (code, reason, message) => format!("{code} {reason}: {message}"),
+        let reason = match (status.code, status.reason.as_str()) {
+            (code, "") => format!("the server answered {code}"),
+            (0, reason) => reason.to_owned(),
+            (code, reason) => format!("{code} {reason}"),
         };
+        let why = if status.message.is_empty() { reason } else { format!("{reason}: {}", status.message) };
         Self { kind, why: why.into(), retry_after: retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER)) }
     }
 }

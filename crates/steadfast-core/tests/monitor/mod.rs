@@ -1,0 +1,87 @@
+//! What has to hold of a reflector's outputs, whatever happens to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use steadfast_core::reflector::{Output, Reflector, Request, RequestId};
+use steadfast_core::{Freshness, Instant};
+
+/// Follows a reflector's outputs, and panics where they do not fit together.
+#[derive(Default)]
+pub(crate) struct Monitor {
+    /// The requests under way.
+    pub(crate) open: BTreeMap<RequestId, Request>,
+    pub(crate) transfer: Transfer,
+    last: u64,
+    staging: bool,
+    stopped: bool,
+}
+
+/// A place among the full transfers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    #[default]
+    None,
+    Awaited,
+    Held,
+}
+
+impl Monitor {
+    pub(crate) fn granted(&mut self) {
+        assert_eq!(self.transfer, Transfer::Awaited, "a grant that nobody waits for");
+        self.transfer = Transfer::Held;
+    }
+
+    /// The answer of `id` is over.
+    pub(crate) fn closed(&mut self, id: RequestId) {
+        self.open.remove(&id);
+    }
+
+    pub(crate) fn stopped(&mut self) {
+        self.stopped = true;
+    }
+
+    pub(crate) fn see(&mut self, outputs: &[Output]) {
+        for output in outputs {
+            self.see_one(output);
+        }
+        assert!(self.open.len() <= 2, "more than one request beside the main one: {:?}", self.open);
+        assert_eq!(self.staging, self.transfer == Transfer::Held, "a place is held while a list is staged, and only then");
+        if self.stopped {
+            assert!(self.open.is_empty() && self.transfer == Transfer::None, "stopped, but not at rest");
+        }
+    }
+
+    fn see_one(&mut self, output: &Output) {
+        match output {
+            Output::Send(id, request) => {
+                assert!(!self.stopped && id.0 > self.last, "a number is used twice, or after the end");
+                self.last = id.0;
+                assert!(!request.is_full_transfer() || self.transfer == Transfer::Held, "a list without a place");
+                self.open.insert(*id, request.clone());
+            }
+            Output::Cancel(id) => assert!(self.open.remove(id).is_some(), "{id:?} is not under way"),
+            Output::AwaitTransfer => {
+                assert_eq!(self.transfer, Transfer::None);
+                self.transfer = Transfer::Awaited;
+            }
+            Output::ReleaseTransfer => {
+                assert_ne!(self.transfer, Transfer::None, "a place is given back twice");
+                self.transfer = Transfer::None;
+            }
+            Output::BeginStaging => assert!(!std::mem::replace(&mut self.staging, true)),
+            Output::DropStaging | Output::Commit { .. } => assert!(std::mem::take(&mut self.staging)),
+            Output::Advance(_) | Output::RememberPages | Output::Note(_) => {}
+        }
+    }
+
+    /// What holds at every moment.
+    pub(crate) fn check(reflector: &Reflector, now: Instant, period: Duration) {
+        if let Freshness::Fresh { age, .. } = reflector.standing().at(now) {
+            assert!(age <= period * 2, "fresh at an age of {age:?}");
+        }
+        // If nothing else happened and nobody ticked, it would not stay fresh either.
+        let later = now + period * 2 + Duration::from_millis(1);
+        assert!(!reflector.standing().at(later).is_fresh(), "fresh without an end");
+    }
+}

@@ -1,0 +1,336 @@
+//! The reflector, judged by scripts that need no Rust to be read: `reflector_scripts/*.txt`.
+//!
+//! A line with `>` tells the reflector something; the indented lines below it are all that it answers. Every script runs
+//! with many seeds, so that it holds whatever the jitter: times are given as bounds.
+//!
+//! | line | what happens |
+//! |---|---|
+//! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
+//! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 is answered, its stream ends, a record in it names no object |
+//! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
+//! | `> error 1 410 Expired` | the server refuses in the stream |
+//! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |
+//! | `> bookmark 1 9`, `bookmark 1 9 end` | a bookmark, perhaps the end of the initial events |
+//! | `> item 1 a@5` | an entry of a list |
+//! | `> complete 1 at 9`, `complete 1 at 9, more` | a list's end, a page's end; also a probe's answer |
+//! | `> due 60s..66s` | what is due next is due within these bounds from now, and now it is that moment |
+//! | `> pass 10s` | this time passes, and nothing is due before |
+//! | `> freshness` | what readers are told now |
+//!
+//! `STEADFAST_REWRITE=1 cargo test` writes down what it answers; read the difference before you believe it.
+
+mod monitor;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, fs};
+
+use monitor::Monitor;
+use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
+use steadfast_core::reflector::{
+    Failure, Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+const SEEDS: u64 = 60;
+
+#[test]
+fn every_script_holds_whatever_the_jitter() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/reflector_scripts");
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let failures: Vec<String> = files.iter().flat_map(check).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn check(file: &PathBuf) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    if env::var_os("STEADFAST_REWRITE").is_some() {
+        fs::write(file, played(&text, 0)).unwrap();
+        return Vec::new();
+    }
+    for seed in 0..SEEDS {
+        let came = played(&text, seed);
+        if let Some((line, (expected, came))) =
+            text.lines().zip(came.lines()).enumerate().find(|(_, (expected, came))| expected != came)
+        {
+            let name = file.file_name().unwrap().to_string_lossy();
+            return vec![format!("{name}:{}, seed {seed}: expected `{expected}`, but it is `{came}`", line + 1)];
+        }
+        assert_eq!(text, came, "{}, seed {seed}", file.display());
+    }
+    Vec::new()
+}
+
+/// The script with the answers that the reflector gives.
+fn played(script: &str, seed: u64) -> String {
+    let mut played = String::new();
+    let mut stage = Stage::new("", ReflectorSettings::default(), seed);
+    for line in script.lines() {
+        if let Some(header) = line.strip_prefix("scenario") {
+            stage = Stage::new(line, settings_of(header), seed);
+        }
+        if line.starts_with("    ") {
+            continue;
+        }
+        writeln!(played, "{line}").unwrap();
+        if let Some(command) = line.strip_prefix("> ") {
+            for answer in stage.play(command) {
+                writeln!(played, "    {answer}").unwrap();
+            }
+        }
+    }
+    played
+}
+
+/// `scenario in pages: …`.
+fn settings_of(header: &str) -> ReflectorSettings {
+    let words = header.split_once(':').expect("a scenario has a title").0;
+    let settings = ReflectorSettings::default();
+    match words.trim() {
+        "" => settings,
+        "in pages" => ReflectorSettings { streamed_lists: false, ..settings },
+        other => panic!("unknown settings `{other}`"),
+    }
+}
+
+struct Stage {
+    title: String,
+    command: String,
+    reflector: Reflector,
+    monitor: Monitor,
+    period: Duration,
+    now: Instant,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in `{}`, at `{}`: {:?}", self.title, self.command, self.reflector);
+        }
+    }
+}
+
+impl Stage {
+    fn new(title: &str, settings: ReflectorSettings, seed: u64) -> Self {
+        let period = settings.period;
+        Self {
+            title: title.to_owned(),
+            command: String::new(),
+            reflector: Reflector::new(settings, seed),
+            monitor: Monitor::default(),
+            period,
+            now: Instant::ZERO,
+        }
+    }
+
+    fn play(&mut self, command: &str) -> Vec<String> {
+        command.clone_into(&mut self.command);
+        let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+        match verb {
+            "due" | "pass" => {
+                let timely = if verb == "due" { self.due(rest) } else { self.pass(duration(rest)) };
+                if let Err(wrong) = timely {
+                    return vec![wrong];
+                }
+            }
+            "freshness" => return vec![self.freshness()],
+            "item" => {
+                let verdict = self.reflector.list_item(self.now, request(rest).0);
+                return self.judged(verdict);
+            }
+            "added" | "modified" | "deleted" | "bookmark" | "error" => return self.record(verb, rest),
+            _ => {}
+        }
+        let input = match verb {
+            "due" => Input::Tick,
+            "pass" => return Vec::new(),
+            "start" => Input::Start,
+            "granted" => {
+                self.monitor.granted();
+                Input::TransferGranted
+            }
+            "stop" => {
+                self.monitor.stopped();
+                Input::Stop
+            }
+            "reachable" => Input::Reachable,
+            "seek" => Input::SeekProof,
+            "opened" => Input::Opened(request(rest).0),
+            "ended" => {
+                self.monitor.closed(request(rest).0);
+                Input::Ended(request(rest).0)
+            }
+            "unnamed" => Input::Unidentified(request(rest).0, "it has no name".into()),
+            "complete" => {
+                let (id, rest) = request(rest);
+                let (version, more) = rest.split_once(", ").map_or((rest, false), |(version, _)| (version, true));
+                self.monitor.closed(id);
+                let version = version.strip_prefix("at ").map(ResourceVersion::from);
+                Input::ListEnded(id, ListMeta { version, continue_token: more.then(|| "token".to_owned()) })
+            }
+            "failed" => {
+                let (id, rest) = request(rest);
+                self.monitor.closed(id);
+                Input::Failed(id, failure(rest))
+            }
+            _ => panic!("`{command}` is not understood"),
+        };
+        let outputs = self.reflector.step(self.now, input);
+        self.told(&outputs)
+    }
+
+    fn record(&mut self, verb: &str, rest: &str) -> Vec<String> {
+        let (id, rest) = request(rest);
+        let verdict = match verb {
+            "bookmark" => {
+                let (version, end) = rest.split_once(' ').map_or((rest, false), |(version, _)| (version, true));
+                let bookmark = Bookmark { version: version.into(), initial_events_end: end };
+                self.reflector.record(self.now, id, Record::Bookmark(&bookmark))
+            }
+            "error" => {
+                self.monitor.closed(id);
+                self.reflector.record(self.now, id, Record::Error(&status(rest)))
+            }
+            kind => {
+                let (name, version) = rest.split_once('@').expect("an object and its version");
+                let kind = match kind {
+                    "added" => RecordKind::Added,
+                    "modified" => RecordKind::Modified,
+                    _ => RecordKind::Deleted,
+                };
+                let key = ObjectKey::namespaced("shop", name);
+                let identity = Identity { key, uid: name.into(), version: version.into() };
+                self.reflector.record(self.now, id, Record::Object(kind, &identity))
+            }
+        };
+        self.judged(verdict)
+    }
+
+    fn judged(&mut self, verdict: Verdict) -> Vec<String> {
+        match verdict {
+            Verdict::Apply => vec!["apply".to_owned()],
+            Verdict::Stage => vec!["stage".to_owned()],
+            Verdict::Skip => vec!["skip".to_owned()],
+            Verdict::Do(outputs) => self.told(&outputs),
+        }
+    }
+
+    fn told(&mut self, outputs: &[Output]) -> Vec<String> {
+        self.monitor.see(outputs);
+        Monitor::check(&self.reflector, self.now, self.period);
+        outputs.iter().map(described).collect()
+    }
+
+    /// Goes on to the moment that is due next; tells if it is not within the bounds.
+    fn due(&mut self, bounds: &str) -> Result<(), String> {
+        let (least, most) = bounds.split_once("..").expect("two bounds");
+        let due = self.reflector.wake_at().ok_or("nothing is due")?;
+        let wait = due.since(self.now);
+        if !(duration(least)..=duration(most)).contains(&wait) {
+            return Err(format!("due in {wait:?}"));
+        }
+        self.now = due;
+        Ok(())
+    }
+
+    /// Lets time pass; tells if something is due before it has.
+    fn pass(&mut self, time: Duration) -> Result<(), String> {
+        let then = self.now + time;
+        if let Some(due) = self.reflector.wake_at().filter(|due| *due <= then) {
+            return Err(format!("due in {:?}", due.since(self.now)));
+        }
+        self.now = then;
+        Monitor::check(&self.reflector, self.now, self.period);
+        Ok(())
+    }
+
+    fn freshness(&self) -> String {
+        let freshness = self.reflector.standing().at(self.now);
+        match freshness.doubt() {
+            None => freshness.name().to_owned(),
+            Some(doubt) => format!("{}: {}", freshness.name(), doubt.why),
+        }
+    }
+}
+
+fn request(rest: &str) -> (RequestId, &str) {
+    let (id, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    (RequestId(id.parse().expect("the number of a request")), rest)
+}
+
+fn duration(text: &str) -> Duration {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let number: u64 = digits.parse().unwrap_or_else(|_| panic!("`{text}` is no time"));
+    match &text[digits.len()..] {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number * 60),
+        _ => panic!("`{text}` is no time"),
+    }
+}
+
+/// `unreachable`, `unreadable`, or what the server answered.
+fn failure(text: &str) -> Failure {
+    match text {
+        "unreachable" => Failure::unreachable("connection refused"),
+        "unreadable" => Failure::unreadable("malformed"),
+        answer => {
+            let (answer, after) = match answer.split_once(", retry after ") {
+                Some((answer, after)) => (answer, Some(duration(after))),
+                None => (answer, None),
+            };
+            Failure::from_status(&status(answer), after)
+        }
+    }
+}
+
+/// `410 Expired`; `504 too large`, which has a cause.
+fn status(text: &str) -> Status {
+    let (code, reason) = text.split_once(' ').unwrap_or((text, ""));
+    let (reason, causes) = match reason {
+        "too large" => ("Timeout", vec!["ResourceVersionTooLarge".to_owned()]),
+        reason => (reason, Vec::new()),
+    };
+    Status { code: code.parse().expect("a code"), reason: reason.to_owned(), causes, ..Status::default() }
+}
+
+fn described(output: &Output) -> String {
+    match output {
+        Output::Send(id, request) => format!("send {}: {}", id.0, asked(request)),
+        Output::Cancel(id) => format!("cancel {}", id.0),
+        Output::AwaitTransfer => "await a transfer".to_owned(),
+        Output::ReleaseTransfer => "release the transfer".to_owned(),
+        Output::BeginStaging => "begin staging".to_owned(),
+        Output::DropStaging => "drop staging".to_owned(),
+        Output::Commit { version, initial, new_epoch } => {
+            let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
+            let (initial, epoch) = (if *initial { ", initial" } else { "" }, if *new_epoch { ", new epoch" } else { "" });
+            format!("commit at {version}{initial}{epoch}")
+        }
+        Output::Advance(version) => format!("advance to {version}"),
+        Output::RememberPages => "remember pages".to_owned(),
+        // Not the delay, which is random.
+        Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
+        Output::Note(note) => format!("note: {note}"),
+    }
+}
+
+fn asked(request: &Request) -> String {
+    let least = |from: &ListFrom| match from {
+        ListFrom::Consistent => "consistent".to_owned(),
+        ListFrom::NotOlderThan(version) => format!("not older than {version}"),
+    };
+    match request {
+        Request::StreamedList { from, .. } => format!("streamed list, {}", least(from)),
+        Request::Page { continue_token: Some(_), .. } => "next page".to_owned(),
+        Request::Page { from, limit: Some(limit), .. } => format!("page of {limit}, {}", least(from)),
+        Request::Page { from, limit: None, .. } => format!("whole list, {}", least(from)),
+        Request::Watch { from, elsewhere: false, .. } => format!("watch from {from}"),
+        Request::Watch { from, elsewhere: true, .. } => format!("watch from {from}, elsewhere"),
+        Request::Probe => "probe".to_owned(),
+        Request::ShortWatch { from } => format!("short watch from {from}"),
+    }
+}
