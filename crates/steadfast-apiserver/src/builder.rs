@@ -56,6 +56,7 @@ pub struct ApiServerBuilder {
     port: u16,
     seed: u64,
     declared: Vec<ResourceDeclaration>,
+    tokens: Vec<String>,
     settings: Settings,
 }
 
@@ -69,8 +70,8 @@ impl Default for ApiServerBuilder {
             port: 0,
             seed: 0,
             declared: Vec::new(),
+            tokens: Vec::new(),
             settings: Settings {
-                tokens: Vec::new(),
                 bookmark_period: Duration::from_secs(60),
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
                 freshness_wait: Duration::from_secs(3),
@@ -129,7 +130,7 @@ impl ApiServerBuilder {
     /// A token that is accepted; with one or more, requests without are answered `401`.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
-        self.settings.tokens.push(token.to_owned());
+        self.tokens.push(token.to_owned());
         self
     }
 
@@ -213,6 +214,7 @@ impl ApiServerBuilder {
             requests: RequestLog::default(),
             fault_log: FaultLog::default(),
             rules: Rules::default(),
+            tokens: Mutex::new(self.tokens),
             random: Mutex::new(timeouts),
             links: Mutex::new(Vec::new()),
             next_link: AtomicU64::new(0),

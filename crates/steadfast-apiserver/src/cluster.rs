@@ -16,7 +16,6 @@ use crate::streams::Streams;
 /// What was settled when the server was built.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) tokens: Vec<String>,
     /// How often a watch that allows it gets a bookmark.
     pub(crate) bookmark_period: Duration,
     /// The bounds between which a watch without a timeout of its own ends.
@@ -54,6 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) requests: RequestLog,
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
+    /// The tokens accepted; everybody is, where there are none.
+    pub(crate) tokens: Mutex<Vec<String>>,
     pub(crate) random: Mutex<Random>,
     pub(crate) links: Mutex<Vec<Arc<Link>>>,
     pub(crate) next_link: AtomicU64,
@@ -80,6 +81,16 @@ impl Cluster {
         for link in self.open_links(replica) {
             link.reset(self.clock.elapsed());
         }
+    }
+
+    /// The tokens accepted now.
+    pub(crate) fn tokens(&self) -> Vec<String> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_tokens(&self, tokens: &[&str]) {
+        let tokens = tokens.iter().map(|&token| token.to_owned()).collect();
+        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
     /// How long a watch without a timeout of its own lives.

@@ -101,8 +101,8 @@ impl ApiServer {
     /// # Panics
     /// Where there is no such replica.
     pub fn kubeconfig_of(&self, replica: usize) -> String {
-        let token = self.cluster.settings.tokens.first().map(String::as_str);
-        kubeconfig::render(&self.url(replica), self.ca_pem().as_deref(), token)
+        let tokens = self.cluster.tokens();
+        kubeconfig::render(&self.url(replica), self.ca_pem().as_deref(), tokens.first().map(String::as_str))
     }
 
     /// Opens an in-memory connection to a replica.
@@ -254,9 +254,12 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        for replica in 0..self.cluster.replicas.len() {
-            self.cluster.reset_links(replica);
+        for (index, replica) in self.cluster.replicas.iter().enumerate() {
+            // Dialers may outlive the server, and are refused then.
+            replica.conditions.change(|now| now.stopped = true);
+            self.cluster.reset_links(index);
         }
+        self.cluster.changed.raise();
         self.tasks.close();
     }
 }

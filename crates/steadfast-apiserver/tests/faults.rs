@@ -341,10 +341,15 @@ async fn streamed_lists_are_refused_ignored_or_never_complete() {
     let mut endless = client.watch(STREAMED).await;
     assert_eq!(endless.told().await.1, "a");
     endless.is_silent_for(Duration::from_secs(50)).await;
+    server.faults().no_initial_events_end(false);
+    server.faults().unannotated_initial_events_end(true);
+    let mut unannotated = client.watch(STREAMED).await;
+    assert_eq!(unannotated.told().await.1, "a");
+    let end = unannotated.event().await;
+    assert_eq!((&end["type"], end["object"]["metadata"].get("annotations")), (&json!("BOOKMARK"), None));
     server.faults().refuse_streamed_lists(true);
     assert_eq!(client.get(STREAMED).await.0, 422);
     server.faults().refuse_streamed_lists(false);
-    server.faults().no_initial_events_end(false);
     server.faults().ignore_streamed_lists(true);
     let mut plain = client.watch(STREAMED).await;
     assert_eq!(plain.told().await.1, "a");
@@ -395,6 +400,18 @@ async fn tokens_are_asked_for_where_there_are_any() {
     let headers = [("authorization", "Bearer secret")];
     assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 200);
     assert!(server.kubeconfig().contains("secret"));
+    server.faults().replace_tokens(&["rotated"]);
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 401);
+    let headers = [("authorization", "Bearer rotated")];
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dialer_that_outlives_its_server_is_refused() {
+    let server = in_memory().await;
+    let dialer = server.dialer();
+    server.stop();
+    assert_eq!(dialer.connect(0).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ pub(crate) struct Condition {
     pub(crate) frozen: bool,
     pub(crate) no_bookmarks: bool,
     pub(crate) no_initial_events_end: bool,
+    pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
     /// Added to every answer.

@@ -175,6 +175,11 @@ impl Faults {
         self.set("no_initial_events_end", on, |now| now.no_initial_events_end = on);
     }
 
+    /// The bookmark after the initial events comes without the annotation that tells it from others.
+    pub fn unannotated_initial_events_end(&self, on: bool) {
+        self.set("unannotated_initial_events_end", on, |now| now.unannotated_initial_events_end = on);
+    }
+
     /// Streamed lists are refused, as by a server that has them switched off.
     pub fn refuse_streamed_lists(&self, on: bool) {
         self.set("refuse_streamed_lists", on, |now| now.refuse_streamed_lists = on);
@@ -207,6 +212,12 @@ impl Faults {
     pub fn corrupt(&self, rule: RequestRule, corruption: Corruption) {
         self.log("corrupt", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Corrupt(corruption));
+    }
+
+    /// Only these tokens are accepted from now on; without any, everybody is.
+    pub fn replace_tokens(&self, tokens: &[&str]) {
+        self.log_of(None, "replace_tokens", None);
+        self.cluster.set_tokens(tokens);
     }
 
     /// Takes back [`answer_with`](Self::answer_with) and [`corrupt`](Self::corrupt).
@@ -269,13 +280,15 @@ impl Faults {
     ///
     /// Revisions go on from there, in a new epoch; all replicas restart.
     pub fn restore(&self, revision: u64) {
-        let all = Self::of_all(Arc::clone(&self.cluster));
-        all.each("restore", None, |replica| {
-            all.condition(replica, |now| now.stopped = true);
-            all.cluster.reset_links(replica);
-        });
+        self.log_of(None, "restore", None);
+        for replica in 0..self.cluster.replicas.len() {
+            self.condition(replica, |now| now.stopped = true);
+            self.cluster.reset_links(replica);
+        }
         self.cluster.store.write(|state| state.restore(revision));
-        all.set("restored", true, |now| now.stopped = false);
+        for replica in 0..self.cluster.replicas.len() {
+            self.condition(replica, |now| now.stopped = false);
+        }
     }
 
     fn replicas(&self) -> std::ops::Range<usize> {

@@ -1,4 +1,4 @@
-//! OpenAPI documents: as much as `kubectl` needs to know that validation is the server's business.
+//! `OpenAPI` documents: as much as `kubectl` needs to know that validation is the server's business.
 //!
 //! There are no schemas of fields in them. Version 2 is not offered, since clients ask for it in protobuf.
 

@@ -104,7 +104,7 @@ async fn answer(exchange: &Exchange, route: Route, request: Request<Incoming>) -
 }
 
 fn authenticate(exchange: &Exchange, request: &Request<Incoming>) -> Result<(), Status> {
-    let tokens = &exchange.cluster.settings.tokens;
+    let tokens = exchange.cluster.tokens();
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| {
         let token = token.trim();

@@ -291,9 +291,11 @@ impl WatchStream {
         if self.initial.is_empty() {
             self.transfer = None;
             if std::mem::take(&mut self.announce_end) {
-                let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_initial_events_end);
+                let conditions = &self.cluster.replicas[self.replica].conditions;
+                let (silent, unannotated) =
+                    conditions.look(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
                 if self.bookmarks && !silent {
-                    self.put_bookmark(&mut buffer, true);
+                    self.put_bookmark(&mut buffer, !unannotated);
                 }
             }
         }
