@@ -1,1 +1,36 @@
-//! Placeholder.
+//! Tests of informers and controllers: informers on an embedded server, recorders, and the contract as a check.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use steadfast::Scope;
+//! use steadfast_apiserver::ApiServer;
+//! use steadfast_testing::{Recorder, config_map, history, informers};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), steadfast_testing::WorldError> {
+//! let server = ApiServer::start().await?;
+//! let config_maps = informers(&server).await?.informer::<ConfigMap>(Scope::all())?;
+//! let recorder = Recorder::of(&server);
+//! let seen = recorder.record(&config_maps);
+//!
+//! server.create(&config_map("a", "1"))?;
+//! recorder.settle(&server).await;
+//!
+//! assert_eq!(seen.story("default/a").len(), 1);
+//! steadfast_contract::check(&history(&server, "", "configmaps"), &recorder.trace())?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod balancer;
+mod history;
+mod objects;
+mod recorder;
+mod told;
+mod world;
+
+pub use balancer::Balancer;
+pub use history::history;
+pub use objects::{config_map, config_map_in, labelled_config_map, pod};
+pub use recorder::{Recorder, Recording};
+pub use world::{WorldError, connection, connection_in_memory, informers, kube_config};

@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
-use steadfast_core::decode::{self, DecodeError, DecodeOptions, Decoder, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord};
+use steadfast_core::decode::{
+    self, DecodeError, DecodeOptions, Decoder, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord,
+};
 use steadfast_core::event::{Change, Path};
 use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
@@ -370,13 +372,7 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Applies a record of a watch to the store.
-    fn apply(
-        &mut self,
-        kind: RecordKind,
-        identity: Identity,
-        kept: Result<Arc<K>, Tainted>,
-        writer: &mut Writer<K>,
-    ) {
+    fn apply(&mut self, kind: RecordKind, identity: Identity, kept: Result<Arc<K>, Tainted>, writer: &mut Writer<K>) {
         let changes = &mut self.changes;
         let tell = |change| changes.push(change);
         let version = identity.version.clone();

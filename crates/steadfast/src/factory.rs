@@ -311,8 +311,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ///
     /// Where one runs that keeps its objects otherwise.
     pub fn start(self) -> Result<Informer<K>, InformerError> {
-        let ask =
-            Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
+        let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
         let transform = self.transform.as_ref().map(|transform| Arc::as_ptr(transform).cast::<()>() as usize);
         let mut informers = self.factory.lock();
         if informers.closed {
@@ -337,10 +336,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let managed_fields = self.managed_fields;
         let informer = self.launch();
         let control = Arc::new(informer.clone());
-        informers.running.insert(
-            ask,
-            Running { informer: Box::new(informer.clone()), managed_fields, transform, control },
-        );
+        informers
+            .running
+            .insert(ask, Running { informer: Box::new(informer.clone()), managed_fields, transform, control });
         Ok(informer)
     }
 
@@ -356,6 +354,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let resource = self.collection.name().to_owned();
         let shared = Arc::new(Shared::new(
             format!("{resource} in {}", self.scope),
+            self.scope.clone(),
             environment.clone(),
             Store::new(rules),
             reflector.standing().clone(),

@@ -20,6 +20,7 @@ use crate::error::{NoRuntime, NotSynced, WaitError};
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
 use crate::lister::{Index, Lister};
 use crate::runner::{HandlerCounts, Mode, Runner};
+use crate::scope::Scope;
 use crate::shared::Shared;
 
 /// How long a wait lasts before a proof is sought for it: a write outside the selector makes no event (C12).
@@ -63,6 +64,11 @@ impl<K: Kept> Informer<K> {
     /// The resource and its scope, for people.
     pub fn name(&self) -> &str {
         &self.shared().name
+    }
+
+    /// What the informer looks at.
+    pub fn scope(&self) -> &Scope {
+        &self.shared().scope
     }
 
     /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.

@@ -15,11 +15,13 @@ use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
 use crate::runner::{HandlerCounts, Runner};
+use crate::scope::Scope;
 
 /// The state of an informer.
 pub(crate) struct Shared<K> {
     /// The resource and its scope, for people.
     pub(crate) name: String,
+    pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
     pub(crate) breaches: Breaches,
     pub(crate) standing: ArcSwap<Standing>,
@@ -44,6 +46,7 @@ pub(crate) struct Writer<K> {
 impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn new(
         name: String,
+        scope: Scope,
         environment: SharedEnvironment,
         store: Store<K>,
         standing: Standing,
@@ -51,6 +54,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let breaches = standing.breaches;
         Self {
             name,
+            scope,
             environment,
             breaches,
             standing: ArcSwap::from_pointee(standing),

@@ -148,7 +148,7 @@ mod tests {
     fn a_thread_is_used_again_and_survives_a_panic() {
         let crew = Crew::default();
         for round in 0..50 {
-            let (done, finished) = mpsc::channel();
+            let (done, finished) = mpsc::channel::<()>();
             crew.run(Box::new(move || {
                 let _done = done;
                 assert!(round % 2 == 0, "a handler panics");

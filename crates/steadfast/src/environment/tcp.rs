@@ -54,13 +54,12 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<Box<dyn Socket>> {
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-    let stream = match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-        Ok(connected) => connected.map_err(named)?,
-        Err(_) => {
-            let silence = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-            return Err(named(io::Error::new(io::ErrorKind::TimedOut, silence)));
-        }
+    let silence = |_| {
+        let silence = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+        named(io::Error::new(io::ErrorKind::TimedOut, silence))
     };
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+    let stream = connected.map_err(silence)?.map_err(named)?;
     configure(&stream).map_err(named)?;
     Ok(stream)
 }

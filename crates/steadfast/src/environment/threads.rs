@@ -137,14 +137,13 @@ impl<T> Drop for AbortOnDrop<T> {
 mod tests {
     use std::sync::Arc;
     use std::time::Duration;
-    use std::time::Duration;
 
     use super::*;
 
     #[tokio::test]
     async fn may_be_dropped_in_async_code_and_on_its_own_thread() {
         let threads = Arc::new(Threads::new().expect("threads"));
-        let (done, finished) = tokio::sync::oneshot::channel();
+        let (done, finished) = tokio::sync::oneshot::channel::<()>();
         let inner = threads.clone();
         let task = threads.spawn(Box::pin(async move {
             inner.sleep_until(inner.now() + Duration::from_millis(5)).await;

@@ -212,11 +212,11 @@ impl Patience {
         loop {
             let now = environment.now();
             let waited = now.since(*self.since.get_or_insert(now));
-            if waited >= limit {
+            let Some(rest) = limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
                 return Poll::Ready(waited);
-            }
+            };
             // One timer serves many reads: it is set anew only when it has fired too early for the last.
-            let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + (limit - waited)));
+            let timer = self.timer.get_or_insert_with(|| environment.sleep_until(now + rest));
             ready!(timer.as_mut().poll(context));
             self.timer = None;
         }

@@ -46,7 +46,7 @@ pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connecto
 
 /// A connection on which the peer was heard to speak what was agreed.
 enum Opened {
-    Http2 { peer: String, sender: SendRequest<Bytes>, driver: http2::Driver, pings: PingPong },
+    Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Driver>, pings: PingPong },
     Http1 { peer: String, sender: http1::Sender, driver: http1::Driver },
 }
 
@@ -80,7 +80,7 @@ async fn open(
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| http2::describe(&error)),
     };
     answered.map_err(|detail| broken("HTTP/2", detail))?;
-    Ok(Opened::Http2 { peer, sender, driver, pings })
+    Ok(Opened::Http2 { peer, sender, driver: Box::new(driver), pings })
 }
 
 async fn drive(

@@ -1,0 +1,41 @@
+//! Small objects for tests.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
+use kube::core::ObjectMeta;
+
+/// A config map `name` in `default`, holding `value`.
+pub fn config_map(name: &str, value: &str) -> ConfigMap {
+    config_map_in("default", name, value)
+}
+
+/// A config map `name` in `namespace`, holding `value`.
+pub fn config_map_in(namespace: &str, name: &str, value: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: meta(namespace, name),
+        data: Some(BTreeMap::from([("value".to_owned(), value.to_owned())])),
+        ..ConfigMap::default()
+    }
+}
+
+/// A config map `name` in `default` with one label.
+pub fn labelled_config_map(name: &str, value: &str, label: (&str, &str)) -> ConfigMap {
+    let mut config_map = config_map(name, value);
+    config_map.metadata.labels = Some(BTreeMap::from([(label.0.to_owned(), label.1.to_owned())]));
+    config_map
+}
+
+/// A pod `name` in `default` on `node`.
+pub fn pod(name: &str, node: &str) -> Pod {
+    let container = Container { name: "main".to_owned(), image: Some("app:1".to_owned()), ..Container::default() };
+    Pod {
+        metadata: meta("default", name),
+        spec: Some(PodSpec { node_name: Some(node.to_owned()), containers: vec![container], ..PodSpec::default() }),
+        ..Pod::default()
+    }
+}
+
+fn meta(namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() }
+}

@@ -1,0 +1,376 @@
+//! Records what informers, their handlers and their readers see, as a trace for the checker.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::Resource;
+use steadfast::{Call, Event, Freshness, Handler, Informer, Kept, Note, Registration, ResourceVersion, WaitError};
+use steadfast_apiserver::ApiServer;
+use steadfast_contract::{Key, Outcome, Record, Seen, Target, Trace};
+
+use crate::told;
+
+/// Writes down what informers and handlers do, with times, as one trace. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    trace: Mutex<Trace>,
+    clock: Box<dyn Fn() -> Duration + Send + Sync>,
+    handlers: AtomicUsize,
+    calls: AtomicU64,
+    informers: Mutex<Vec<Arc<dyn Observed>>>,
+    /// The informers of which it is written that they are synced.
+    synced: Mutex<BTreeSet<String>>,
+}
+
+/// An informer under observation, whatever its type.
+trait Observed: Send + Sync {
+    fn name(&self) -> &str;
+    fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
+    fn drained(&self) -> bool;
+    fn look(&self, recorder: &Recorder);
+}
+
+struct Observation<K: Kept> {
+    name: String,
+    informer: Informer<K>,
+}
+
+impl<K: Kept> Observed for Observation<K> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // An informer that does not get there is what the checker is to see.
+            let _ = self.informer.wait_for_version(&version, deadline).await;
+        })
+    }
+
+    fn drained(&self) -> bool {
+        self.informer.handlers().iter().all(|counts| counts.entries == 0)
+    }
+
+    fn look(&self, recorder: &Recorder) {
+        recorder.freshness_of(&self.name, &self.informer.freshness());
+        let (objects, tainted) = told::contents(&self.informer.snapshot());
+        recorder.write(Record::Snapshot { informer: self.name.clone(), objects, tainted });
+    }
+}
+
+impl Recorder {
+    /// A recorder whose times are those of `clock`: the same as the history's.
+    pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                trace: Mutex::default(),
+                clock: Box::new(clock),
+                handlers: AtomicUsize::new(0),
+                calls: AtomicU64::new(0),
+                informers: Mutex::default(),
+                synced: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A recorder by the clock of `server`.
+    pub fn of(server: &ApiServer) -> Self {
+        let (begun, since) = (server.elapsed(), tokio::time::Instant::now());
+        Self::new(move || begun + since.elapsed())
+    }
+
+    /// What was recorded so far.
+    pub fn trace(&self) -> Trace {
+        self.lock().clone()
+    }
+
+    /// Notes that a fault is `on`, or over.
+    pub fn fault(&self, name: &str, on: bool) {
+        self.write(Record::Fault { name: name.to_owned(), on });
+    }
+
+    /// Observes `informer`: what its handlers are told, how its freshness goes.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current: the observer runs as a task.
+    pub fn record<K: Kept + Resource>(&self, informer: &Informer<K>) -> Recording<K> {
+        self.record_as(informer, informer.name())
+    }
+
+    /// The same under another name: several clients may watch the same thing.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current: the observer runs as a task.
+    pub fn record_as<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
+        self.observe(informer, name);
+        self.handle(informer, name, |_| {})
+    }
+
+    /// Adds a handler to an observed informer: `act` is done within each of its calls.
+    pub fn handle<K: Kept + Resource>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        act: impl Fn(&Event<K>) + Send + Sync + 'static,
+    ) -> Recording<K> {
+        let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
+        let handler = format!("{name}#{number}");
+        self.write(Record::registered(&handler, name));
+        let scribe = Scribe { recorder: self.clone(), name: handler.clone(), informer: informer.clone(), act };
+        let registration = Arc::new(informer.add_handler(scribe));
+        let (recorder, watched, told) = (self.clone(), registration.clone(), handler.clone());
+        let (observed, named) = (informer.clone(), name.to_owned());
+        tokio::spawn(async move {
+            watched.until_synced().await;
+            // Two observers: what the informer says of itself must not come second only because its observer did.
+            recorder.note_synced(&observed, &named);
+            recorder.write(Record::RegistrationSynced { handler: told });
+        });
+        Recording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
+    }
+
+    /// Declares `informer` and follows its freshness and its relists.
+    fn observe<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str) {
+        let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        if informers.iter().any(|known| known.name() == name) {
+            return;
+        }
+        self.write(Record::informer(name, told::scope(informer.scope())));
+        informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone() }));
+        drop(informers);
+
+        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
+        informer.on_note(move |note| {
+            let informer = named.clone();
+            let from = watched.snapshot().version().map(ToString::to_string);
+            match note {
+                Note::Synced { version } | Note::Relisted { version } => {
+                    let to = version.as_ref().map(ToString::to_string);
+                    recorder.write(Record::Relisted { informer, from, to });
+                }
+                Note::NewEpoch { .. } => recorder.write(Record::Epoch { informer }),
+                _ => {}
+            }
+        });
+
+        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
+        tokio::spawn(async move {
+            let mut changed = watched.changed();
+            let mut last = "";
+            loop {
+                let state = watched.freshness();
+                if state.name() != last {
+                    last = state.name();
+                    recorder.freshness_of(&named, &state);
+                }
+                recorder.note_synced(&watched, &named);
+                // A cache can go stale without anything happening, so silence is looked at too.
+                if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
+                    return;
+                }
+                if matches!(watched.freshness(), Freshness::Stopped(_)) {
+                    recorder.freshness_of(&named, &watched.freshness());
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Notes once that `informer` says that it is synced, and what it holds then.
+    fn note_synced<K: Kept>(&self, informer: &Informer<K>, name: &str) {
+        if !informer.has_synced() {
+            return;
+        }
+        let mut synced = self.inner.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if !synced.insert(name.to_owned()) {
+            return;
+        }
+        let mut trace = self.lock();
+        let now = (self.inner.clock)();
+        trace.record(now, Record::InformerSynced { informer: name.to_owned() });
+        let (objects, tainted) = told::contents(&informer.snapshot());
+        trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
+    }
+
+    /// Notes what `informer` says of its freshness now.
+    pub fn sample<K: Kept>(&self, informer: &Informer<K>, name: &str) {
+        self.freshness_of(name, &informer.freshness());
+    }
+
+    /// Reads `namespace/name`, or a cluster-scoped name, from the cache and notes the answer.
+    pub fn read<K: Kept>(&self, informer: &Informer<K>, name: &str, key: &str) {
+        let key = parse(key);
+        let answer = told::held(&informer.snapshot(), &key);
+        self.write(Record::Read { informer: name.to_owned(), key, answer });
+    }
+
+    /// Waits for a write as [`Informer::wait_for`] does, and notes what came of it.
+    ///
+    /// # Errors
+    ///
+    /// What the wait said.
+    pub async fn wait_for<K: Kept, R: Resource>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        written: &R,
+    ) -> Result<(), WaitError> {
+        let waited = informer.wait_for(written).await;
+        self.write(Record::WaitedFor {
+            informer: name.to_owned(),
+            target: Target::Version(written.meta().resource_version.clone().unwrap_or_default()),
+            outcome: if waited.is_ok() { Outcome::Ok } else { Outcome::Err },
+            store_version: informer.snapshot().version().map(ToString::to_string),
+        });
+        let key = told::reference(written).key;
+        let answer = told::held(&informer.snapshot(), &key);
+        self.write(Record::Read { informer: name.to_owned(), key, answer });
+        waited
+    }
+
+    /// Says that `server` is quiet and reachable from here on, waits until all informers have everything and all
+    /// handlers were told (20 s at most), and writes down how they stand.
+    pub async fn settle(&self, server: &ApiServer) {
+        self.settle_at(&server.revision().to_string(), Duration::from_secs(20)).await;
+    }
+
+    /// The same for any server: `version` is its newest.
+    pub async fn settle_at(&self, version: &str, deadline: Duration) {
+        self.write(Record::Quiet);
+        let end = tokio::time::Instant::now() + deadline;
+        let informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for informer in &informers {
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            informer.reach(ResourceVersion::from(version), left).await;
+        }
+        while !informers.iter().all(|informer| informer.drained()) && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for informer in &informers {
+            informer.look(self);
+        }
+        self.write(Record::Settled);
+    }
+
+    fn freshness_of(&self, name: &str, state: &Freshness) {
+        let (state, tainted) = told::freshness(state);
+        self.write(Record::Freshness { informer: name.to_owned(), state, tainted });
+    }
+
+    /// Adds a record, at the present.
+    pub fn write(&self, record: Record) {
+        let mut trace = self.lock();
+        // Read under the lock, so that the order of the trace is that of its times.
+        let now = (self.inner.clock)();
+        trace.record(now, record);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Trace> {
+        self.inner.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handler that writes down what it is told, before and after it does what it is there for.
+struct Scribe<K: Kept, F> {
+    recorder: Recorder,
+    name: String,
+    informer: Informer<K>,
+    act: F,
+}
+
+impl<K, F> Handler<K> for Scribe<K, F>
+where
+    K: Kept + Resource,
+    F: Fn(&Event<K>) + Send + Sync + 'static,
+{
+    fn handle(&self, event: Event<K>, call: Call) {
+        let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
+        let seen = told::seen(&event);
+        let store = told::held(&self.informer.snapshot(), seen.key());
+        let handler = self.name.clone();
+        self.recorder.write(Record::Entered { handler, call: number, event: seen, retry: call.retry, store });
+        let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));
+        let handler = self.name.clone();
+        match done {
+            Ok(()) => self.recorder.write(Record::Returned { handler, call: number }),
+            Err(panic) => {
+                self.recorder.write(Record::Panicked { handler, call: number });
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// One recorded handler of one informer.
+pub struct Recording<K: Kept> {
+    recorder: Recorder,
+    name: String,
+    informer: Informer<K>,
+    registration: Arc<Registration<K>>,
+}
+
+impl<K: Kept> Recording<K> {
+    /// The informer that is recorded.
+    pub fn informer(&self) -> &Informer<K> {
+        &self.informer
+    }
+
+    /// The handler's place at the informer.
+    pub fn registration(&self) -> &Registration<K> {
+        &self.registration
+    }
+
+    /// The handler's name in the trace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until the handler has returned from all objects of its first view.
+    pub async fn until_synced(&self) {
+        self.registration.until_synced().await;
+    }
+
+    /// Everything that this handler was told, in order.
+    pub fn events(&self) -> Vec<Seen> {
+        let trace = self.recorder.lock();
+        let own = trace.entries().iter().filter_map(|entry| match &entry.record {
+            Record::Entered { handler, event, .. } if *handler == self.name => Some(event.clone()),
+            _ => None,
+        });
+        own.collect()
+    }
+
+    /// What this handler was told of `namespace/name`, or of a cluster-scoped name.
+    pub fn of(&self, key: &str) -> Vec<Seen> {
+        let key = parse(key);
+        self.events().into_iter().filter(|event| *event.key() == key).collect()
+    }
+
+    /// What this handler was told of `namespace/name` in words: `Added`, `Updated`, `Deleted Inferred Replaced`.
+    pub fn story(&self, key: &str) -> Vec<String> {
+        let word = |event: Seen| match event {
+            Seen::Added { .. } => "Added".to_owned(),
+            Seen::Updated { .. } => "Updated".to_owned(),
+            Seen::Deleted { certainty, reason, .. } => format!("Deleted {certainty:?} {reason:?}"),
+            Seen::Resynced { .. } => "Resynced".to_owned(),
+        };
+        self.of(key).into_iter().map(word).collect()
+    }
+}
+
+fn parse(key: &str) -> Key {
+    match key.split_once('/') {
+        Some((namespace, name)) => Key::new(Some(namespace), name),
+        None => Key::new(None, key),
+    }
+}

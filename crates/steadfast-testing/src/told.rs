@@ -1,0 +1,88 @@
+//! An informer's events and freshness, in the words of the checker.
+
+use kube::Resource;
+use steadfast::{Certainty, DeleteReason, Event, Freshness, Kept, Scope, Snapshot};
+use steadfast_contract as contract;
+
+pub(crate) fn scope(scope: &Scope) -> contract::Scope {
+    contract::Scope {
+        namespace: scope.in_namespace().map(str::to_owned),
+        labels: scope.label_selector().map(str::to_owned),
+        fields: scope.field_selector().map(str::to_owned),
+    }
+}
+
+/// Which object, in which version.
+pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
+    let meta = object.meta();
+    contract::Ref::new(
+        meta.namespace.as_deref(),
+        meta.name.as_deref().unwrap_or_default(),
+        meta.uid.as_deref().unwrap_or_default(),
+        meta.resource_version.as_deref().unwrap_or_default(),
+    )
+}
+
+pub(crate) fn seen<K: Resource>(event: &Event<K>) -> contract::Seen {
+    match event {
+        Event::Added { object, initial } => {
+            contract::Seen::Added { object: reference(object.as_ref()), initial: *initial }
+        }
+        Event::Updated { old, new } => {
+            contract::Seen::Updated { old: reference(old.as_ref()), new: reference(new.as_ref()) }
+        }
+        Event::Deleted { last, version, certainty, reason } => contract::Seen::Deleted {
+            last: reference(last.as_ref()),
+            version: version.as_ref().map(ToString::to_string),
+            certainty: match certainty {
+                Certainty::Observed => contract::Certainty::Observed,
+                Certainty::Inferred => contract::Certainty::Inferred,
+            },
+            reason: match reason {
+                DeleteReason::Deleted => contract::Reason::Deleted,
+                DeleteReason::Replaced => contract::Reason::Replaced,
+                DeleteReason::DeletedOrLeft => contract::Reason::DeletedOrLeft,
+            },
+        },
+        Event::Resynced { object } => contract::Seen::Resynced { object: reference(object.as_ref()) },
+    }
+}
+
+/// What `snapshot` holds of a key.
+pub(crate) fn held<K: Kept>(snapshot: &Snapshot<K>, key: &contract::Key) -> contract::StoreHeld {
+    match snapshot.entry(key.namespace.as_deref(), &key.name) {
+        None => contract::StoreHeld::Absent,
+        Some(entry) if entry.tainted => contract::StoreHeld::Unknown { version: entry.version.to_string() },
+        Some(entry) => contract::StoreHeld::Held { uid: entry.uid.to_string(), version: entry.version.to_string() },
+    }
+}
+
+/// Everything that `snapshot` holds, and what of it cannot be decoded.
+pub(crate) fn contents<K: Kept>(snapshot: &Snapshot<K>) -> (Vec<contract::Ref>, Vec<contract::Key>) {
+    let objects = snapshot
+        .iter()
+        .filter(|(_, entry)| !entry.tainted)
+        .map(|(key, entry)| contract::Ref::new(key.namespace(), key.name(), &entry.uid, entry.version.as_str()));
+    (objects.collect(), snapshot.tainted().map(key).collect())
+}
+
+fn key(key: &steadfast::ObjectKey) -> contract::Key {
+    contract::Key::new(key.namespace(), key.name())
+}
+
+/// A state of freshness, and the keys that it names.
+pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract::Key>) {
+    let told = match state {
+        Freshness::Fresh { version, age, tainted } => {
+            let version = version.as_ref().map(ToString::to_string).unwrap_or_default();
+            return (contract::Freshness::Fresh { version, age: *age }, tainted.iter().map(key).collect());
+        }
+        Freshness::Starting(_) => contract::Freshness::Starting,
+        Freshness::Resuming(_) => contract::Freshness::Resuming,
+        Freshness::Suspect(_) => contract::Freshness::Suspect,
+        Freshness::Stale(_) => contract::Freshness::Stale,
+        Freshness::Failed(_) => contract::Freshness::Failed,
+        Freshness::Stopped(_) => contract::Freshness::Stopped,
+    };
+    (told, Vec::new())
+}

@@ -1,0 +1,64 @@
+//! Clients of an embedded server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast::environment::SharedEnvironment;
+use steadfast::environment::local::{Local, Pipe};
+use steadfast::{Connection, InformerFactory};
+use steadfast_apiserver::ApiServer;
+
+/// What went wrong when a client was made; a test ends with it.
+pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A configuration for the first replica of `server`, as a kubeconfig would give it.
+///
+/// # Errors
+///
+/// Where the server's kubeconfig cannot be read.
+pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, WorldError> {
+    let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// A connection to the first replica of `server`, over TCP, on threads of its own.
+///
+/// # Errors
+///
+/// Where the connection cannot be made.
+pub async fn connection(server: &ApiServer) -> Result<Connection, WorldError> {
+    Ok(Connection::new(kube_config(server).await?)?)
+}
+
+/// Informers on the first replica of `server`, over TCP, on threads of their own.
+///
+/// # Errors
+///
+/// Where the connection cannot be made.
+pub async fn informers(server: &ApiServer) -> Result<InformerFactory, WorldError> {
+    Ok(InformerFactory::new(&connection(server).await?))
+}
+
+/// A connection in memory to a server that was started `in_memory`: on the current runtime, in its time.
+///
+/// New connections go to the replica that `replica` names, as a load balancer would send them.
+///
+/// # Errors
+///
+/// Where the connection cannot be made.
+pub async fn connection_in_memory(
+    server: &ApiServer,
+    seed: u64,
+    replica: &Arc<AtomicUsize>,
+) -> Result<Connection, WorldError> {
+    let (dialer, replica) = (server.dialer(), replica.clone());
+    let environment: SharedEnvironment = Arc::new(Local::new(seed, move |_, _| {
+        let (dialer, replica) = (dialer.clone(), replica.load(Ordering::Relaxed));
+        Box::pin(async move {
+            let pipe = dialer.connect(replica).await?;
+            Ok(Box::new(Pipe::new(pipe, format!("replica {replica}"))) as Box<_>)
+        })
+    }));
+    Ok(Connection::builder(kube_config(server).await?).environment(environment).build()?)
+}

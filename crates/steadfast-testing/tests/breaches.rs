@@ -1,0 +1,244 @@
+//! Each clause of the contract, broken on purpose in the library, is caught by the checker; unbroken, the same story
+//! passes. A check that cannot fail is none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Breach, Informer, InformerFactory, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_contract::{Clause, Record, Report, Terms};
+use steadfast_testing::{Balancer, Recorder, WorldError, config_map, connection, history};
+
+const NAME: &str = "config maps";
+
+/// A server with one config map, and an informer on it that commits `breach`.
+struct Stage {
+    server: ApiServer,
+    recorder: Recorder,
+    informer: Informer<ConfigMap>,
+    _factory: InformerFactory,
+}
+
+impl Stage {
+    async fn new(breach: Option<Breach>) -> Result<Self, WorldError> {
+        Self::on(ApiServer::start().await?, breach).await
+    }
+
+    async fn on(server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
+        server.create(&config_map("a", "1"))?;
+        let factory = InformerFactory::new(&connection(&server).await?);
+        let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
+        let informer = match breach {
+            Some(breach) => builder.breach(breach).start()?,
+            None => builder.start()?,
+        };
+        Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
+    }
+
+    /// Gives `a` the value `value`.
+    fn update(&self, value: &str) -> Result<(), WorldError> {
+        let patch = serde_json::json!({ "data": { "value": value } });
+        self.server.merge_patch("configmaps", "default", "a", patch)?;
+        Ok(())
+    }
+
+    async fn judge(self) -> Report {
+        self.recorder.settle(&self.server).await;
+        self.report()
+    }
+
+    fn report(&self) -> Report {
+        let terms = Terms { period: Duration::from_millis(400), ..Terms::default() };
+        terms.judge(&history(&self.server, "", "configmaps"), &self.recorder.trace())
+    }
+}
+
+async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}
+
+/// Runs `story` unbroken and broken, and holds the checker to telling the two apart by `clause`.
+macro_rules! caught {
+    ($name:ident, $clause:ident, $breach:ident, $story:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() -> Result<(), WorldError> {
+            let honest = $story(None).await?;
+            assert!(honest.passed(), "unbroken, the story keeps the contract: {:#?}", honest);
+            let broken = $story(Some(Breach::$breach)).await?;
+            assert!(
+                broken.breaches.iter().any(|breach| breach.clause == Clause::$clause),
+                "broken, it must be seen to break {:?}: {:#?}",
+                Clause::$clause,
+                broken,
+            );
+            Ok(())
+        }
+    };
+}
+
+caught!(c1_a_recreation_told_as_an_update_is_caught, C1, MergedIdentities, recreated_while_cut_off);
+caught!(c2_a_delete_that_is_never_told_is_caught, C2, LostDeletes, deleted_while_cut_off);
+caught!(c3_repeated_records_told_again_are_caught, C3, RepeatedRecords, repeated_after_a_resume);
+caught!(c4_an_older_list_from_a_lagging_replica_is_caught, C4, OlderList, moved_to_a_lagging_replica);
+caught!(c5_an_old_that_the_handler_never_saw_is_caught, C5, StoreAsOld, updated_while_the_handler_is_busy);
+caught!(c6_a_handler_told_before_the_store_shows_it_is_caught, C6, HandlerFirst, updated_while_watched);
+caught!(c7_overlapping_calls_for_one_name_are_caught, C7, OverlappingCalls, updated_while_the_handler_is_busy);
+caught!(c8_a_queue_that_grows_with_the_events_is_caught, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
+caught!(c9_synced_before_the_first_list_is_caught, C9, SyncedTooEarly, synced_from_a_slow_server);
+caught!(c10_fresh_whatever_happens_is_caught, C10, AlwaysFresh, changed_behind_a_black_hole);
+caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, updated_while_watched);
+caught!(c12_a_wait_that_ends_too_early_is_caught, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
+
+async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.server.faults().cut();
+    stage.server.delete_named("configmaps", "default", "a")?;
+    stage.server.create(&config_map("a", "2"))?;
+    stage.server.faults().expire_events();
+    stage.server.faults().heal();
+    Ok(stage.judge().await)
+}
+
+async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.server.faults().cut();
+    stage.server.delete_named("configmaps", "default", "a")?;
+    stage.server.faults().expire_events();
+    stage.server.faults().heal();
+    Ok(stage.judge().await)
+}
+
+async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    let seen = stage.recorder.record_as(&stage.informer, NAME);
+    seen.until_synced().await;
+    for value in ["2", "3", "4", "5"] {
+        stage.update(value)?;
+        pause(50).await;
+    }
+    stage.server.faults().repeat_events(3);
+    stage.server.faults().reset();
+    pause(500).await;
+    Ok(stage.judge().await)
+}
+
+/// The second replica lags; the client's next connection goes there, and its version is no longer held.
+async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
+    server.faults().replica(1).lag(false);
+    let balancer = Balancer::start([0, 1].map(|replica| server.address(replica)));
+    server.create(&config_map("a", "1"))?;
+    let mut config = steadfast_testing::kube_config(&server).await?;
+    config.cluster_url = format!("http://{}", balancer.address().await?).parse()?;
+    let factory = InformerFactory::new(&steadfast::Connection::new(config)?);
+    let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
+    let informer = match breach {
+        Some(breach) => builder.breach(breach).start()?,
+        None => builder.start()?,
+    };
+    let stage = Stage { recorder: Recorder::of(&server), server, informer, _factory: factory };
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.server.faults().replica(1).lag(true);
+    for value in ["2", "3"] {
+        stage.update(value)?;
+    }
+    stage.recorder.wait_for(&stage.informer, NAME, &read(&stage.server)?).await?;
+    pause(100).await;
+    balancer.send_to(1);
+    stage.server.faults().replica(1).expire_events();
+    stage.server.faults().replica(0).stop();
+    pause(1500).await;
+    stage.server.faults().replica(1).lag(false);
+    Ok(stage.judge().await)
+}
+
+fn read(server: &ApiServer) -> Result<ConfigMap, WorldError> {
+    Ok(serde_json::from_value(server.get("configmaps", "default", "a")?)?)
+}
+
+async fn updated_while_the_handler_is_busy(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.recorder.handle(&stage.informer, NAME, |_| std::thread::sleep(Duration::from_millis(150)));
+    for value in ["2", "3", "4", "5"] {
+        pause(40).await;
+        stage.update(value)?;
+    }
+    Ok(stage.judge().await)
+}
+
+async fn updated_while_watched(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    for value in 2..20 {
+        stage.update(&value.to_string())?;
+        pause(5).await;
+    }
+    Ok(stage.judge().await)
+}
+
+async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    let released = Arc::new(AtomicBool::new(false));
+    let wait = released.clone();
+    let stuck = stage.recorder.record_as(&stage.informer, NAME);
+    stuck.until_synced().await;
+    let slow = stage.recorder.handle(&stage.informer, NAME, move |_| {
+        while !wait.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    for value in 0..100 {
+        stage.update(&value.to_string())?;
+    }
+    pause(300).await;
+    let entries = slow.registration().counts().entries;
+    stage.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
+    released.store(true, Ordering::Relaxed);
+    Ok(stage.judge().await)
+}
+
+async fn synced_from_a_slow_server(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let server = ApiServer::start().await?;
+    server.faults().delay(Duration::from_millis(300));
+    let stage = Stage::on(server, breach).await?;
+    let seen = stage.recorder.record_as(&stage.informer, NAME);
+    pause(600).await;
+    stage.server.faults().delay(Duration::ZERO);
+    seen.until_synced().await;
+    Ok(stage.judge().await)
+}
+
+async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.server.faults().black_hole(true);
+    stage.update("2")?;
+    // Beyond two periods, and beyond what the checker grants a backlog.
+    for _ in 0..8 {
+        pause(500).await;
+        stage.recorder.sample(&stage.informer, NAME);
+    }
+    Ok(stage.report())
+}
+
+async fn waited_for_behind_a_stalled_stream(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    stage.server.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
+    stage.server.faults().stall_streams(true);
+    stage.update("2")?;
+    let written = read(&stage.server)?;
+    let waiting = stage.recorder.wait_for(&stage.informer, NAME, &written);
+    let healing = async {
+        pause(300).await;
+        stage.server.faults().stall_streams(false);
+    };
+    let (waited, ()) = tokio::join!(waiting, healing);
+    waited?;
+    Ok(stage.judge().await)
+}

@@ -1,0 +1,138 @@
+//! Handlers that block, panic or block their runtime disturb nobody else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Event, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{WorldError, config_map, informers};
+
+const OBJECTS: u64 = 1_000;
+const CHANGES: u64 = 100_000;
+/// More than there are worker threads of any runtime here.
+const STUCK: usize = 6;
+
+/// A handler that counts, and remembers the highest value that it saw.
+#[derive(Default)]
+struct Healthy {
+    calls: AtomicU64,
+    highest: AtomicU64,
+}
+
+impl Healthy {
+    fn take(&self, event: &Event<ConfigMap>) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let data = event.object().data.as_ref();
+        let value = data.and_then(|data| data.get("value")?.parse().ok()).unwrap_or_default();
+        self.highest.fetch_max(value, Ordering::Relaxed);
+    }
+}
+
+/// An async runtime on a thread of its own, until dropped.
+struct OwnRuntime {
+    handle: tokio::runtime::Handle,
+    _stop: tokio::sync::oneshot::Sender<()>,
+}
+
+fn own_runtime() -> Result<OwnRuntime, WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = runtime.block_on(stopped);
+        runtime.shutdown_background();
+    });
+    Ok(OwnRuntime { handle, _stop: stop })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() -> Result<(), WorldError> {
+    let server = ApiServer::start().await?;
+    for index in 0..OBJECTS {
+        server.create(&config_map(&format!("c-{index}"), "0"))?;
+    }
+    let factory = informers(&server).await?;
+    let config_maps = factory.informer::<ConfigMap>(Scope::all())?;
+    factory.wait_for_sync(Duration::from_secs(30)).await?;
+
+    let release = Arc::new(AtomicBool::new(false));
+    let block = |release: Arc<AtomicBool>| {
+        move || {
+            while !release.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    };
+    let mut stuck = Vec::new();
+    for _ in 0..STUCK {
+        let wait = block(release.clone());
+        stuck.push(config_maps.on_event(move |_| wait()));
+    }
+    let blocked_runtime = own_runtime()?;
+    {
+        let _current = blocked_runtime.handle.enter();
+        for _ in 0..STUCK {
+            let wait = Arc::new(block(release.clone()));
+            stuck.push(config_maps.on_event_async(move |_| {
+                let wait = wait.clone();
+                async move { wait() }
+            })?);
+        }
+    }
+    let panicking = config_maps.on_event(|_| panic!("a handler that panics on every event"));
+
+    let sync = Arc::new(Healthy::default());
+    let counted = sync.clone();
+    let healthy = config_maps.on_event(move |event| counted.take(&event));
+    let asynchronous = Arc::new(Healthy::default());
+    let other_runtime = own_runtime()?;
+    let healthy_async = {
+        let _current = other_runtime.handle.enter();
+        let counted = asynchronous.clone();
+        config_maps.on_event_async(move |event| {
+            counted.take(&event);
+            async {}
+        })?
+    };
+    healthy.until_synced().await;
+    healthy_async.until_synced().await;
+
+    for change in 1..=CHANGES {
+        let patch = serde_json::json!({ "data": { "value": change.to_string() } });
+        server.merge_patch("configmaps", "default", &format!("c-{}", change % OBJECTS), patch)?;
+        if change % 500 == 0 {
+            tokio::task::yield_now().await;
+            for handler in &stuck {
+                let entries = handler.counts().entries as u64;
+                assert!(entries <= OBJECTS, "a queue holds at most one entry an object, not {entries}");
+            }
+        }
+    }
+    let written = steadfast::ResourceVersion::from(server.revision().to_string().as_str());
+    config_maps.wait_for_version(&written, Duration::from_secs(60)).await?;
+    for (name, handler, registration) in [("sync", &sync, &healthy), ("async", &asynchronous, &healthy_async)] {
+        let done = async {
+            while registration.counts().entries > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), done).await?;
+        assert_eq!(handler.highest.load(Ordering::Relaxed), CHANGES, "the {name} handler saw the last state");
+        assert!(handler.calls.load(Ordering::Relaxed) >= 2 * OBJECTS, "the {name} handler saw every object change");
+    }
+    assert!(config_maps.freshness().is_fresh(), "{}", config_maps.freshness());
+    for handler in &stuck {
+        assert_eq!(handler.counts().returned, 0, "it is blocked for ever");
+        assert!(handler.counts().entries as u64 <= OBJECTS);
+    }
+    let counts = panicking.counts();
+    assert!(counts.panicked > 0 && counts.skipped > 0, "panics are contained and counted: {counts:?}");
+    assert_eq!(counts.returned, 0);
+
+    let undelivered = factory.shutdown();
+    assert!(undelivered.running >= 2 * STUCK - 1, "the stuck calls are counted: {undelivered:?}");
+    release.store(true, Ordering::Relaxed);
+    Ok(())
+}

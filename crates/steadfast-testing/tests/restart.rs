@@ -1,0 +1,125 @@
+//! A server restarts under fifty informers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::transport::Protocol;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_contract::check;
+use steadfast_testing::{Balancer, Recorder, Recording, WorldError, config_map_in, history, kube_config};
+
+const INFORMERS: usize = 50;
+
+/// Fifty informers over HTTP/2, each on a namespace of its own, all synced.
+struct Fleet {
+    recorder: Recorder,
+    recordings: Vec<Recording<ConfigMap>>,
+    connection: Connection,
+    _factory: InformerFactory,
+}
+
+async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldError> {
+    for index in 0..INFORMERS {
+        let namespace = format!("team-{index}");
+        server.create(&serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
+        }))?;
+        server.create(&config_map_in(&namespace, "a", "1"))?;
+    }
+    let connection = Connection::new(config)?;
+    let factory = InformerFactory::new(&connection);
+    let recorder = Recorder::of(server);
+    let mut recordings = Vec::new();
+    for index in 0..INFORMERS {
+        let informer = factory.informer::<ConfigMap>(Scope::namespace(format!("team-{index}")))?;
+        recordings.push(recorder.record(&informer));
+    }
+    factory.wait_for_sync(Duration::from_secs(20)).await?;
+    for recording in &recordings {
+        recording.until_synced().await;
+    }
+    Ok(Fleet { recorder, recordings, connection, _factory: factory })
+}
+
+fn builder() -> ApiServerBuilder {
+    ApiServer::builder().tls(true)
+}
+
+/// Changes one object in each namespace, and creates one in another resource, so that all versions move on.
+fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> {
+    for index in 0..INFORMERS {
+        let patch = serde_json::json!({ "data": { "value": value } });
+        server.merge_patch("configmaps", &format!("team-{index}"), "a", patch)?;
+    }
+    Ok(())
+}
+
+async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), WorldError> {
+    fleet.recorder.settle(server).await;
+    let unfresh: Vec<String> = fleet
+        .recordings
+        .iter()
+        .filter(|recording| !recording.informer().freshness().is_fresh())
+        .map(|recording| format!("{}: {}", recording.informer().name(), recording.informer().freshness()))
+        .collect();
+    assert_eq!(unfresh, [""; 0], "all are fresh again");
+    check(&history(server, "", "configmaps"), &fleet.recorder.trace())?;
+    Ok(())
+}
+
+/// No request came on a connection after that connection was seen to fail.
+fn no_request_on_a_dead_connection(server: &ApiServer) {
+    let failed: BTreeMap<u64, Duration> = server
+        .connections()
+        .into_iter()
+        .filter_map(|connection| {
+            let ended = connection.ended.map(|(at, _)| at);
+            Some((connection.id, connection.failed_at.or(ended)?))
+        })
+        .collect();
+    assert!(!failed.is_empty(), "the restart broke connections");
+    for request in server.requests() {
+        if let Some(failed_at) = failed.get(&request.connection) {
+            assert!(request.at <= *failed_at, "{request:?} came on a connection that failed at {failed_at:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_one_replica_each_informer_lists_once_and_four_at_once() -> Result<(), WorldError> {
+    let server = builder().start().await?;
+    let fleet = fleet(&server, kube_config(&server).await?).await?;
+    assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
+    let before = server.request_counts();
+
+    server.faults().restart();
+    change_everything(&server, "2")?;
+    all_fresh_and_right(&server, &fleet).await?;
+
+    let lists = server.request_counts().full_transfers() - before.full_transfers();
+    assert!((1..=INFORMERS).contains(&lists), "{lists} lists for {INFORMERS} informers");
+    assert!(server.request_counts().most_concurrent_transfers <= 4);
+    no_request_on_a_dead_connection(&server);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_replica_that_holds_their_versions_nobody_lists() -> Result<(), WorldError> {
+    let server = builder().replicas(2).start().await?;
+    let balancer = Balancer::start([0, 1].map(|replica| server.address(replica)));
+    let mut config = kube_config(&server).await?;
+    config.cluster_url = format!("https://{}", balancer.address().await?).parse()?;
+    let fleet = fleet(&server, config).await?;
+    let before = server.request_counts();
+
+    balancer.send_to(1);
+    server.faults().replica(0).restart();
+    change_everything(&server, "2")?;
+    all_fresh_and_right(&server, &fleet).await?;
+
+    assert_eq!(server.request_counts().full_transfers(), before.full_transfers(), "all resumed");
+    no_request_on_a_dead_connection(&server);
+    Ok(())
+}
