@@ -307,7 +307,8 @@ fn described(output: &Output) -> String {
         Output::DropStaging => "drop staging".to_owned(),
         Output::Commit { version, initial, new_epoch } => {
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
-            let (initial, epoch) = (if *initial { ", initial" } else { "" }, if *new_epoch { ", new epoch" } else { "" });
+            let (initial, epoch) =
+                (if *initial { ", initial" } else { "" }, if *new_epoch { ", new epoch" } else { "" });
             format!("commit at {version}{initial}{epoch}")
         }
         Output::Advance(version) => format!("advance to {version}"),

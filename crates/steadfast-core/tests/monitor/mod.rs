@@ -46,7 +46,11 @@ impl Monitor {
             self.see_one(output);
         }
         assert!(self.open.len() <= 2, "more than one request beside the main one: {:?}", self.open);
-        assert_eq!(self.staging, self.transfer == Transfer::Held, "a place is held while a list is staged, and only then");
+        assert_eq!(
+            self.staging,
+            self.transfer == Transfer::Held,
+            "a place is held while a list is staged, and only then"
+        );
         if self.stopped {
             assert!(self.open.is_empty() && self.transfer == Transfer::None, "stopped, but not at rest");
         }

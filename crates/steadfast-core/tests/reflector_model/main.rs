@@ -1,0 +1,307 @@
+//! The reflector against a small model of a server, in virtual time, through thousands of random troubles.
+//!
+//! Whatever happens: it never goes back, never is fresh without the changes of two periods ago, never storms; and when
+//! the trouble ends, it holds what the server holds. A failing run prints its seed.
+
+#[path = "../monitor/mod.rs"]
+mod monitor;
+mod server;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use monitor::{Monitor, Transfer};
+use server::{Arrival, Server};
+use steadfast_core::random::Random;
+use steadfast_core::record::{Bookmark, Identity, RecordKind};
+use steadfast_core::reflector::{
+    Failure, Input, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+const RUNS: u64 = 1500;
+const TROUBLE: Duration = Duration::from_secs(420);
+/// The longest way back: waits that were asked for, a period until the silence is noticed, its patience.
+const RECOVERY: Duration = Duration::from_secs(240);
+const QUIET: Duration = Duration::from_secs(300);
+const MOST_SENDS_A_MINUTE: usize = 120;
+
+#[test]
+fn whatever_happens_it_never_lies_and_comes_back() {
+    let mut seen = BTreeMap::new();
+    for seed in 0..RUNS {
+        let mut client = Client::new(seed);
+        client.run_until(Instant::ZERO + TROUBLE);
+        client.server.end_trouble(client.now);
+        client.run_until(client.now + RECOVERY);
+        client.must_be_whole();
+        let begun = client.now;
+        while client.now < begun + QUIET {
+            client.run_until(client.now + Duration::from_secs(7));
+            client.must_be_whole();
+        }
+        client.step(Input::Stop);
+        for (what, times) in std::mem::take(&mut client.seen) {
+            *seen.entry(what).or_insert(0) += times;
+        }
+    }
+    // A model in which something never happens says nothing about it.
+    let often = [
+        "fell back",
+        "lagging",
+        "listed again",
+        "new epoch",
+        "proven",
+        "resumed",
+        "sought a proof",
+        "suspect",
+        "short watch",
+    ];
+    for what in often {
+        assert!(seen.get(what).is_some_and(|times| *times > 20), "too seldom: {what}, of {seen:?}");
+    }
+}
+
+fn name_of(note: &Note) -> &'static str {
+    match note {
+        Note::Synced { .. } => "synced",
+        Note::Resumed { .. } => "resumed",
+        Note::Ended => "ended",
+        Note::Failed { .. } => "failed",
+        Note::Relisting { .. } => "had to list again",
+        Note::Relisted { .. } => "listed again",
+        Note::FellBackToPages { .. } => "fell back",
+        Note::NewEpoch { .. } => "new epoch",
+        Note::Lagging { .. } => "lagging",
+        Note::SeekingProof => "sought a proof",
+        Note::Suspect { .. } => "suspect",
+        Note::Proven => "proven",
+        Note::Unidentified { .. } => "unnamed",
+    }
+}
+
+/// A reflector and the plain map that is its store.
+struct Client {
+    seed: u64,
+    now: Instant,
+    random: Random,
+    reflector: Reflector,
+    period: Duration,
+    monitor: Monitor,
+    server: Server,
+    store: BTreeMap<u8, u64>,
+    staged: BTreeMap<u8, u64>,
+    /// The server's epoch that the store is of.
+    epoch: u32,
+    grant_at: Option<Instant>,
+    sends: VecDeque<Instant>,
+    /// How often what was told.
+    seen: BTreeMap<&'static str, u64>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}, at {}: {:?}", self.seed, self.now, self.reflector);
+        }
+    }
+}
+
+impl Client {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0xC11E);
+        let settings =
+            ReflectorSettings { page_size: Some(3), streamed_lists: random.share() < 0.7, ..Default::default() };
+        let mut client = Self {
+            seed,
+            now: Instant::ZERO,
+            period: settings.period,
+            reflector: Reflector::new(settings, seed),
+            random,
+            monitor: Monitor::default(),
+            server: Server::new(seed),
+            store: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            epoch: 0,
+            grant_at: None,
+            sends: VecDeque::new(),
+            seen: BTreeMap::new(),
+        };
+        client.step(Input::Start);
+        client
+    }
+
+    fn run_until(&mut self, end: Instant) {
+        let mut at_once = 0;
+        loop {
+            let next = [self.reflector.wake_at(), self.server.next(), self.grant_at].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            at_once = if next > self.now { 0 } else { at_once + 1 };
+            assert!(at_once < 200, "it goes on and on without time passing");
+            self.now = self.now.max(next);
+            self.turn();
+            self.judge();
+        }
+        self.now = end;
+        self.judge();
+    }
+
+    /// Does what is due: the server's doings, a grant, the reflector's timer.
+    fn turn(&mut self) {
+        for (id, arrival) in self.server.turn(self.now, self.reflector.version(), self.epoch) {
+            if self.monitor.open.contains_key(&id) {
+                self.arrive(id, arrival);
+            }
+        }
+        if self.grant_at.is_some_and(|at| self.now >= at) {
+            self.grant_at = None;
+            self.monitor.granted();
+            self.step(Input::TransferGranted);
+        }
+        if self.server.take_recovered() {
+            self.step(Input::Reachable);
+        }
+        if self.random.share() < 0.01 {
+            self.step(Input::SeekProof);
+        }
+        if self.reflector.wake_at().is_some_and(|at| self.now >= at) {
+            self.step(Input::Tick);
+        }
+    }
+
+    fn arrive(&mut self, id: RequestId, arrival: Arrival) {
+        match arrival {
+            Arrival::Opened => self.step(Input::Opened(id)),
+            Arrival::Object(kind, key, version) => {
+                let identity = identity(key, version);
+                match self.reflector.record(self.now, id, Record::Object(kind, &identity)) {
+                    Verdict::Apply => self.apply(kind, key, version),
+                    Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
+                    Verdict::Stage => drop(self.staged.insert(key, version)),
+                    Verdict::Skip => {}
+                    Verdict::Do(outputs) => self.perform(&outputs),
+                }
+            }
+            Arrival::Item(key, version) => {
+                if self.reflector.list_item(self.now, id) == Verdict::Stage {
+                    self.staged.insert(key, version);
+                }
+            }
+            Arrival::Bookmark(version, initial_events_end) => {
+                let bookmark = Bookmark { version: version_of(version), initial_events_end };
+                if let Verdict::Do(outputs) = self.reflector.record(self.now, id, Record::Bookmark(&bookmark)) {
+                    self.perform(&outputs);
+                }
+            }
+            Arrival::Error(status) => {
+                self.monitor.closed(id);
+                if let Verdict::Do(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
+                    self.perform(&outputs);
+                }
+            }
+            Arrival::ListEnded(meta) => {
+                self.monitor.closed(id);
+                self.step(Input::ListEnded(id, meta));
+            }
+            Arrival::Ended => {
+                self.monitor.closed(id);
+                self.step(Input::Ended(id));
+            }
+            Arrival::Refused(status, after) => {
+                self.monitor.closed(id);
+                self.step(Input::Failed(id, Failure::from_status(&status, after)));
+            }
+            Arrival::Broke => {
+                self.monitor.closed(id);
+                self.step(Input::Failed(id, Failure::unreachable("reset")));
+            }
+        }
+    }
+
+    fn apply(&mut self, kind: RecordKind, key: u8, version: u64) {
+        assert!(self.store.get(&key).is_none_or(|held| *held < version), "{key} goes back to {version}");
+        if kind == RecordKind::Deleted {
+            self.store.remove(&key);
+        } else {
+            self.store.insert(key, version);
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let stop = input == Input::Stop;
+        let outputs = self.reflector.step(self.now, input);
+        if stop {
+            self.monitor.stopped();
+        }
+        self.perform(&outputs);
+    }
+
+    fn perform(&mut self, outputs: &[Output]) {
+        self.monitor.see(outputs);
+        for output in outputs {
+            match output {
+                Output::Send(id, request) => {
+                    self.sends.push_back(self.now);
+                    if matches!(request, Request::ShortWatch { .. }) {
+                        *self.seen.entry("short watch").or_default() += 1;
+                    }
+                    self.server.ask(self.now, *id, request);
+                }
+                Output::Cancel(id) => self.server.forget(*id),
+                Output::BeginStaging => self.staged.clear(),
+                Output::Commit { version, new_epoch, .. } => {
+                    let server_epoch = self.server.epoch();
+                    if *new_epoch {
+                        assert_ne!(self.epoch, server_epoch, "no epoch ended");
+                    }
+                    for (key, version) in &self.staged {
+                        let held = self.store.get(key);
+                        assert!(*new_epoch || held.is_none_or(|held| held <= version), "{key} goes back in a list");
+                    }
+                    assert!(version.is_some());
+                    self.epoch = server_epoch;
+                    self.store = std::mem::take(&mut self.staged);
+                }
+                Output::Note(note) => *self.seen.entry(name_of(note)).or_default() += 1,
+                Output::Advance(_) | Output::RememberPages => {}
+                Output::DropStaging | Output::AwaitTransfer | Output::ReleaseTransfer => {}
+            }
+        }
+        match self.monitor.transfer {
+            Transfer::Awaited if self.grant_at.is_none() => {
+                self.grant_at = Some(self.now + self.random.between(Duration::ZERO, Duration::from_millis(200)));
+            }
+            Transfer::Awaited => {}
+            Transfer::None | Transfer::Held => self.grant_at = None,
+        }
+    }
+
+    /// What holds at every moment.
+    fn judge(&mut self) {
+        Monitor::check(&self.reflector, self.now, self.period);
+        while self.sends.front().is_some_and(|sent| self.now.since(*sent) > Duration::from_secs(60)) {
+            self.sends.pop_front();
+        }
+        assert!(self.sends.len() <= MOST_SENDS_A_MINUTE, "{} requests in a minute", self.sends.len());
+        if self.reflector.standing().at(self.now).is_fresh() {
+            // A frozen replica that moves again tells old changes as new ones: nobody can see that they are.
+            let known = self.period * 2 + server::LONGEST_FREEZE + Duration::from_secs(5);
+            self.server.must_be_known(self.now - known, &self.store, self.epoch);
+        }
+    }
+
+    fn must_be_whole(&self) {
+        assert_eq!(self.store, self.server.content(), "it does not hold what the server holds");
+        let freshness = self.reflector.standing().at(self.now);
+        assert!(freshness.is_fresh(), "{freshness}");
+    }
+}
+
+fn version_of(version: u64) -> ResourceVersion {
+    ResourceVersion::from(version.to_string().as_str())
+}
+
+fn identity(key: u8, version: u64) -> Identity {
+    let name = key.to_string();
+    Identity { key: ObjectKey::cluster(name.as_str()), uid: name.as_str().into(), version: version_of(version) }
+}

@@ -1,0 +1,520 @@
+//! A small model of an API server: one history behind two caches, and everything that can go wrong with them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use steadfast_core::random::Random;
+use steadfast_core::record::{ListMeta, RecordKind, Status};
+use steadfast_core::reflector::{ListFrom, Request, RequestId};
+use steadfast_core::{Instant, ResourceVersion};
+
+/// Beyond this, a frozen cache's old news would pass for a proof.
+pub(crate) const LONGEST_FREEZE: Duration = Duration::from_secs(40);
+
+const KEYS: u64 = 8;
+const BOOKMARKS: Duration = Duration::from_secs(60);
+
+/// What comes of a request.
+pub(crate) enum Arrival {
+    Opened,
+    Object(RecordKind, u8, u64),
+    Item(u8, u64),
+    Bookmark(u64, bool),
+    Error(Status),
+    ListEnded(ListMeta),
+    Ended,
+    Refused(Status, Option<Duration>),
+    Broke,
+}
+
+type Arrivals = Vec<(RequestId, Arrival)>;
+
+pub(crate) struct Server {
+    random: Random,
+    log: Vec<Change>,
+    version: u64,
+    epoch: u32,
+    restored: Option<Instant>,
+    compacted: u64,
+    caches: [Cache; 2],
+    asked: BTreeMap<RequestId, Asked>,
+    agenda: BTreeMap<(Instant, u64), Doing>,
+    serial: u64,
+    trouble: Option<Trouble>,
+    troubled: bool,
+    streams_lists: bool,
+    recovered: bool,
+}
+
+/// A write: an object's state, or its end.
+#[derive(Clone, Copy)]
+struct Change {
+    at: Instant,
+    version: u64,
+    key: u8,
+    lives: bool,
+}
+
+/// A replica's cache.
+#[derive(Clone, Copy, Default)]
+struct Cache {
+    seen: u64,
+    /// The oldest version that a watch can begin from.
+    window: u64,
+    frozen: bool,
+}
+
+struct Asked {
+    request: Request,
+    cache: usize,
+    since: Instant,
+    /// Up to where its stream has been told.
+    told: u64,
+    open: bool,
+    stalled: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Doing {
+    Answer(RequestId),
+    Tell(RequestId),
+    Bookmark(RequestId),
+    LastBookmark(RequestId),
+    End(RequestId),
+    Write,
+    Trouble,
+    Recover,
+    Thaw(usize),
+}
+
+/// What every request meets.
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    Down,
+    /// Nothing is ever answered.
+    Hole,
+    Busy,
+    /// Accepts, and closes at once.
+    Closing,
+    /// The store behind the caches does not answer.
+    Etcd,
+    Gone,
+}
+
+impl Server {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5E12);
+        let mut server = Self {
+            log: Vec::new(),
+            version: 10,
+            epoch: 0,
+            restored: None,
+            compacted: 0,
+            caches: [Cache { seen: 10, ..Cache::default() }; 2],
+            asked: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            serial: 0,
+            trouble: None,
+            troubled: true,
+            streams_lists: random.share() < 0.8,
+            recovered: false,
+            random,
+        };
+        server.plan(Instant::ZERO, Doing::Write);
+        server.plan(Instant::ZERO, Doing::Trouble);
+        server
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.agenda.keys().next().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(crate) fn content(&self) -> BTreeMap<u8, u64> {
+        self.content_at(self.version)
+    }
+
+    pub(crate) fn take_recovered(&mut self) -> bool {
+        std::mem::take(&mut self.recovered)
+    }
+
+    /// All that was written before `then` has to be in `store`.
+    pub(crate) fn must_be_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
+        if epoch != self.epoch {
+            assert!(self.restored.is_none_or(|at| at > then), "fresh, in a history that has ended");
+            return;
+        }
+        let mut last = BTreeMap::new();
+        for change in self.log.iter().filter(|change| change.at < then) {
+            last.insert(change.key, *change);
+        }
+        for change in last.values() {
+            let newer = self.log.iter().any(|other| other.key == change.key && other.version > change.version);
+            match store.get(&change.key) {
+                Some(held) => assert!(*held >= change.version && (change.lives || newer), "fresh, with an old state"),
+                None => assert!(!change.lives || newer, "fresh, without an object"),
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, now: Instant, id: RequestId, request: &Request) {
+        let elsewhere = matches!(request, Request::Watch { elsewhere: true, .. });
+        let cache = match self.asked.values().next() {
+            Some(other) if elsewhere => 1 - other.cache,
+            _ => usize::from(self.random.share() < 0.5),
+        };
+        let asked = Asked { request: request.clone(), cache, since: now, told: 0, open: false, stalled: false };
+        self.asked.insert(id, asked);
+        self.soon(now, Doing::Answer(id));
+    }
+
+    pub(crate) fn forget(&mut self, id: RequestId) {
+        self.asked.remove(&id);
+    }
+
+    /// From here on all is well, and nothing is written but what is none of the client's business.
+    pub(crate) fn end_trouble(&mut self, now: Instant) {
+        self.troubled = false;
+        self.trouble = None;
+        self.recovered = true;
+        for cache in 0..self.caches.len() {
+            self.thaw(now, cache);
+        }
+    }
+
+    /// Does all that is due.
+    pub(crate) fn turn(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
+        let held = held.and_then(|version| version.as_str().parse().ok());
+        let mut out = Arrivals::new();
+        while let Some(entry) = self.agenda.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            match entry.remove() {
+                Doing::Answer(id) => self.answer(now, id, &mut out),
+                Doing::Tell(id) => self.tell(id, &mut out),
+                Doing::Bookmark(id) => {
+                    self.plan(now + BOOKMARKS, Doing::Bookmark(id));
+                    self.bookmark(id, &mut out);
+                }
+                Doing::LastBookmark(id) => self.bookmark(id, &mut out),
+                Doing::End(id) => {
+                    if self.asked.remove(&id).is_some() {
+                        out.push((id, Arrival::Ended));
+                    }
+                }
+                Doing::Write => self.write(now, held, epoch),
+                Doing::Trouble => self.begin_trouble(now, held, &mut out),
+                Doing::Recover => {
+                    self.trouble = None;
+                    self.recovered = true;
+                }
+                Doing::Thaw(cache) => self.thaw(now, cache),
+            }
+        }
+        out
+    }
+
+    fn plan(&mut self, at: Instant, doing: Doing) {
+        self.serial += 1;
+        self.agenda.insert((at, self.serial), doing);
+    }
+
+    fn soon(&mut self, now: Instant, doing: Doing) {
+        let at = now + self.random.between(Duration::from_millis(1), Duration::from_millis(60));
+        self.plan(at, doing);
+    }
+
+    fn write(&mut self, now: Instant, held: Option<u64>, epoch: u32) {
+        let pause = self.random.between(Duration::from_millis(50), Duration::from_secs(25));
+        self.plan(now + pause, Doing::Write);
+        let version = self.version + 1 + self.random.draw() % 3;
+        // A restored history that passes what is held cannot be told from the old one: that is for the audit (R12).
+        let unseen = epoch != self.epoch && held.is_some_and(|held| version >= held);
+        if unseen || self.trouble == Some(Trouble::Etcd) {
+            return;
+        }
+        self.version = version;
+        if self.troubled && self.random.share() < 0.7 {
+            let key = (self.random.draw() % KEYS) as u8;
+            let alive = self.content().contains_key(&key);
+            let lives = !alive || self.random.share() < 0.6;
+            self.log.push(Change { at: now, version, key, lives });
+        }
+        for cache in 0..self.caches.len() {
+            if !self.caches[cache].frozen {
+                self.see(now, cache);
+            }
+        }
+    }
+
+    /// A cache catches up, and its streams are told.
+    fn see(&mut self, now: Instant, cache: usize) {
+        self.caches[cache].seen = self.version;
+        let streams: Vec<RequestId> =
+            self.asked.iter().filter(|(_, asked)| asked.cache == cache && asked.open).map(|(id, _)| *id).collect();
+        for id in streams {
+            self.soon(now, Doing::Tell(id));
+        }
+    }
+
+    fn thaw(&mut self, now: Instant, cache: usize) {
+        self.caches[cache].frozen = false;
+        self.see(now, cache);
+    }
+
+    fn begin_trouble(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
+        if !self.troubled {
+            return;
+        }
+        let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(45));
+        self.plan(now + pause, Doing::Trouble);
+        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        let one = all.first().copied();
+        let cache = usize::from(self.random.share() < 0.5);
+        match self.random.draw() % 20 {
+            0 => self.cut(&all, out),
+            1..=3 => self.cut(one.as_slice(), out),
+            4 => {
+                if let Some(id) = one.filter(|id| self.asked[id].open) {
+                    self.soon(now, Doing::End(id));
+                }
+            }
+            5 => one.into_iter().for_each(|id| self.asked.get_mut(&id).unwrap().stalled = true),
+            6 => {
+                self.compacted = self.version;
+                self.caches.iter_mut().for_each(|cache| cache.window = cache.seen);
+            }
+            7..=9 => {
+                self.caches[cache].window = self.caches[cache].seen;
+                let its = all.into_iter().filter(|id| self.asked[id].cache == cache).collect::<Vec<_>>();
+                self.cut(&its, out);
+            }
+            10..=12 => {
+                self.caches[cache].frozen = true;
+                let until = now + self.random.between(Duration::ZERO, LONGEST_FREEZE);
+                self.plan(until, Doing::Thaw(cache));
+            }
+            13 => self.restore(now, held, out),
+            kind => {
+                let kinds =
+                    [Trouble::Down, Trouble::Hole, Trouble::Busy, Trouble::Closing, Trouble::Etcd, Trouble::Gone];
+                self.trouble = kinds.get(kind as usize - 14).copied();
+                if kind == 14 {
+                    self.cut(&all, out);
+                }
+                let until = now + self.random.between(Duration::ZERO, Duration::from_secs(60));
+                self.plan(until, Doing::Recover);
+            }
+        }
+    }
+
+    fn cut(&mut self, ids: &[RequestId], out: &mut Arrivals) {
+        for id in ids {
+            self.asked.remove(id);
+            out.push((*id, Arrival::Broke));
+        }
+    }
+
+    /// Goes back to an older version. All connections end.
+    fn restore(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
+        let older = self.version - (self.version - 10).min(self.random.draw() % 60);
+        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        self.cut(&all, out);
+        self.log.retain(|change| change.version <= older);
+        self.version = older;
+        self.compacted = older;
+        self.caches = [Cache { seen: older, window: older, frozen: false }; 2];
+        if held.is_some_and(|held| held > older) {
+            self.epoch += 1;
+            self.restored = Some(now);
+        }
+    }
+
+    fn content_at(&self, version: u64) -> BTreeMap<u8, u64> {
+        let mut content = BTreeMap::new();
+        for change in self.log.iter().take_while(|change| change.version <= version) {
+            if change.lives {
+                content.insert(change.key, change.version);
+            } else {
+                content.remove(&change.key);
+            }
+        }
+        content
+    }
+
+    fn answer(&mut self, now: Instant, id: RequestId, out: &mut Arrivals) {
+        let Some(asked) = self.asked.get(&id) else { return };
+        let (request, cache, since) = (asked.request.clone(), self.caches[asked.cache], asked.since);
+        let consistent = match &request {
+            Request::Probe => true,
+            Request::Page { from, continue_token: None, .. } | Request::StreamedList { from, .. } => {
+                *from == ListFrom::Consistent
+            }
+            _ => false,
+        };
+        let streamed = request.is_stream();
+        match self.trouble {
+            Some(Trouble::Hole) => return,
+            Some(Trouble::Down) => return self.cut(&[id], out),
+            Some(Trouble::Busy) => {
+                let after = (self.random.share() < 0.5).then(|| Duration::from_secs(self.random.draw() % 9));
+                return self.refuse(id, status(429, "TooManyRequests", false), after, out);
+            }
+            Some(Trouble::Closing) if streamed => {
+                self.asked.remove(&id);
+                out.extend([(id, Arrival::Opened), (id, Arrival::Ended)]);
+                return;
+            }
+            Some(Trouble::Etcd) if consistent => return self.refuse(id, status(504, "Timeout", false), None, out),
+            Some(Trouble::Gone) if !matches!(request, Request::Probe) => {
+                return self.refuse(id, status(410, "Gone", false), None, out);
+            }
+            _ => {}
+        }
+        match request {
+            Request::Probe => {
+                self.asked.remove(&id);
+                let meta = ListMeta { version: Some(written(self.version)), continue_token: None };
+                out.push((id, Arrival::ListEnded(meta)));
+            }
+            Request::StreamedList { .. } if !self.streams_lists => {
+                self.refuse(id, status(422, "Invalid", false), None, out);
+            }
+            Request::StreamedList { from, .. } | Request::Page { from, continue_token: None, .. } => {
+                let least = match from {
+                    ListFrom::Consistent if streamed => self.version,
+                    ListFrom::Consistent => 0,
+                    ListFrom::NotOlderThan(version) => number(&version),
+                };
+                if cache.seen < least {
+                    if now.since(since) < Duration::from_secs(3) {
+                        self.plan(now + Duration::from_secs(3), Doing::Answer(id));
+                    } else {
+                        self.refuse(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
+                    }
+                } else if streamed {
+                    self.stream_list(now, id, cache.seen, out);
+                } else {
+                    let version = if consistent { self.version } else { cache.seen };
+                    self.page(id, version, 0, out);
+                }
+            }
+            Request::Page { continue_token: Some(token), .. } => {
+                let (version, offset) = token.split_once('+').expect("a token of ours");
+                let (version, offset) = (version.parse().unwrap(), offset.parse().unwrap());
+                if version < self.compacted {
+                    return self.refuse(id, status(410, "Expired", false), None, out);
+                }
+                self.page(id, version, offset, out);
+            }
+            Request::Watch { from, .. } | Request::ShortWatch { from } => {
+                self.watch(now, id, number(&from), cache, out);
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: RequestId, status: Status, after: Option<Duration>, out: &mut Arrivals) {
+        self.asked.remove(&id);
+        out.push((id, Arrival::Refused(status, after)));
+    }
+
+    fn page(&mut self, id: RequestId, version: u64, offset: usize, out: &mut Arrivals) {
+        let Some(asked) = self.asked.remove(&id) else { return };
+        let limit = match asked.request {
+            Request::Page { limit: Some(limit), .. } => limit as usize,
+            _ => usize::MAX,
+        };
+        let content = self.content_at(version);
+        out.push((id, Arrival::Opened));
+        out.extend(content.iter().skip(offset).take(limit).map(|(key, state)| (id, Arrival::Item(*key, *state))));
+        let next = offset.saturating_add(limit);
+        let continue_token = (next < content.len()).then(|| format!("{version}+{next}"));
+        out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token })));
+    }
+
+    fn stream_list(&mut self, now: Instant, id: RequestId, version: u64, out: &mut Arrivals) {
+        let content = self.content_at(version);
+        let stalled = self.troubled && self.random.share() < 0.05;
+        let told = if stalled { content.len() / 2 } else { content.len() };
+        out.push((id, Arrival::Opened));
+        // Not in the order of their versions.
+        let events = content.iter().rev().take(told);
+        out.extend(events.map(|(key, state)| (id, Arrival::Object(RecordKind::Added, *key, *state))));
+        if !stalled {
+            out.push((id, Arrival::Bookmark(version, true)));
+        }
+        self.open(now, id, version, stalled);
+    }
+
+    fn watch(&mut self, now: Instant, id: RequestId, from: u64, cache: Cache, out: &mut Arrivals) {
+        if from < cache.window {
+            if self.random.share() < 0.5 {
+                return self.refuse(id, status(410, "Expired", false), None, out);
+            }
+            self.asked.remove(&id);
+            out.extend([(id, Arrival::Opened), (id, Arrival::Error(status(410, "Expired", false)))]);
+            return;
+        }
+        out.push((id, Arrival::Opened));
+        self.open(now, id, from, false);
+        if matches!(self.asked[&id].request, Request::ShortWatch { .. }) {
+            self.plan(now + Duration::from_secs(2), Doing::LastBookmark(id));
+            self.plan(now + Duration::from_secs(4), Doing::End(id));
+        }
+    }
+
+    fn open(&mut self, now: Instant, id: RequestId, told: u64, stalled: bool) {
+        let asked = self.asked.get_mut(&id).expect("it is being answered");
+        (asked.open, asked.told, asked.stalled) = (true, told, stalled);
+        self.plan(now + BOOKMARKS, Doing::Bookmark(id));
+        let seconds = match self.asked[&id].request {
+            Request::StreamedList { timeout_seconds, .. } | Request::Watch { timeout_seconds, .. } => timeout_seconds,
+            _ => 4,
+        };
+        self.plan(now + Duration::from_secs(seconds.into()), Doing::End(id));
+        self.soon(now, Doing::Tell(id));
+    }
+
+    fn tell(&mut self, id: RequestId, out: &mut Arrivals) {
+        let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.open && !asked.stalled) else { return };
+        let seen = self.caches[asked.cache].seen;
+        let told = asked.told;
+        asked.told = told.max(seen);
+        for change in self.log.iter().filter(|change| change.version > told && change.version <= seen) {
+            let before = self.content_at(change.version - 1);
+            let kind = match (change.lives, before.contains_key(&change.key)) {
+                (false, _) => RecordKind::Deleted,
+                (true, true) => RecordKind::Modified,
+                (true, false) => RecordKind::Added,
+            };
+            out.push((id, Arrival::Object(kind, change.key, change.version)));
+        }
+    }
+
+    fn bookmark(&mut self, id: RequestId, out: &mut Arrivals) {
+        self.tell(id, out);
+        let Some(asked) = self.asked.get(&id).filter(|asked| asked.open && !asked.stalled) else { return };
+        let seen = self.caches[asked.cache].seen;
+        // None below where the stream began.
+        if seen >= asked.told {
+            out.push((id, Arrival::Bookmark(seen, false)));
+        }
+    }
+}
+
+fn status(code: u16, reason: &str, too_large: bool) -> Status {
+    let causes = if too_large { vec!["ResourceVersionTooLarge".to_owned()] } else { Vec::new() };
+    Status { code, reason: reason.to_owned(), causes, ..Status::default() }
+}
+
+fn written(version: u64) -> ResourceVersion {
+    ResourceVersion::from(version.to_string().as_str())
+}
+
+fn number(version: &ResourceVersion) -> u64 {
+    version.as_str().parse().expect("a version of ours")
+}
