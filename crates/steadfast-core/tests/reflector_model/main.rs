@@ -263,8 +263,8 @@ impl Client {
                     self.store = std::mem::take(&mut self.staged);
                 }
                 Output::Note(note) => *self.seen.entry(name_of(note)).or_default() += 1,
-                Output::Advance(_) | Output::RememberPages => {}
-                Output::DropStaging | Output::AwaitTransfer | Output::ReleaseTransfer => {}
+                // The monitor follows these.
+                _ => {}
             }
         }
         match self.monitor.transfer {

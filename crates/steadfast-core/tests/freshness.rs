@@ -1,0 +1,114 @@
+//! What readers are told of a cache, as time passes and nobody says anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_core::breach::Breaches;
+use steadfast_core::freshness::{Condition, Standing};
+use steadfast_core::{Freshness, Instant, ObjectKey};
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_zero(Duration::from_secs(seconds))
+}
+
+/// In `condition` since 100 s, proven at 90 s.
+fn standing(condition: Condition) -> Standing {
+    Standing {
+        condition,
+        since: at(100),
+        why: "connection refused".into(),
+        version: Some("9".into()),
+        attempts: 2,
+        next_attempt: Some(at(104)),
+        proven: Some(at(90)),
+        bound: Duration::from_secs(120),
+        patience: Duration::from_secs(10),
+        tainted: Arc::from([]),
+        breaches: Breaches::NONE,
+    }
+}
+
+fn told(standing: &Standing, seconds: u64) -> String {
+    standing.at(at(seconds)).to_string()
+}
+
+#[test]
+fn a_stream_is_fresh_by_its_last_proof_and_stale_beyond_two_periods() {
+    let standing = standing(Condition::Streaming);
+    assert_eq!(told(&standing, 100), "fresh, proven 10 s ago");
+    assert_eq!(told(&standing, 210), "fresh, proven 120 s ago");
+    let late = standing.at(at(215));
+    assert_eq!(late.name(), "stale");
+    assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_stream_that_was_never_proven_is_suspect() {
+    let standing = Standing { proven: None, ..standing(Condition::Streaming) };
+    assert_eq!(standing.at(at(100)).name(), "suspect");
+}
+
+#[test]
+fn resuming_turns_stale_after_ten_seconds_or_at_the_bound_whichever_is_sooner() {
+    let mut standing = standing(Condition::Resuming);
+    assert_eq!(told(&standing, 103), "resuming for 3.0 s: connection refused, 2 attempts, next in 1.0 s");
+    assert_eq!(standing.at(at(110)).name(), "resuming");
+    assert_eq!(standing.at(at(111)).name(), "stale");
+    assert_eq!(standing.at(at(111)).doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(11)));
+    standing.proven = None;
+    assert_eq!(standing.at(at(105)).name(), "resuming");
+    standing.since = at(300);
+    standing.proven = Some(at(179));
+    assert_eq!(standing.at(at(301)).name(), "stale");
+}
+
+#[test]
+fn a_suspect_stream_turns_stale_at_the_bound() {
+    let standing = standing(Condition::Suspect);
+    assert_eq!(standing.at(at(210)).name(), "suspect");
+    let late = standing.at(at(211));
+    assert_eq!(late.name(), "stale");
+    assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn what_is_not_streaming_is_never_fresh_however_young_the_proof() {
+    for (condition, name) in [
+        (Condition::Starting, "starting"),
+        (Condition::Resuming, "resuming"),
+        (Condition::Suspect, "suspect"),
+        (Condition::Stale, "stale"),
+        (Condition::Failed, "failed"),
+        (Condition::Stopped, "stopped"),
+    ] {
+        let standing = standing(condition);
+        for seconds in [100, 101] {
+            assert_eq!(standing.at(at(seconds)).name(), name);
+        }
+        for seconds in [120, 1000, 100_000] {
+            assert!(!standing.at(at(seconds)).is_fresh());
+        }
+    }
+}
+
+#[test]
+fn a_refusal_and_a_stop_keep_their_names_for_ever() {
+    assert_eq!(standing(Condition::Failed).at(at(5000)).name(), "failed");
+    assert_eq!(standing(Condition::Stopped).at(at(5000)).name(), "stopped");
+    assert_eq!(standing(Condition::Starting).at(at(5000)).name(), "starting");
+}
+
+#[test]
+fn freshness_names_what_cannot_be_decoded() {
+    let mut standing = standing(Condition::Streaming);
+    standing.tainted = Arc::from([ObjectKey::namespaced("shop", "web")]);
+    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
+    standing.tainted = Arc::from([ObjectKey::namespaced("shop", "web"), ObjectKey::namespaced("shop", "db")]);
+    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/web and 1 more cannot be decoded");
+}
+
+#[test]
+fn a_moment_before_the_last_change_is_no_time_travel() {
+    let standing = standing(Condition::Streaming);
+    assert!(matches!(standing.at(at(80)), Freshness::Fresh { age: Duration::ZERO, .. }));
+}

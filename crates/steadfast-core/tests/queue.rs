@@ -1,0 +1,328 @@
+//! A handler's queue against the plain list of everything that ever happened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use steadfast_core::breach::Breaches;
+use steadfast_core::event::{Certainty, Change, DeleteReason, Event};
+use steadfast_core::queue::{Delivery, DeliveryQueue};
+use steadfast_core::{ObjectKey, ResourceVersion};
+
+/// One state of an object: which stay it belongs to, and which of its states it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    stay: u32,
+    version: u32,
+}
+
+/// What happens to the store, or what the handler's threads do.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    /// The key's object appears, or changes.
+    Write { key: usize, initial: bool },
+    /// It goes.
+    Remove { key: usize },
+    /// Another object takes its name.
+    Replace { key: usize },
+    /// All are to be looked at again.
+    Resync,
+    /// A thread takes the next call.
+    Take,
+    /// The call that has run longest returns.
+    Return,
+}
+
+const KEYS: usize = 5;
+
+fn doing() -> impl Strategy<Value = Doing> {
+    let key = 0..KEYS;
+    prop_oneof![
+        6 => (key.clone(), any::<bool>()).prop_map(|(key, initial)| Doing::Write { key, initial }),
+        3 => key.clone().prop_map(|key| Doing::Remove { key }),
+        2 => key.prop_map(|key| Doing::Replace { key }),
+        1 => Just(Doing::Resync),
+        4 => Just(Doing::Take),
+        4 => Just(Doing::Return),
+    ]
+}
+
+/// What the handler knows of a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The state it was told last, while the stay lasts for it.
+    state: Option<State>,
+    /// Whether it is being told now, and whether of an initial object.
+    calling: Option<bool>,
+}
+
+#[derive(Default)]
+struct World {
+    /// What is, by key.
+    objects: BTreeMap<usize, State>,
+    /// Which of them are initial ones that the handler has not returned from; told or not.
+    initial: BTreeMap<usize, bool>,
+    told: BTreeMap<usize, Told>,
+    running: Vec<ObjectKey>,
+    stays: u32,
+    versions: u32,
+}
+
+fn key_of(key: usize) -> ObjectKey {
+    ObjectKey::cluster(key.to_string().as_str())
+}
+
+fn number_of(key: &ObjectKey) -> usize {
+    (0..KEYS).find(|number| key_of(*number) == *key).expect("a key of ours")
+}
+
+impl World {
+    fn state(&mut self, stay: Option<u32>) -> State {
+        self.versions += 1;
+        let stay = stay.unwrap_or_else(|| {
+            self.stays += 1;
+            self.stays
+        });
+        State { stay, version: self.versions }
+    }
+
+    fn push(queue: &mut DeliveryQueue<State>, key: usize, event: Event<State>) {
+        queue.push(Change { key: key_of(key), uid: "any".into(), event });
+    }
+
+    fn write(&mut self, queue: &mut DeliveryQueue<State>, key: usize, initial: bool) {
+        let old = self.objects.get(&key).copied();
+        let new = self.state(old.map(|old| old.stay));
+        self.objects.insert(key, new);
+        let object = Arc::new(new);
+        Self::push(
+            queue,
+            key,
+            match old {
+                Some(old) => Event::Updated { old: Arc::new(old), new: object },
+                None => Event::Added { object, initial },
+            },
+        );
+        if old.is_none() {
+            self.initial.insert(key, initial);
+        }
+    }
+
+    fn remove(&mut self, queue: &mut DeliveryQueue<State>, key: usize) {
+        let Some(last) = self.objects.remove(&key) else { return };
+        let version = Some(ResourceVersion::from("7"));
+        let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
+        Self::push(queue, key, Event::Deleted { last: Arc::new(last), version, certainty, reason });
+        // Overtaken by the deletion, unless it is being told right now.
+        self.initial.remove(&key);
+    }
+
+    /// The queue hands out a call: what may it be?
+    fn take(&mut self, delivery: &Delivery<State>) {
+        let key = number_of(&delivery.key);
+        let told = self.told.entry(key).or_default();
+        assert!(told.calling.is_none(), "two calls for one name");
+        let mut initial = false;
+        match &delivery.event {
+            Event::Added { object, initial: first } => {
+                assert!(told.state.is_none(), "added, but the stay before has not ended");
+                told.state = Some(**object);
+                initial = *first;
+                assert_eq!(self.initial.remove(&key), Some(*first), "an object that is no more");
+            }
+            Event::Updated { old, new } => {
+                assert_eq!(told.state, Some(**old), "`old` is not what was told last");
+                assert_eq!(old.stay, new.stay, "two stays in one update");
+                assert!(new.version > old.version, "an update that goes back");
+                told.state = Some(**new);
+            }
+            Event::Deleted { last, .. } => {
+                let state = told.state.take().expect("deleted, but never added");
+                assert_eq!(state.stay, last.stay, "another stay's end");
+                assert!(last.version >= state.version, "its last state is older than what was told");
+            }
+            Event::Resynced { object } => assert_eq!(told.state, Some(**object), "a resync of what was never told"),
+        }
+        told.calling = Some(initial);
+        self.running.push(delivery.key.clone());
+    }
+
+    fn finish(&mut self, queue: &mut DeliveryQueue<State>) {
+        if self.running.is_empty() {
+            return;
+        }
+        let key = self.running.remove(0);
+        queue.done(&key);
+        self.told.get_mut(&number_of(&key)).expect("it was called").calling = None;
+    }
+
+    /// What holds whatever has happened.
+    fn check(&self, queue: &DeliveryQueue<State>) {
+        let waiting = self.initial.values().filter(|initial| **initial).count();
+        let calling = self.told.values().filter(|told| told.calling == Some(true)).count();
+        assert_eq!(queue.initial_left(), waiting + calling, "initial objects not returned from");
+
+        let keys = (0..KEYS).filter(|key| {
+            let told = self.told.get(key).copied().unwrap_or_default();
+            told.calling.is_some() || told.state.is_some() || self.objects.contains_key(key)
+        });
+        assert!(queue.len() <= keys.count(), "more entries than objects live, and ends owed");
+        assert!(queue.undelivered() <= queue.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn stays_keep_their_order_and_the_last_state_is_always_told(doings in prop::collection::vec(doing(), 1..120)) {
+        let mut queue = DeliveryQueue::new(Breaches::NONE);
+        let mut world = World::default();
+        for doing in doings {
+            match doing {
+                Doing::Write { key, initial } => world.write(&mut queue, key, initial),
+                Doing::Remove { key } => world.remove(&mut queue, key),
+                Doing::Replace { key } => {
+                    world.remove(&mut queue, key);
+                    world.write(&mut queue, key, false);
+                }
+                Doing::Resync => {
+                    for (key, object) in &world.objects {
+                        World::push(&mut queue, *key, Event::Resynced { object: Arc::new(*object) });
+                    }
+                }
+                Doing::Take => {
+                    if let Some(delivery) = queue.pop() {
+                        world.take(&delivery);
+                    }
+                }
+                Doing::Return => world.finish(&mut queue),
+            }
+            world.check(&queue);
+        }
+        while !queue.is_empty() {
+            match queue.pop() {
+                Some(delivery) => world.take(&delivery),
+                None => world.finish(&mut queue),
+            }
+            world.check(&queue);
+        }
+        prop_assert_eq!(queue.initial_left(), 0);
+        let told = world.told.iter().filter_map(|(key, told)| Some((*key, told.state?))).collect::<BTreeMap<_, _>>();
+        prop_assert_eq!(told, world.objects);
+    }
+}
+
+fn added(key: &str, object: &'static str) -> Change<&'static str> {
+    let event = Event::Added { object: Arc::new(object), initial: false };
+    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+}
+
+fn updated(key: &str, old: &'static str, new: &'static str) -> Change<&'static str> {
+    let event = Event::Updated { old: Arc::new(old), new: Arc::new(new) };
+    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+}
+
+fn deleted(key: &str, last: &'static str) -> Change<&'static str> {
+    let (certainty, reason) = (Certainty::Inferred, DeleteReason::Deleted);
+    let event = Event::Deleted { last: Arc::new(last), version: None, certainty, reason };
+    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+}
+
+fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
+    let event = Event::Resynced { object: Arc::new(object) };
+    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+}
+
+/// Everything that is told, one call after the other.
+fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Some(Delivery { key, event }) = queue.pop() {
+        told.push(match &event {
+            Event::Added { object, .. } => format!("{key} added {object}"),
+            Event::Updated { old, new } => format!("{key} updated {old} to {new}"),
+            Event::Deleted { last, .. } => format!("{key} deleted {last}"),
+            Event::Resynced { object } => format!("{key} resynced {object}"),
+        });
+        queue.done(&key);
+    }
+    told
+}
+
+fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
+    let mut queue = DeliveryQueue::new(Breaches::NONE);
+    changes.into_iter().for_each(|change| queue.push(change));
+    queue
+}
+
+#[test]
+fn what_was_never_seen_and_is_gone_again_is_not_told() {
+    let mut queue = queue([added("a", "1"), updated("a", "1", "2"), deleted("a", "2")]);
+    assert!(queue.is_empty());
+    assert_eq!(told(&mut queue), Vec::<String>::new());
+}
+
+#[test]
+fn states_between_are_skipped_and_the_last_is_told() {
+    let mut queue = queue([added("a", "1"), updated("a", "1", "2"), updated("a", "2", "3")]);
+    assert_eq!(told(&mut queue), ["a added 3"]);
+    queue.push(updated("a", "3", "4"));
+    queue.push(updated("a", "4", "5"));
+    assert_eq!(told(&mut queue), ["a updated 3 to 5"]);
+}
+
+#[test]
+fn an_end_that_is_owed_comes_before_the_next_beginning() {
+    let mut queue = queue([added("a", "1")]);
+    assert_eq!(told(&mut queue), ["a added 1"]);
+    for change in [updated("a", "1", "2"), deleted("a", "2"), added("a", "new"), updated("a", "new", "newer")] {
+        queue.push(change);
+    }
+    assert_eq!(told(&mut queue), ["a deleted 2", "a added newer"]);
+}
+
+#[test]
+fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
+    let mut queue = queue([added("a", "1")]);
+    assert_eq!(told(&mut queue), ["a added 1"]);
+    for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
+        queue.push(change);
+    }
+    assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
+}
+
+#[test]
+fn what_is_being_told_counts_as_seen() {
+    let mut queue = queue([added("a", "1")]);
+    let Some(call) = queue.pop() else { panic!("nothing to tell") };
+    queue.push(updated("a", "1", "2"));
+    queue.push(deleted("a", "2"));
+    assert!(queue.pop().is_none(), "a second call while the first runs");
+    queue.done(&call.key);
+    assert_eq!(told(&mut queue), ["a deleted 2"]);
+}
+
+#[test]
+fn keys_take_turns_whatever_happens_to_one_of_them() {
+    let mut queue = queue([added("busy", "1"), added("a", "1"), updated("busy", "1", "2"), added("b", "1")]);
+    assert_eq!(told(&mut queue), ["busy added 2", "a added 1", "b added 1"]);
+}
+
+#[test]
+fn a_resync_is_told_once_and_gives_way_to_a_change() {
+    let mut queue = queue([added("a", "1"), added("b", "1")]);
+    told(&mut queue);
+    for change in [resynced("a", "1"), resynced("a", "1"), resynced("b", "1"), updated("b", "1", "2")] {
+        queue.push(change);
+    }
+    assert_eq!(told(&mut queue), ["a resynced 1", "b updated 1 to 2"]);
+}
+
+#[test]
+fn what_is_left_untold_is_counted() {
+    let mut queue = queue([added("a", "1"), added("b", "1")]);
+    let call = queue.pop().map(|call| call.key);
+    assert_eq!((queue.len(), queue.undelivered()), (2, 1));
+    queue.done(&call.expect("a call"));
+    assert_eq!((queue.len(), queue.undelivered()), (1, 1));
+}
