@@ -189,8 +189,9 @@ fn describe_boxed(error: &BoxError) -> String {
 /// The library prints what a plugin has printed, a token among it; this says only what is known to be none.
 fn describe_auth(error: &AuthError) -> String {
     match error {
-        AuthError::AuthExecRun { cmd, out } => {
-            format!("the credential plugin {cmd:?} failed ({}); run it by hand to see why", out.status)
+        // Its arguments and environment may hold secrets as well as its output.
+        AuthError::AuthExecRun { out, .. } => {
+            format!("the credential plugin failed ({}); run it by hand to see why", out.status)
         }
         AuthError::AuthExecParse(_) => {
             "what the credential plugin printed is no ExecCredential; run it by hand to see it".to_owned()

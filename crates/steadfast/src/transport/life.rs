@@ -47,7 +47,7 @@ pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connecto
 /// A connection on which the peer was heard to speak what was agreed.
 enum Opened {
     Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Driver>, pings: PingPong },
-    Http1 { peer: String, sender: http1::Sender, driver: http1::Driver },
+    Http1 { peer: String, sender: http1::Sender, driver: Box<http1::Driver> },
 }
 
 async fn open(
@@ -66,7 +66,7 @@ async fn open(
     if protocol == Protocol::Http1 {
         let shaken = http1::handshake(stream).await;
         let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
-        return Ok(Opened::Http1 { peer, sender, driver });
+        return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first answer of HTTP/2");
     let shaken = http2::handshake(stream, connection.clone(), pool.clone()).await;
@@ -117,9 +117,8 @@ async fn drive(
             connection.end(end.clone());
             end
         }
-        Opened::Http1 { peer, sender, driver } => {
+        Opened::Http1 { peer, sender, mut driver } => {
             announce(peer, Protocol::Http1, Sender::Http1(sender));
-            tokio::pin!(driver);
             let end = tokio::select! {
                 ended = &mut driver => match ended {
                     Ok(()) => End::Drained,

@@ -1,0 +1,78 @@
+//! Nothing is waited for without an end.
+
+use std::future::pending;
+use std::time::Duration;
+
+use steadfast::transport::{Deadlines, Settings, TransportError};
+use tokio::time::Instant;
+
+use crate::world::{PODS, Sockets, WATCH, config, dialled, get, http2, in_memory, over_pipes, piece, text, watch};
+
+#[tokio::test(start_paused = true)]
+async fn the_head_of_an_answer_has_a_deadline() {
+    for settings in [http2(), Settings::default()] {
+        let server = in_memory().await;
+        let connection = over_pipes(&server, settings, &Sockets::default()).await;
+        text(&connection, get(PODS)).await.expect("an answer");
+        server.faults().freeze(true);
+        let begun = Instant::now();
+        let error = connection.send(get(PODS)).await.expect_err("frozen");
+        assert_eq!(begun.elapsed().as_secs(), 30);
+        assert!(error.maybe_sent());
+        assert!(error.to_string().starts_with("localhost:6443 (memory) sent no answer within 30.0 s"), "{error}");
+
+        let mut request = get(WATCH);
+        request.extensions_mut().insert(Deadlines { headers: Some(Duration::from_secs(5)), progress: None });
+        let begun = Instant::now();
+        connection.send(request).await.expect_err("frozen");
+        assert_eq!(begun.elapsed().as_secs(), 5);
+        server.faults().freeze(false);
+        text(&connection, get(PODS)).await.expect("an answer, on whichever connection is well");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_progress_of_a_body_has_a_deadline_if_it_is_wanted() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let mut request = get(WATCH);
+    request.extensions_mut().insert(Deadlines { headers: None, progress: Some(Duration::from_secs(20)) });
+    let mut body = connection.send(request).await.expect("a watch").into_body();
+    // The time before a read is the reader's own.
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let begun = Instant::now();
+    let error = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    assert!(matches!(error, TransportError::BodyStalled { .. }), "{error:?}");
+    assert_eq!(begun.elapsed().as_secs(), 20);
+
+    let mut patient = watch(&connection).await.into_body();
+    tokio::time::timeout(Duration::from_secs(55), piece(&mut patient)).await.expect_err("no end of a silent watch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_connection_has_a_deadline() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    server.faults().black_hole(true);
+    let begun = Instant::now();
+    let error = text(&connection, get(PODS)).await.expect_err("nobody answers");
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    assert!(!error.maybe_sent());
+    let stuck = "cannot connect to localhost:6443: the name or TCP took longer than 10.0 s";
+    assert!(error.to_string().starts_with(stuck), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_no_server() {
+    let config = config(&in_memory().await).await;
+    let connection = dialled(config, http2(), || async {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(async move {
+            let _far = far;
+            pending::<()>().await;
+        });
+        Ok(Sockets::default().watch(near))
+    });
+    let error = text(&connection, get(PODS)).await.expect_err("nobody answers");
+    assert!(error.to_string().contains("the first answer of HTTP/2 took longer than 10.0 s"), "{error}");
+}

@@ -1,0 +1,167 @@
+//! Errors say what happened, to what, and what to do; and no secret.
+
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast::connection::{ConnectError, SendError};
+use steadfast::transport::{Settings, TransportError};
+use steadfast_apiserver::ApiServer;
+
+use crate::world::{
+    PODS, Sockets, config, get, http2, in_memory, over_pipes, over_tcp, piece, post, text, until, watch,
+};
+
+const TOKEN: &str = "planted-token-8c1f";
+
+#[tokio::test]
+async fn a_refused_connection_names_the_address() {
+    let server = ApiServer::start().await.expect("a server");
+    let address = server.address(0).expect("an address").to_string();
+    let connection = over_tcp(&server, Settings::default()).await;
+    server.faults().stop();
+    until("the port is closed", || std::net::TcpStream::connect(&address).is_err()).await;
+    let error = text(&connection, get(PODS)).await.expect_err("refused");
+    assert!(error.to_string().starts_with(&format!("cannot connect to {address}: ")), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+    assert!(!error.maybe_sent());
+    server.faults().start();
+    while let Err(error) = text(&connection, get(PODS)).await {
+        assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let other = ApiServer::builder().tls(true).start().await.expect("a server");
+    let mut wrong = config(&server).await;
+    wrong.root_cert = config(&other).await.root_cert;
+    let error = text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("not trusted");
+    assert!(error.to_string().contains("check certificate-authority in the kubeconfig"), "{error}");
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let mut wrong = config(&server).await;
+    wrong.tls_server_name = Some("elsewhere.example".to_owned());
+    let error = text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("not trusted");
+    assert!(error.to_string().contains("tls-server-name"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_where_there_is_none_and_the_other_way_round() {
+    let plain = ApiServer::start().await.expect("a server");
+    let mut config = config(&plain).await;
+    config.cluster_url = plain.url(0).replace("http:", "https:").parse().expect("a URL");
+    let error = text(&Connection::new(config).expect("a connection"), get(PODS)).await.expect_err("no TLS");
+    assert!(error.to_string().contains("no TLS with"), "{error}");
+
+    let tls = ApiServer::builder().tls(true).start().await.expect("a server");
+    let mut config = crate::world::config(&tls).await;
+    config.cluster_url = tls.url(0).replace("https:", "http:").parse().expect("a URL");
+    for settings in [http2(), Settings::default()] {
+        let connection = Connection::builder(config.clone()).settings(settings).build().expect("a connection");
+        let error = text(&connection, get(PODS)).await.expect_err("TLS");
+        assert!(error.to_string().contains(&tls.address(0).expect("an address").to_string()), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn configurations_that_cannot_be_used() {
+    let server = ApiServer::start().await.expect("a server");
+    let mut config = config(&server).await;
+    config.cluster_url = "ftp://example.org".parse().expect("a URL");
+    let error = Connection::new(config.clone()).expect_err("no HTTP");
+    assert!(matches!(error, ConnectError::Url { .. }), "{error:?}");
+
+    config.cluster_url = "https://example.org".parse().expect("a URL");
+    config.proxy_url = Some(format!("http://user:{TOKEN}@proxy.example:3128").parse().expect("a URL"));
+    let error = Connection::new(config.clone()).expect_err("a proxy");
+    assert!(error.to_string().contains("proxy.example:3128"), "{error}");
+    assert!(!format!("{error} {error:?}").contains(TOKEN));
+
+    config.proxy_url = None;
+    config.auth_info.token_file = Some("/nonexistent/token".to_owned());
+    let error = Connection::new(config.clone()).expect_err("no token");
+    assert!(error.to_string().contains("/nonexistent/token"), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_plugin_that_fails_after_printing_a_token_prints_it_to_nobody() {
+    let server = ApiServer::start().await.expect("a server");
+    for script in [format!("echo {TOKEN}; exit 3"), format!("echo '{{\"token\": \"{TOKEN}\"'")] {
+        let mut config = config(&server).await;
+        config.auth_info.exec = Some(
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "sh",
+                "args": ["-c", script],
+                "interactiveMode": "Never",
+            }))
+            .expect("a plugin"),
+        );
+        let error = Connection::new(config).expect_err("no credentials");
+        assert!(matches!(error, ConnectError::Credentials { .. }), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains(TOKEN), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_in_any_message() {
+    let server = ApiServer::builder().in_memory().token(TOKEN).start().await.expect("a server");
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let answer = watch(&connection).await;
+    let calm = format!("{connection:?} {answer:?} {:?}", connection.connections());
+    server.faults().stop();
+    let mut body = answer.into_body();
+    let cut = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    let refused = text(&connection, get(PODS)).await.expect_err("stopped");
+    let told = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
+    assert!(!told.contains(TOKEN), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_cut_is_no_body_that_ends() {
+    for settings in [http2(), Settings::default()] {
+        let server = in_memory().await;
+        let connection = over_pipes(&server, settings, &Sockets::default()).await;
+        let mut cut = watch(&connection).await.into_body();
+        server.faults().reset();
+        let error = piece(&mut cut).await.expect("no clean end").expect_err("no data");
+        assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
+        assert!(piece(&mut cut).await.is_none(), "nothing after an error");
+
+        let mut ended = watch(&connection).await.into_body();
+        server.faults().end_watches();
+        while let Some(last) = piece(&mut ended).await {
+            last.expect("a clean end, after a bookmark perhaps");
+        }
+    }
+}
+
+/// F29.
+#[tokio::test(start_paused = true)]
+async fn a_write_across_a_cut_says_whether_it_may_have_happened() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}}"#;
+    let path = "/api/v1/namespaces/default/configmaps";
+    text(&connection, get(PODS)).await.expect("an answer");
+    server.faults().freeze(true);
+    let (answer, ()) = tokio::join!(text(&connection, post(path, map)), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.faults().reset();
+    });
+    let error = answer.expect_err("cut");
+    assert!(error.maybe_sent(), "{error}");
+    server.faults().freeze(false);
+    server.faults().cut();
+    assert!(!text(&connection, post(path, map)).await.expect_err("cut").maybe_sent());
+    server.faults().heal();
+    let posts = server.requests().iter().filter(|request| request.path == path).count();
+    assert!(posts <= 1, "never sent again: {posts}");
+}

@@ -1,0 +1,176 @@
+//! Whether a connection's peer is there, and what becomes of a connection whose peer is not.
+
+use std::time::Duration;
+
+use steadfast::transport::{ConnectionState, Settings, TransportError};
+use tokio::time::Instant;
+
+use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, piece, text, until, watch};
+
+/// R1.
+#[tokio::test(start_paused = true)]
+async fn a_black_hole_is_noticed_within_15_s() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let mut body = watch(&connection).await.into_body();
+    tokio::time::sleep(Duration::from_secs(42)).await;
+    server.faults().black_hole(true);
+    let begun = Instant::now();
+    let suspect = || connection.connections()[0].state == ConnectionState::Suspect;
+    until("it is suspected", suspect).await;
+    let error = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
+    assert!(error.to_string().contains("no answer to a ping"), "{error}");
+    until("it is forgotten", || connection.connections().is_empty()).await;
+    server.faults().black_hole(false);
+    text(&connection, get(PODS)).await.expect("an answer on a new connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_in_a_black_hole_is_noticed_before_it_is_used() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    text(&connection, get(PODS)).await.expect("an answer");
+    server.faults().black_hole(true);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(connection.connections().is_empty(), "{:?}", connection.connections());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_connection_gets_no_request_and_recovers() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let _watch = watch(&connection).await;
+    server.faults().black_hole(true);
+    until("it is suspected", || connection.connections()[0].state == ConnectionState::Suspect).await;
+    let (answer, ()) = tokio::join!(watch(&connection), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let reports = connection.connections();
+        assert_eq!((reports[0].state, reports[0].requests), (ConnectionState::Suspect, 1));
+        assert_eq!(reports[1].state, ConnectionState::Connecting, "another one is on its way instead");
+        server.faults().black_hole(false);
+    });
+    assert_eq!(answer.status(), 200);
+    until("it is trusted again", || connection.connections()[0].state == ConnectionState::Ready).await;
+    assert_eq!(watch(&connection).await.body().connection(), 1);
+}
+
+/// A frozen server behind a live proxy looks like this: its connection is well, and the reflector judges.
+#[tokio::test(start_paused = true)]
+async fn silence_of_a_stream_is_no_fault_of_its_connection() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let mut body = watch(&connection).await.into_body();
+    server.faults().freeze(true);
+    let silence = tokio::time::timeout(Duration::from_secs(1500), async {
+        loop {
+            piece(&mut body).await.expect("no end").expect("no error");
+        }
+    });
+    silence.await.expect_err("25 minutes of silence, and no end");
+    let report = &connection.connections()[0];
+    assert_eq!(report.state, ConnectionState::Ready);
+    assert!(report.silence <= Duration::from_secs(6), "{report:?}");
+    assert!(report.round_trip.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_not_used_closes_after_a_minute_and_another_is_dialled() {
+    for settings in [http2(), Settings::default()] {
+        let server = in_memory().await;
+        let sockets = Sockets::default();
+        let connection = over_pipes(&server, settings, &sockets).await;
+        text(&connection, get(PODS)).await.expect("an answer");
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(connection.connections().len(), 1);
+        text(&connection, get(PODS)).await.expect("an answer");
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(sockets.open(), 1, "used since");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(connection.connections().is_empty());
+        assert_eq!(sockets.open(), 0);
+        text(&connection, get(PODS)).await.expect("an answer");
+        assert_eq!(sockets.dialled(), 2);
+    }
+}
+
+/// R4, F8.
+#[tokio::test(start_paused = true)]
+async fn goaway_drains() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let mut body = watch(&connection).await.into_body();
+    server.faults().goaway();
+    let draining = || connection.connections().first().is_some_and(|first| first.state == ConnectionState::Draining);
+    until("it drains", draining).await;
+    let other = watch(&connection).await;
+    assert_eq!(other.body().connection(), 2);
+    let pod = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    });
+    server.create(&pod).expect("created");
+    let event = piece(&mut body).await.expect("not the end").expect("an event on the draining connection");
+    assert!(event.starts_with(b"{\"type\":\"ADDED\""));
+    drop(body);
+    until("it is gone", || connection.connections().iter().all(|report| report.id != 1)).await;
+    assert_eq!(connection.connections().len(), 1);
+}
+
+/// F2, the third seed: a connection that failed is never handed out again.
+#[tokio::test(start_paused = true)]
+async fn a_dead_connection_is_never_used_again() {
+    for settings in [http2(), Settings::default()] {
+        let server = in_memory().await;
+        let sockets = Sockets::default();
+        let connection = over_pipes(&server, settings, &sockets).await;
+        for round in 1..=20 {
+            let mut watches = Vec::new();
+            for _ in 0..5 {
+                watches.push(watch(&connection).await.into_body());
+            }
+            text(&connection, get(PODS)).await.expect("an answer");
+            let before: Vec<u64> = connection.connections().iter().map(|report| report.id).collect();
+            if round % 2 == 0 {
+                server.faults().restart();
+            } else {
+                server.faults().reset();
+            }
+            let mut failed = 0;
+            for body in &mut watches {
+                let error = piece(body).await.expect("no clean end").expect_err("no data");
+                assert!(error.maybe_sent());
+                failed += 1;
+            }
+            assert_eq!(failed, 5);
+            let answer = connection.send(get(PODS)).await.expect("an answer, and no error before it");
+            assert!(!before.contains(&answer.body().connection()));
+        }
+        assert_eq!(sockets.written_after_failure(), 0);
+        assert!(server.connections().iter().all(|link| link.failed_at.is_none() || link.ended.is_some()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_told_when_the_server_answers_again() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let mut reachable = connection.reachability();
+    text(&connection, get(PODS)).await.expect("an answer");
+    assert!(!reachable.has_changed().expect("open"), "nothing had failed");
+    server.faults().cut();
+    text(&connection, get(PODS)).await.expect_err("cut");
+    server.faults().heal();
+    assert!(!reachable.has_changed().expect("open"));
+    text(&connection, get(PODS)).await.expect("an answer");
+    reachable.changed().await.expect("open");
+
+    // A server that accepts and hangs up must set nobody off.
+    server.faults().reset();
+    server.faults().accept_and_close(true);
+    for _ in 0..50 {
+        text(&connection, get(PODS)).await.expect_err("hung up");
+    }
+    assert!(!reachable.has_changed().expect("open"));
+}

@@ -1,0 +1,98 @@
+//! How many requests share a connection, and when another one is opened.
+
+use futures::future::join_all;
+use steadfast::transport::{Placement, Settings};
+use steadfast_apiserver::ApiServer;
+
+use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, text, until, watch};
+
+#[tokio::test(start_paused = true)]
+async fn more_watches_than_streams_open_more_connections() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let watches = join_all((0..250).map(|_| watch(&connection))).await;
+    let reports = connection.connections();
+    assert!(reports.iter().all(|report| report.streams <= 100 && report.watches), "{reports:?}");
+    assert_eq!(reports.iter().map(|report| report.streams).sum::<usize>(), 250);
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert_eq!(server.open_watches(0), 250);
+
+    text(&connection, get(PODS)).await.expect("an answer beside all the watches");
+    let reports = connection.connections();
+    assert!(reports.iter().any(|report| !report.watches && report.requests == 1), "{reports:?}");
+    drop(watches);
+    let idle = || connection.connections().iter().all(|report| report.streams == 0);
+    until("the places of dropped watches are free again", idle).await;
+    join_all((0..250).map(|_| watch(&connection))).await;
+    assert_eq!(connection.opened(), 4, "what is there is used again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_is_the_servers() {
+    let server = ApiServer::builder().in_memory().max_streams(7).start().await.expect("a server");
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let _watches = join_all((0..40).map(|_| watch(&connection))).await;
+    assert!(connection.connections().iter().all(|report| report.streams <= 7), "{:?}", connection.connections());
+    assert_eq!(server.open_watches(0), 40);
+    assert!(server.requests().iter().all(|request| request.code == Some(200)), "none was refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_watch_over_http1_has_a_connection_of_its_own() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, Settings::default(), &Sockets::default()).await;
+    let watches = join_all((0..30).map(|_| watch(&connection))).await;
+    assert_eq!(connection.connections().len(), 30);
+    drop(watches);
+    until("dropped watches close their connections", || connection.connections().is_empty()).await;
+    until("the server sees them go", || server.open_watches(0) == 0).await;
+    for _ in 0..5 {
+        text(&connection, get(PODS)).await.expect("an answer");
+    }
+    assert_eq!(connection.opened(), 31, "one connection serves one request after the other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_bounded() {
+    let server = in_memory().await;
+    let settings = Settings { connections: 4, ..Settings::default() };
+    let connection = over_pipes(&server, settings, &Sockets::default()).await;
+    let mut watches = join_all((0..4).map(|_| watch(&connection))).await;
+    let error = connection.send(get(PODS)).await.expect_err("no place");
+    assert_eq!(
+        error.to_string(),
+        "no connection to localhost:6443 had room within 30.0 s: 4 connections carry 4 requests"
+    );
+    assert!(!error.maybe_sent());
+    let (answer, ()) = tokio::join!(text(&connection, get(PODS)), async {
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        watches.pop();
+    });
+    answer.expect("an answer, once a watch has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn elsewhere_is_on_a_connection_that_is_new() {
+    let server = in_memory().await;
+    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let doubted = watch(&connection).await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    let elsewhere = || {
+        let mut request = get(crate::world::WATCH);
+        request.extensions_mut().insert(Placement::Elsewhere);
+        connection.send(request)
+    };
+    let (first, second) = tokio::join!(elsewhere(), elsewhere());
+    let first = first.expect("a watch").into_body().connection();
+    assert_ne!(first, doubted.body().connection());
+    assert_eq!(first, second.expect("a watch").body().connection(), "those who doubt at the same time share");
+}
+
+#[tokio::test]
+async fn many_at_once_over_tcp_and_tls() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let connection = over_tcp(&server, Settings::default()).await;
+    let answers = join_all((0..300).map(|_| text(&connection, get(PODS)))).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.contains("PodList"))));
+    assert!(connection.opened() <= 3, "{}", connection.opened());
+}

@@ -1,0 +1,12 @@
+//! The transport: requests, limits, health, deadlines, errors, and the end of it all.
+//!
+//! What is about time runs in virtual time over pipes in memory; what is about sockets and TLS, over TCP.
+
+mod deadlines;
+mod errors;
+mod health;
+mod limits;
+mod requests;
+mod retries;
+mod teardown;
+mod world;

@@ -1,0 +1,114 @@
+//! A request is sent again only where the server has surely not acted on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use h2::Reason;
+use steadfast::Connection;
+use tokio::io::DuplexStream;
+
+use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+
+/// What the server does with its n-th connection's requests.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Answer,
+    Refuse,
+    /// A GOAWAY that says nothing was looked at, and the end.
+    GoAwayBefore,
+    Reset,
+    /// It reads a request and hangs up.
+    HangUp,
+}
+
+struct Scripted {
+    connection: Connection,
+    requests: Arc<AtomicUsize>,
+    sockets: Sockets,
+}
+
+/// A server whose connections behave as `manners` say, one after the other; the last says it for the rest.
+async fn scripted(manners: &'static [Manner]) -> Scripted {
+    let config = config(&in_memory().await).await;
+    let requests = Arc::new(AtomicUsize::new(0));
+    let sockets = Sockets::default();
+    let (seen, counted, connections) = (requests.clone(), sockets.clone(), AtomicUsize::new(0));
+    let connection = dialled(config, http2(), move || {
+        let index = connections.fetch_add(1, Ordering::SeqCst).min(manners.len() - 1);
+        let (near, far) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(far, manners[index], seen.clone()));
+        let socket = counted.watch(near);
+        async move { Ok(socket) }
+    });
+    Scripted { connection, requests, sockets }
+}
+
+async fn serve(stream: DuplexStream, manner: Manner, requests: Arc<AtomicUsize>) {
+    let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+    while let Some(Ok((_request, mut respond))) = connection.accept().await {
+        requests.fetch_add(1, Ordering::SeqCst);
+        match manner {
+            Manner::Answer => {
+                let mut body = respond.send_response(http::Response::new(()), false).expect("a head");
+                body.send_data(Bytes::from_static(b"well"), true).expect("a body");
+            }
+            Manner::Refuse => respond.send_reset(Reason::REFUSED_STREAM),
+            Manner::Reset => respond.send_reset(Reason::INTERNAL_ERROR),
+            Manner::GoAwayBefore => {
+                drop(respond);
+                connection.graceful_shutdown();
+            }
+            Manner::HangUp => return,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_stream_goes_elsewhere_whatever_it_asks() {
+    let server = scripted(&[Manner::Refuse, Manner::Answer]).await;
+    let answer = text(&server.connection, post(PODS, "{}")).await;
+    // The same connection may refuse again; in the end there is an answer or a plain word.
+    match answer {
+        Ok(answer) => assert_eq!(answer, "well"),
+        Err(error) => assert!(error.to_string().contains("refused the request 4 times"), "{error}"),
+    }
+    assert!(server.requests.load(Ordering::SeqCst) <= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_always_refused_ends_in_an_error() {
+    let server = scripted(&[Manner::Refuse]).await;
+    let error = text(&server.connection, get(PODS)).await.expect_err("refused");
+    assert!(error.to_string().contains("refused the request 4 times"), "{error}");
+    assert!(!error.maybe_sent());
+    assert_eq!(server.requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_stream_is_not_sent_again() {
+    let server = scripted(&[Manner::Reset, Manner::Answer]).await;
+    let error = text(&server.connection, post(PODS, "{}")).await.expect_err("reset");
+    assert!(error.maybe_sent());
+    assert!(error.to_string().contains("reset the stream"), "{error}");
+    assert_eq!(server.requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_connection_ended_is_not_sent_again() {
+    let server = scripted(&[Manner::HangUp, Manner::Answer]).await;
+    let error = text(&server.connection, get(PODS)).await.expect_err("hung up");
+    assert!(error.to_string().contains("the server closed it"), "{error}");
+    assert_eq!(server.requests.load(Ordering::SeqCst), 1);
+    assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
+    assert_eq!(server.sockets.written_after_failure(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn goaway_in_the_middle_of_a_request_ends_in_an_answer_or_a_plain_word() {
+    let server = scripted(&[Manner::GoAwayBefore, Manner::Answer]).await;
+    if let Err(error) = text(&server.connection, get(PODS)).await {
+        assert!(error.maybe_sent(), "{error}");
+    }
+    assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
+}

@@ -1,0 +1,88 @@
+//! What is dropped is gone: sockets, tasks, threads.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use steadfast::transport::{Settings, TransportError};
+use steadfast_apiserver::ApiServer;
+use tokio::time::Instant;
+
+use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, piece, text, until, watch};
+
+/// R10.
+#[tokio::test(start_paused = true)]
+async fn the_last_clone_closes_every_socket_also_when_cut_off() {
+    for settings in [http2(), Settings::default()] {
+        for cut_off in [false, true] {
+            let server = in_memory().await;
+            let sockets = Sockets::default();
+            let connection = over_pipes(&server, settings.clone(), &sockets).await;
+            let mut body = watch(&connection).await.into_body();
+            text(&connection, get(PODS)).await.expect("an answer");
+            server.faults().black_hole(cut_off);
+            drop(connection.clone());
+            assert!(sockets.open() > 0);
+            let begun = Instant::now();
+            drop(connection);
+            let error = piece(&mut body).await.expect("no clean end").expect_err("closed");
+            assert!(matches!(error, TransportError::Closed { .. }), "{error:?}");
+            until("all sockets are closed", || sockets.open() == 0).await;
+            assert!(begun.elapsed() < Duration::from_millis(100));
+        }
+    }
+}
+
+#[tokio::test]
+async fn connections_with_threads_may_be_dropped_anywhere() {
+    let server = ApiServer::start().await.expect("a server");
+    for settings in [http2(), Settings::default()] {
+        let connection = over_tcp(&server, settings).await;
+        let body = watch(&connection).await.into_body();
+        drop(connection);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(body);
+    }
+    until("the server sees them go", || server.open_watches(0) == 0).await;
+    let connection = over_tcp(&server, http2()).await;
+    let client = connection.client();
+    drop(connection);
+    let kept = client.clone();
+    drop(client);
+    client_lists(kept).await;
+}
+
+async fn client_lists(client: kube::Client) {
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(client);
+    pods.list(&kube::api::ListParams::default()).await.expect("a list");
+}
+
+#[test]
+fn a_connection_serves_any_executor() {
+    // This thread has no tokio runtime; the connection brings its own.
+    let server = tokio::runtime::Runtime::new().expect("a runtime");
+    let running = server.block_on(ApiServer::start()).expect("a server");
+    let connection = server.block_on(over_tcp(&running, http2()));
+    let answer = block_on(text(&connection, get(PODS))).expect("an answer");
+    assert!(answer.contains("PodList"));
+}
+
+/// Polls `future` on this thread, as any executor would.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}

@@ -1,0 +1,210 @@
+//! Servers and connections for these tests.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast::Connection;
+use steadfast::connection::SendError;
+use steadfast::environment::local::Local;
+use steadfast::environment::{SharedEnvironment, Socket};
+use steadfast::transport::{ResponseBody, Settings};
+use steadfast_apiserver::ApiServer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const WATCH: &str = "/api/v1/namespaces/default/pods?watch=true&allowWatchBookmarks=true";
+
+/// Plain HTTP/2, which a server without TLS has to be told to speak.
+pub(crate) fn http2() -> Settings {
+    Settings { prior_knowledge: true, ..Settings::default() }
+}
+
+pub(crate) async fn config(server: &ApiServer) -> kube::Config {
+    let file = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration")
+}
+
+/// Over TCP, on threads of its own.
+pub(crate) async fn over_tcp(server: &ApiServer, settings: Settings) -> Connection {
+    Connection::builder(config(server).await).settings(settings).build().expect("a connection")
+}
+
+pub(crate) async fn in_memory() -> ApiServer {
+    ApiServer::builder().in_memory().start().await.expect("a server")
+}
+
+/// Over pipes in memory, on this runtime and in its time.
+pub(crate) async fn over_pipes(server: &ApiServer, settings: Settings, sockets: &Sockets) -> Connection {
+    let (dialer, sockets) = (server.dialer(), sockets.clone());
+    dialled(config(server).await, settings, move || {
+        let (dialer, sockets) = (dialer.clone(), sockets.clone());
+        async move { Ok(sockets.watch(dialer.connect(0).await?)) }
+    })
+}
+
+/// Whatever `dial` gives, on this runtime and in its time.
+pub(crate) fn dialled<F>(
+    config: kube::Config,
+    settings: Settings,
+    dial: impl Fn() -> F + Send + Sync + 'static,
+) -> Connection
+where
+    F: Future<Output = io::Result<Box<dyn Socket>>> + Send + 'static,
+{
+    let environment: SharedEnvironment = Arc::new(Local::new(1, move |_, _| Box::pin(dial())));
+    Connection::builder(config).environment(environment).settings(settings).build().expect("a connection")
+}
+
+pub(crate) fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).expect("a request")
+}
+
+pub(crate) fn post(path: &str, body: &str) -> Request<Body> {
+    let json = ("content-type", "application/json");
+    Request::post(path).header(json.0, json.1).body(Body::from(body.as_bytes().to_vec())).expect("a request")
+}
+
+pub(crate) async fn text(connection: &Connection, request: Request<Body>) -> Result<String, SendError> {
+    let answer = connection.send(request).await?;
+    let body = answer.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8(body.to_vec()).expect("text"))
+}
+
+/// Opens a watch, whose answer has begun when this returns.
+pub(crate) async fn watch(connection: &Connection) -> Response<ResponseBody> {
+    let answer = connection.send(get(WATCH)).await.expect("a watch");
+    assert_eq!(answer.status(), 200);
+    answer
+}
+
+/// The next piece of a body, or how it ended.
+pub(crate) async fn piece(body: &mut ResponseBody) -> Option<Result<Bytes, steadfast::transport::TransportError>> {
+    body.frame().await.map(|frame| frame.map(|frame| frame.into_data().expect("data")))
+}
+
+/// Waits, in small steps of whatever time there is, until `what` holds.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("in vain waited until {what}");
+}
+
+/// Every socket that a connection dialled, and what was done to it after it had failed.
+#[derive(Clone, Default)]
+pub(crate) struct Sockets {
+    shared: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    dialled: AtomicUsize,
+    open: AtomicUsize,
+    written_after_failure: AtomicUsize,
+    failures: Mutex<Vec<io::ErrorKind>>,
+}
+
+impl Sockets {
+    pub(crate) fn dialled(&self) -> usize {
+        self.shared.dialled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn written_after_failure(&self) -> usize {
+        self.shared.written_after_failure.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn watch<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, socket: S) -> Box<dyn Socket> {
+        self.shared.dialled.fetch_add(1, Ordering::SeqCst);
+        self.shared.open.fetch_add(1, Ordering::SeqCst);
+        Box::new(Watched { socket, failed: AtomicBool::new(false), shared: self.shared.clone() })
+    }
+}
+
+struct Watched<S> {
+    socket: S,
+    failed: AtomicBool,
+    shared: Arc<Counts>,
+}
+
+impl<S> Watched<S> {
+    fn note<T>(&self, done: &Poll<io::Result<T>>) {
+        if let Poll::Ready(Err(error)) = done {
+            self.failed.store(true, Ordering::SeqCst);
+            self.shared.failures.lock().expect("no panic").push(error.kind());
+        }
+    }
+}
+
+impl<S> Drop for Watched<S> {
+    fn drop(&mut self) {
+        self.shared.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for Watched<S> {
+    fn peer(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(context, into);
+        self.note(&read);
+        if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() == before {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.failed.load(Ordering::SeqCst) && holds_a_request(bytes) {
+            self.shared.written_after_failure.fetch_add(1, Ordering::SeqCst);
+        }
+        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
+        self.note(&written);
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+/// Whether `bytes` hold an HTTP/2 HEADERS frame or an HTTP/1.1 request line; a farewell is neither.
+fn holds_a_request(mut bytes: &[u8]) -> bool {
+    if bytes.starts_with(b"GET ") || bytes.starts_with(b"POST ") {
+        return true;
+    }
+    while let [high, middle, low, kind, _, _, _, _, _, rest @ ..] = bytes {
+        if *kind == 1 {
+            return true;
+        }
+        let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        bytes = rest.get(length..).unwrap_or_default();
+    }
+    false
+}
