@@ -1,0 +1,125 @@
+//! The program's face: every command and flag, in one table.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::failure::EXIT_CODES;
+
+/// Keeps a view of a Kubernetes cluster true: watches that never hang up, and a server to prove it on.
+#[derive(Debug, Parser)]
+#[command(name = "steadfast", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Watch resources and print every change; never hangs up.
+    Watch(WatchArgs),
+    /// Run the embedded API server in the foreground, for kubectl and any other client.
+    Serve(ServeArgs),
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Text,
+    /// For programs: `watch` writes one object a line, `lab` one object.
+    Json,
+}
+
+/// `steadfast watch`.
+#[derive(Args, Debug)]
+#[command(after_help = WATCH_HELP)]
+pub(crate) struct WatchArgs {
+    /// What to watch: plural, singular, kind or short name, with version and group where needed; several, also with
+    /// commas: `pods`, `deploy,svc`, `deployments.apps`, `deployments.v1.apps`.
+    #[arg(value_name = "RESOURCE", required_unless_present = "embedded", value_delimiter = ',')]
+    pub(crate) resources: Vec<String>,
+
+    /// The namespace to watch; the one of the context unless given.
+    #[arg(short = 'n', long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    pub(crate) namespace: Option<String>,
+
+    /// Watch all namespaces.
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+
+    /// Only objects whose labels match: `app=web,tier in (a,b),!legacy`.
+    #[arg(short = 'l', long = "selector", value_name = "SELECTOR")]
+    pub(crate) labels: Option<String>,
+
+    /// Only objects whose fields match: `status.phase=Running`.
+    #[arg(long = "field-selector", value_name = "SELECTOR")]
+    pub(crate) fields: Option<String>,
+
+    /// The kubeconfig; $KUBECONFIG, ~/.kube/config or the pod's service account unless given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context within the kubeconfig; its current one unless given.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// How to write events.
+    #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+
+    /// With `-o json`, write the whole object too, without its `managedFields`.
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// End after so many lines of events.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) until: Option<u64>,
+
+    /// Give up when the server cannot be reached for so long at the start; for ever unless given.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait: Option<u64>,
+
+    /// Watch an embedded server with a small living fleet, to see how it looks: deployments and pods unless others are
+    /// named, in all namespaces unless one is.
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
+    pub(crate) embedded: bool,
+}
+
+const WATCH_HELP: &str = "\
+Events: + added, ~ updated, - deleted, = synced. A deletion is `observed` where the server said so, and `inferred` \
+where a complete list no longer had the object. Doubts about freshness go to standard error: what was printed before \
+may not be all until the line that says `fresh again`.
+
+Examples:
+  steadfast watch pods
+  steadfast watch deploy,rs,po -n shop -l app=web -o json
+  steadfast watch --embedded --until 20";
+
+/// `steadfast serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  steadfast serve --kubeconfig /tmp/embedded.yaml --port 6443 -f manifests.yaml\n  \
+                        kubectl --kubeconfig /tmp/embedded.yaml get pods -A -w")]
+pub(crate) struct ServeArgs {
+    /// Where to write the kubeconfig; without it, in a directory of its own under the temporary one, which is printed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The port of the first replica on 127.0.0.1, the others follow; 0 takes free ones.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+
+    /// How many replicas serve the one history, each with a watch cache of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) replicas: u16,
+
+    /// Whether to serve HTTPS, with a certificate authority made at the start, or plain HTTP.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) tls: bool,
+
+    /// Objects to create at the start: YAML or JSON, several documents or a `List`; may be repeated.
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) manifests: Vec<PathBuf>,
+}

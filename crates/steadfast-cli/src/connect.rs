@@ -1,0 +1,175 @@
+//! A connection from flags and kubeconfig, and what it means when a server does not answer.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use steadfast::Connection;
+use steadfast::connection::SendError;
+use steadfast::transport::TransportError;
+
+use crate::failure::Failure;
+
+/// A connection to the server that `kubeconfig` and `context` name, else to the one that is found as kubectl finds it.
+pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
+    let config = configuration(kubeconfig.as_deref(), context).await?;
+    // A credential plugin that the kubeconfig names is run and waited for.
+    let built = tokio::task::spawn_blocking(move || Connection::new(config)).await;
+    built.map_err(Failure::run)?.map_err(Failure::config)
+}
+
+async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<Config, Failure> {
+    let (read, source) = match file {
+        Some(file) => (Kubeconfig::read_from(file), file.display().to_string()),
+        None => (Kubeconfig::read(), "the kubeconfig".to_owned()),
+    };
+    let kubeconfig = match read {
+        Ok(kubeconfig) => kubeconfig,
+        Err(error) => {
+            if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
+                return Ok(config);
+            }
+            return Err(unusable(&source, &error, &[]));
+        }
+    };
+    let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| unusable(&source, &error, &contexts))
+}
+
+/// Why a kubeconfig cannot be used; never with its text, which holds secrets.
+fn unusable(source: &str, error: &KubeconfigError, contexts: &[String]) -> Failure {
+    let known = || match contexts {
+        [] => "it has none".to_owned(),
+        names => format!("it has {}", names.join(", ")),
+    };
+    let what = match error {
+        KubeconfigError::ReadConfig(error, path) => {
+            let advice = "check --kubeconfig and $KUBECONFIG";
+            return Failure::config(format!("the kubeconfig {} cannot be read: {error}; {advice}", path.display()));
+        }
+        KubeconfigError::FindPath => "there is no home directory to look in; name a file with --kubeconfig".to_owned(),
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => format!("it is no kubeconfig, from line {}, column {} on", at.line(), at.column()),
+            None => "it is no kubeconfig".to_owned(),
+        },
+        KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => "it is no kubeconfig".to_owned(),
+        KubeconfigError::CurrentContextNotSet => {
+            format!("no context is current; choose one with --context: {}", known())
+        }
+        KubeconfigError::LoadContext(name) => format!("there is no context {name:?}; {}", known()),
+        KubeconfigError::LoadClusterOfContext(name) => format!("the context's cluster {name:?} is not there"),
+        other => other.to_string(),
+    };
+    Failure::config(format!("{source} cannot be used: {what}"))
+}
+
+/// What a request that was not answered means.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server may answer yet: why it has not.
+    Passing(String),
+    /// Asking again does not help.
+    Lasting(Failure),
+}
+
+/// What `error`, met while asking `server`, means.
+pub(crate) fn trouble(server: &str, error: &kube::Error) -> Trouble {
+    if let Some(error) = find::<SendError>(error) {
+        return match error {
+            SendError::Transport(error) => transport_trouble(error),
+            SendError::Credentials { .. } => Trouble::Lasting(Failure::config(error)),
+        };
+    }
+    match error {
+        kube::Error::Api(status) => match status.code {
+            401 => Trouble::Lasting(Failure::config(format!(
+                "{server} does not accept the credentials of the kubeconfig (401 {}); renew them",
+                status.message
+            ))),
+            403 => Trouble::Lasting(Failure::config(format!(
+                "{server} does not let these credentials see what there is (403 {})",
+                status.message
+            ))),
+            404 => Trouble::Lasting(Failure::config(format!(
+                "{server} answers, but not as an API server does (404); check the URL in the kubeconfig"
+            ))),
+            code @ (429 | 500..) => Trouble::Passing(format!("{server} answered {code} {}", status.message)),
+            code => Trouble::Lasting(Failure::run(format!("{server} answered {code} {}", status.message))),
+        },
+        kube::Error::SerdeError(_) => Trouble::Lasting(Failure::config(format!(
+            "{server} answers, but not as an API server does; check the URL in the kubeconfig"
+        ))),
+        other => Trouble::Passing(format!("{server}: {}", innermost(other))),
+    }
+}
+
+fn transport_trouble(error: &TransportError) -> Trouble {
+    match error {
+        // What TLS itself says comes as invalid data; a connection that ended meanwhile does not.
+        TransportError::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+            Trouble::Lasting(Failure::config(error))
+        }
+        TransportError::Protocol { .. } | TransportError::Invalid { .. } => Trouble::Lasting(Failure::config(error)),
+        other => Trouble::Passing(other.to_string()),
+    }
+}
+
+fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn innermost(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn told(text: &str, context: Option<&str>) -> String {
+        let kubeconfig = match Kubeconfig::from_yaml(text) {
+            Ok(kubeconfig) => kubeconfig,
+            Err(error) => return unusable("x.yaml", &error, &[]).to_string(),
+        };
+        let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
+        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        match Config::from_custom_kubeconfig(kubeconfig, &options).await {
+            Ok(config) => config.cluster_url.to_string(),
+            Err(error) => unusable("x.yaml", &error, &contexts).to_string(),
+        }
+    }
+
+    const GOOD: &str = "clusters: [{name: c, cluster: {server: 'https://example.test:6443'}}]\n\
+                        contexts: [{name: prod, context: {cluster: c, user: u}}, {name: test, context: {cluster: d}}]\n\
+                        users: [{name: u, user: {token: hunter2}}]\n";
+
+    #[tokio::test]
+    async fn contexts_that_are_not_there_are_told_with_those_that_are() {
+        assert_eq!(told(GOOD, Some("prod")).await, "https://example.test:6443/");
+        let unknown = told(GOOD, Some("nope")).await;
+        assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
+        assert!(told(GOOD, None).await.contains("choose one with --context: it has prod, test"));
+        assert!(told(GOOD, Some("test")).await.contains("cluster \"d\" is not there"));
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_located_and_not_quoted() {
+        let told = told("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None).await;
+        assert!(told.contains("line 2"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

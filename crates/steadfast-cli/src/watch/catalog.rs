@@ -1,0 +1,211 @@
+//! What a server has, and which of it a name means.
+
+use std::fmt;
+
+use kube::core::{ApiResource, GroupVersionKind};
+
+/// A resource in one version, as the server describes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) verbs: Vec<String>,
+}
+
+/// All resources of a server: the core group first, then the groups in the server's order, in each its preferred
+/// version first.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(crate) entries: Vec<Entry>,
+    /// The groups that did not answer, and why.
+    pub(crate) silent: Vec<String>,
+}
+
+/// The resource that a name means.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) described: ApiResource,
+    pub(crate) namespaced: bool,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&full_name(&self.described.plural, &self.described.group))
+    }
+}
+
+fn full_name(plural: &str, group: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+impl Entry {
+    fn is_called(&self, word: &str) -> bool {
+        self.plural == word || self.singular == word || self.kind.to_lowercase() == word
+    }
+
+    fn is_short(&self, word: &str) -> bool {
+        self.short_names.iter().any(|short| short == word)
+    }
+
+    fn full_name(&self) -> String {
+        full_name(&self.plural, &self.group)
+    }
+}
+
+impl Catalog {
+    /// The resource that `name` means: `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`.
+    ///
+    /// The error says what is wrong with it, and what comes closest.
+    pub(crate) fn find(&self, name: &str) -> Result<Found, String> {
+        let lower = name.to_lowercase();
+        let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
+        let entry = self.search(word, place).ok_or_else(|| self.unknown(name, word))?;
+        if !entry.verbs.iter().any(|verb| verb == "watch") {
+            let verbs = entry.verbs.join(", ");
+            return Err(format!("{} cannot be watched; the server offers {verbs} for it", entry.full_name()));
+        }
+        let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
+        let described = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+        Ok(Found { described, namespaced: entry.namespaced })
+    }
+
+    fn search(&self, word: &str, place: &str) -> Option<&Entry> {
+        if place.is_empty() {
+            return self.named(word, |_| true);
+        }
+        let place = place.trim_end_matches('.');
+        let (version, group) = place.split_once('.').unwrap_or((place, ""));
+        self.named(word, |entry| entry.group == place)
+            .or_else(|| self.named(word, |entry| entry.version == version && entry.group == group))
+            .or_else(|| self.named(word, |entry| entry.group.starts_with(place)))
+    }
+
+    /// The first entry of that name within `wanted`; whole names go before short ones.
+    fn named(&self, word: &str, wanted: impl Fn(&Entry) -> bool) -> Option<&Entry> {
+        let mut entries = self.entries.iter().filter(|entry| wanted(entry));
+        let short = entries.clone().find(|entry| entry.is_short(word));
+        entries.find(|entry| entry.is_called(word)).or(short)
+    }
+
+    fn unknown(&self, name: &str, word: &str) -> String {
+        let advice = match (self.named(word, |_| true), self.closest(word)) {
+            (Some(elsewhere), _) => format!("there is {}", elsewhere.full_name()),
+            (None, Some(close)) => format!("did you mean {close}?"),
+            (None, None) => format!("none of its {} is called alike", self.entries.len()),
+        };
+        let silent = match self.silent.as_slice() {
+            [] => String::new(),
+            groups => format!(" ({} did not answer)", groups.join(", ")),
+        };
+        format!("the server has no resource {name:?}: {advice}{silent}")
+    }
+
+    /// The resource whose name is least different, if it is not all too different.
+    fn closest(&self, word: &str) -> Option<String> {
+        let names = self.entries.iter().flat_map(|entry| [(&entry.plural, entry), (&entry.singular, entry)]);
+        let (difference, entry) = names
+            .filter(|(name, _)| !name.is_empty())
+            .map(|(name, entry)| (edits(word, name), entry))
+            .min_by_key(|(difference, _)| *difference)?;
+        (difference <= 1 + word.chars().count() / 4).then(|| entry.full_name())
+    }
+}
+
+/// How many letters have to be put in, taken out or exchanged to make one word of the other.
+fn edits(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, &against) in other.iter().enumerate() {
+            let exchanged = diagonal + usize::from(letter != against);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(group: &str, version: &str, kind: &str, plural: &str, short_names: &[&str]) -> Entry {
+        Entry {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: short_names.iter().map(|&name| name.to_owned()).collect(),
+            namespaced: true,
+            verbs: ["list", "watch"].map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn catalog() -> Catalog {
+        let mut binding = entry("", "v1", "Binding", "bindings", &[]);
+        binding.verbs = vec!["create".to_owned()];
+        let entries = vec![
+            entry("", "v1", "Pod", "pods", &["po"]),
+            entry("", "v1", "Event", "events", &["ev"]),
+            binding,
+            entry("apps", "v1", "Deployment", "deployments", &["deploy"]),
+            entry("apps", "v1beta1", "Deployment", "deployments", &["deploy"]),
+            entry("events.k8s.io", "v1", "Event", "events", &["ev"]),
+            entry("example.com", "v1", "Po", "poes", &[]),
+        ];
+        Catalog { entries, silent: Vec::new() }
+    }
+
+    fn found(name: &str) -> String {
+        match catalog().find(name) {
+            Ok(found) => format!("{} {}", found.described.api_version, found),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn every_way_to_name_a_resource_is_known() {
+        for name in
+            ["deployments", "deployment", "Deployment", "deploy", "deployments.apps", "deploy.v1.apps", "deploy.app"]
+        {
+            assert_eq!(found(name), "apps/v1 deployments.apps", "{name}");
+        }
+        assert_eq!(found("deployments.v1beta1.apps"), "apps/v1beta1 deployments.apps");
+        assert_eq!(found("pods.v1"), "v1 pods");
+        assert_eq!(found("events"), "v1 events");
+        assert_eq!(found("events.events.k8s.io"), "events.k8s.io/v1 events.events.k8s.io");
+    }
+
+    #[test]
+    fn a_whole_name_goes_before_a_short_one() {
+        assert_eq!(found("po"), "example.com/v1 poes.example.com");
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_what_comes_closest() {
+        assert_eq!(found("depoyments"), "the server has no resource \"depoyments\": did you mean deployments.apps?");
+        assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": there is pods");
+        assert_eq!(found("xylophones"), "the server has no resource \"xylophones\": none of its 7 is called alike");
+        let catalog = Catalog { silent: vec!["metrics.k8s.io".to_owned()], ..catalog() };
+        assert!(catalog.find("nodemetrics").unwrap_err().ends_with("(metrics.k8s.io did not answer)"));
+    }
+
+    #[test]
+    fn what_cannot_be_watched_is_told() {
+        assert_eq!(found("bindings"), "bindings cannot be watched; the server offers create for it");
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("pod", "pods"), 1);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("kitten", "sitting"), 3);
+    }
+}

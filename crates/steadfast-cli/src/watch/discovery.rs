@@ -1,0 +1,132 @@
+//! Asks the server what it has, and waits where it cannot be reached.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use futures::future::{join_all, try_join};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
+use kube::api::{Api, ListParams};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::{Client, Error};
+use steadfast::{Connection, Scope};
+use tokio::time::{Instant, sleep};
+
+use super::catalog::{Catalog, Entry, Found};
+use crate::connect::{Trouble, trouble};
+use crate::failure::Failure;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// The resources that `names` mean; waits for a server that cannot be reached, for ever or for `patience`.
+pub(crate) async fn find(
+    connection: &Connection,
+    names: &[String],
+    patience: Option<Duration>,
+) -> Result<Vec<Found>, Failure> {
+    let catalog = catalog_of(connection, patience).await?;
+    let mut found: Vec<Found> = Vec::new();
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        let resource = catalog.find(name).map_err(Failure::usage)?;
+        if !found.iter().any(|known| known.described == resource.described) {
+            found.push(resource);
+        }
+    }
+    Ok(found)
+}
+
+async fn catalog_of(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
+    let (client, server) = (connection.client(), connection.server());
+    let begun = Instant::now();
+    let (mut told, mut pause) = (None, FIRST_PAUSE);
+    loop {
+        let why = match ask(&client).await {
+            Ok(catalog) => return Ok(catalog),
+            Err(error) => match trouble(server, &error) {
+                Trouble::Lasting(failure) => return Err(failure),
+                Trouble::Passing(why) => why,
+            },
+        };
+        if let Some(patience) = patience.filter(|patience| begun.elapsed() + pause > *patience) {
+            let waited = patience.as_secs();
+            return Err(Failure::run(format!("{server} could not be reached within {waited} s: {why}")));
+        }
+        if told.as_ref() != Some(&why) {
+            let _ = writeln!(io::stderr(), "waiting for {server}: {why}");
+            told = Some(why);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn ask(client: &Client) -> Result<Catalog, Error> {
+    let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
+    let mut catalog = Catalog::default();
+    for version in &core.versions {
+        let list = client.list_core_api_resources(version).await?;
+        catalog.entries.extend(entries("", version, list));
+    }
+    let places: Vec<(&str, &str)> = groups.groups.iter().flat_map(versions).collect();
+    let asked = places
+        .iter()
+        .map(|(group, version)| async move { client.list_api_group_resources(&format!("{group}/{version}")).await });
+    for ((group, version), answer) in places.iter().zip(join_all(asked).await) {
+        match answer {
+            Ok(list) => catalog.entries.extend(entries(group, version, list)),
+            // A server that extends the API may be down while the rest is up.
+            Err(Error::Api(_)) => catalog.silent.push((*group).to_owned()),
+            Err(error) => return Err(error),
+        }
+    }
+    catalog.silent.dedup();
+    Ok(catalog)
+}
+
+/// The versions of a group, the preferred one first.
+fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
+    let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
+    let mut versions: Vec<&str> = group.versions.iter().map(|version| version.version.as_str()).collect();
+    versions.sort_by_key(|version| Some(*version) != preferred);
+    versions.into_iter().map(|version| (group.name.as_str(), version)).collect()
+}
+
+fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = Entry> {
+    let (group, version) = (group.to_owned(), version.to_owned());
+    list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| Entry {
+        group: group.clone(),
+        version: version.clone(),
+        kind: resource.kind,
+        plural: resource.name,
+        singular: resource.singular_name,
+        short_names: resource.short_names.unwrap_or_default(),
+        namespaced: resource.namespaced,
+        verbs: resource.verbs,
+    })
+}
+
+/// Has the server look at the selectors of `scope`, so that a wrong one is an error and not a watch that is refused.
+///
+/// Whatever else it answers is the watch's to tell.
+pub(crate) async fn check_selectors(connection: &Connection, resource: &Found, scope: &Scope) -> Result<(), Failure> {
+    if scope.label_selector().is_none() && scope.field_selector().is_none() {
+        return Ok(());
+    }
+    let parameters = ListParams {
+        label_selector: scope.label_selector().map(str::to_owned),
+        field_selector: scope.field_selector().map(str::to_owned),
+        limit: Some(1),
+        ..ListParams::default()
+    };
+    let client = connection.client();
+    let api: Api<DynamicObject> = match scope.in_namespace() {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource.described),
+        None => Api::all_with(client, &resource.described),
+    };
+    match api.list_metadata(&parameters).await.map(|_: kube::core::ObjectList<PartialObjectMeta<DynamicObject>>| ()) {
+        Err(Error::Api(status)) if status.code == 400 => {
+            Err(Failure::usage(format!("{resource} in {scope}: {}; correct the selector", status.message)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,199 @@
+//! The small world of `--embedded`: deployments that roll their pods over, one step after the other, for ever.
+
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use steadfast::Connection;
+use steadfast_apiserver::{ApiServer, Status};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::failure::Failure;
+
+/// How long a step takes.
+const STEP: Duration = Duration::from_millis(120);
+
+/// An embedded server on which something happens all the time; it ends when this is dropped.
+pub(crate) struct Fleet {
+    kubeconfig: String,
+    life: JoinHandle<()>,
+}
+
+impl Fleet {
+    /// Starts the server, with everything in place and nothing happening yet but what follows.
+    pub(crate) async fn start() -> Result<Self, Failure> {
+        let cannot =
+            |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
+        let server = ApiServer::builder().tls(true).start().await.map_err(|error| cannot(&error))?;
+        server
+            .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
+            .map_err(|error| cannot(&error))?;
+        let mut deployments = vec![
+            Deployment::new("default", "web", 3),
+            Deployment::new("default", "worker", 2),
+            Deployment::new("shop", "cart", 2),
+        ];
+        for (ahead, deployment) in deployments.iter_mut().enumerate() {
+            deployment.set_up(&server).map_err(|error| cannot(&error))?;
+            // Not all in step, so that soon something of everything is seen.
+            (0..ahead + ahead / 2).try_for_each(|_| deployment.step(&server)).map_err(|error| cannot(&error))?;
+        }
+        let kubeconfig = server.kubeconfig();
+        let life = tokio::spawn(async move {
+            loop {
+                for deployment in &mut deployments {
+                    sleep(STEP).await;
+                    if let Err(status) = deployment.step(&server) {
+                        tracing::error!(%status, "the fleet stands still: a write was refused");
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        });
+        Ok(Self { kubeconfig, life })
+    }
+
+    /// A connection to the server.
+    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        let file = Kubeconfig::from_yaml(&self.kubeconfig).map_err(Failure::run)?;
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(Failure::run)?;
+        Connection::new(config).map_err(Failure::run)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.life.abort();
+    }
+}
+
+/// A deployment and the pods that it has.
+struct Deployment {
+    namespace: &'static str,
+    name: &'static str,
+    replicas: usize,
+    image: u32,
+    started: u32,
+    /// The names of its pods, oldest first.
+    pods: Vec<String>,
+    next: Step,
+}
+
+/// What a deployment does next: it changes its image, and replaces one pod after the other.
+#[derive(Clone, Copy)]
+enum Step {
+    Release,
+    Start,
+    Ready,
+    Remove { left: usize },
+}
+
+impl Deployment {
+    fn new(namespace: &'static str, name: &'static str, replicas: usize) -> Self {
+        Self { namespace, name, replicas, image: 1, started: 0, pods: Vec::new(), next: Step::Release }
+    }
+
+    fn set_up(&mut self, server: &ApiServer) -> Result<(), Status> {
+        server.create(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": self.namespace, "name": self.name, "labels": {"app": self.name}},
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": {"app": self.name}},
+                "template": self.template(),
+            },
+        }))?;
+        for _ in 0..self.replicas {
+            self.start_pod(server)?;
+            self.pod_ready(server)?;
+        }
+        self.tell_status(server)
+    }
+
+    /// Does what is next; each is one change, or one of a pod and one of the deployment.
+    fn step(&mut self, server: &ApiServer) -> Result<(), Status> {
+        self.next = match self.next {
+            Step::Release => {
+                self.image += 1;
+                let spec = json!({"spec": {"template": self.template()}});
+                server.merge_patch("deployments.apps", self.namespace, self.name, spec)?;
+                Step::Start
+            }
+            Step::Start => {
+                self.start_pod(server)?;
+                Step::Ready
+            }
+            Step::Ready => {
+                self.pod_ready(server)?;
+                self.tell_status(server)?;
+                Step::Remove { left: self.started as usize % self.replicas }
+            }
+            Step::Remove { left } => {
+                let oldest = self.pods.remove(0);
+                server.delete_named("pods", self.namespace, &oldest)?;
+                if left == 0 { Step::Release } else { Step::Start }
+            }
+        };
+        Ok(())
+    }
+
+    fn start_pod(&mut self, server: &ApiServer) -> Result<(), Status> {
+        self.started += 1;
+        let name = format!("{}-{:04x}", self.name, self.started.wrapping_mul(40_503) & 0xffff);
+        server.create(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": self.namespace, "name": name, "labels": {"app": self.name}},
+            "spec": {"nodeName": format!("node-{}", self.started % 3), "containers": [self.container()]},
+            "status": {"phase": "Pending"},
+        }))?;
+        self.pods.push(name);
+        Ok(())
+    }
+
+    fn pod_ready(&self, server: &ApiServer) -> Result<(), Status> {
+        let Some(newest) = self.pods.last() else { return Ok(()) };
+        let status = json!({"status": {"phase": "Running", "podIP": format!("10.0.0.{}", self.started % 250 + 1)}});
+        server.merge_patch("pods", self.namespace, newest, status).map(drop)
+    }
+
+    fn tell_status(&self, server: &ApiServer) -> Result<(), Status> {
+        let status = json!({"status": {"replicas": self.pods.len(), "readyReplicas": self.pods.len()}});
+        server.merge_patch("deployments.apps", self.namespace, self.name, status).map(drop)
+    }
+
+    fn template(&self) -> Value {
+        json!({"metadata": {"labels": {"app": self.name}}, "spec": {"containers": [self.container()]}})
+    }
+
+    fn container(&self) -> Value {
+        json!({"name": "main", "image": format!("example.test/{}:{}", self.name, self.image)})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deployment_keeps_its_size_while_it_lives() -> Result<(), Box<dyn std::error::Error>> {
+        let server = ApiServer::builder().in_memory().start().await?;
+        let mut deployment = Deployment::new("default", "web", 3);
+        deployment.set_up(&server)?;
+        for _ in 0..200 {
+            deployment.step(&server)?;
+            assert!((3..=4).contains(&deployment.pods.len()), "{:?}", deployment.pods);
+        }
+        let (mut created, mut updated, mut deleted) = (0, 0, 0);
+        for change in server.history().of("", "pods") {
+            match (&change.previous, &change.object) {
+                (None, _) => created += 1,
+                (Some(_), Some(_)) => updated += 1,
+                (Some(_), None) => deleted += 1,
+            }
+        }
+        assert!(created > 30 && updated > 30 && deleted > 30, "{created} {updated} {deleted}");
+        Ok(())
+    }
+}
