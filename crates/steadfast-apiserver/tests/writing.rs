@@ -83,6 +83,17 @@ async fn what_cannot_be_created_is_refused_in_the_words_of_the_real_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_given_in_plain_text_is_stored_like_any_other() {
+    let server = in_memory().await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"},
+    });
+    let stored = server.create(&secret).unwrap();
+    assert_eq!((&stored["data"], stored.get("stringData")), (&json!({"k": "dg=="}), None));
+    assert_eq!(stored["type"], "Opaque");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_dry_run() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();

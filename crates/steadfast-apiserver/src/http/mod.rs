@@ -9,6 +9,7 @@ mod list;
 mod negotiate;
 mod openapi;
 mod options;
+mod protobuf;
 mod read;
 mod rendering;
 mod route;

@@ -48,7 +48,7 @@ async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64,
         }
     }
     if version < compacted {
-        return Err(Status::new(410, "Expired", "The provided resource version is too old, it was compacted"));
+        return Err(Status::new(410, "Expired", "The resourceVersion for the provided list is too old."));
     }
     Ok(version)
 }

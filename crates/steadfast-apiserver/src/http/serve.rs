@@ -115,9 +115,7 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>) -> Result<(), 
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
     let Some(target) = find(exchange, &path) else {
-        let known = exchange.cluster.store.read(|state| {
-            state.registry.groups().get(&path.group).is_some_and(|versions| versions.contains(&path.version))
-        });
+        let known = exchange.cluster.store.read(|state| state.registry.groups().contains_key(&path.group));
         // A known group answers for itself, an unknown one not even that.
         return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
     };
@@ -131,11 +129,7 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
     let query = Query::parse(head.uri.query().unwrap_or_default());
     let rendering = rendering(exchange, &target, &path, negotiate::form(text(header::ACCEPT))?);
     let verb = verb(&head.method, path.name.is_some(), &query);
-    let mut fields = query.text("fieldSelector").to_owned();
-    if let (Some(name), true) = (&path.name, query.is_watch()) {
-        fields = format!("metadata.name={name}");
-    }
-    let selector = || Selector::parse(query.text("labelSelector"), &fields, &target.resource);
+    let selector = || Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), &target.resource);
     match verb {
         Verb::Get => {
             let name = path.name.as_deref().unwrap_or_default();
@@ -199,12 +193,12 @@ async fn read_body(body: Incoming) -> Result<Bytes, Status> {
 
 fn verb(method: &Method, named: bool, query: &Query) -> Verb {
     match (method.as_str(), named) {
-        ("GET", _) if query.is_watch() => {
+        ("GET", true) => Verb::Get,
+        ("GET", false) if query.is_watch() => {
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
             if everything { Verb::StreamedList } else { Verb::Watch }
         }
-        ("GET", true) => Verb::Get,
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         ("GET", false) if query.text("limit") == "1" => Verb::Probe,
         ("GET", false) => Verb::List,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::encode;
 use super::options::{ListOptions, Query};
+use super::protobuf;
 use super::read;
 use super::rendering::Rendering;
 use super::serve::{Exchange, Target};
@@ -36,6 +37,9 @@ impl Write<'_> {
     }
 
     fn object(&self) -> Result<Value, Status> {
+        if self.content_type == protobuf::CONTENT_TYPE {
+            return protobuf::decode(&self.body);
+        }
         if !matches!(self.content_type, "" | "application/json") {
             return Err(Status::new(
                 415,

@@ -45,14 +45,11 @@ pub(crate) fn generation(object: &Value) -> u64 {
 
 /// Whether two objects want different things: any difference outside metadata and status.
 pub(crate) fn wants_differ(one: &Value, other: &Value) -> bool {
-    let wanted = |object: &Value| -> Map<String, Value> {
+    fn wanted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let fields = object.as_object().into_iter().flatten();
-        fields
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    wanted(one) != wanted(other)
+        fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+    }
+    wanted(one).count() != wanted(other).count() || wanted(one).any(|(key, value)| other.get(key) != Some(value))
 }
 
 fn as_map(value: &mut Value) -> &mut Map<String, Value> {

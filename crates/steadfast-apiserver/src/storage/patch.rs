@@ -22,9 +22,9 @@ impl Patch {
         let unreadable = |error| Status::bad_request(format_args!("error decoding patch: {error}"));
         match content_type {
             "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
-            "application/merge-patch+json" => serde_json::from_slice(body).map(Self::Merge).map_err(unreadable),
+            "application/merge-patch+json" => fields(body).map(Self::Merge).map_err(unreadable),
             "application/strategic-merge-patch+json" if !custom_resource => {
-                serde_json::from_slice(body).map(Self::Strategic).map_err(unreadable)
+                fields(body).map(Self::Strategic).map_err(unreadable)
             }
             "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Status::new(
                 415,
@@ -46,4 +46,9 @@ impl Patch {
         }
         if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
     }
+}
+
+/// A patch that merges is an object.
+fn fields(body: &[u8]) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice(body).map(Value::Object)
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{ObjectKey, Patch, State, metadata};
 use crate::resources::{GroupResource, ServedResource, established};
 use crate::status::Status;
 
+mod defaults;
 mod deletion;
 mod validation;
 
@@ -103,7 +104,8 @@ impl State {
         if target.part == Part::Main && target.resource.status_subresource {
             set_status(&mut object, None);
         }
-        default_fields(target.group_resource(), &name, &mut object);
+        defaults::on_create(target.group_resource(), &name, &mut object);
+        defaults::on_write(target.group_resource(), &mut object);
         if target.dry_run {
             return Ok(Arc::new(object));
         }
@@ -154,6 +156,7 @@ impl State {
             metadata::copy(&mut object, &existing, field);
         }
         validation::check_finalizers(target, &existing, &object)?;
+        defaults::on_write(&resource, &mut object);
         if target.resource.counts_generation && metadata::wants_differ(&existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
@@ -233,21 +236,5 @@ fn set_status(object: &mut Value, status: Option<Value>) {
             Some(status) => fields.insert("status".to_owned(), status),
             None => fields.remove("status"),
         };
-    }
-}
-
-/// The defaults that clients wait for or select by.
-fn default_fields(resource: &GroupResource, name: &str, object: &mut Value) {
-    if is_namespace(resource) {
-        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
-        labels["kubernetes.io/metadata.name"] = name.into();
-        object["spec"] = json!({"finalizers": ["kubernetes"]});
-        object["status"] = json!({"phase": "Active"});
-    }
-    if resource.group().is_empty() && resource.resource() == "pods" && object.pointer("/status/phase").is_none() {
-        if !object["status"].is_object() {
-            object["status"] = json!({});
-        }
-        object["status"]["phase"] = "Pending".into();
     }
 }

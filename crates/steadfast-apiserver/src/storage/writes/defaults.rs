@@ -1,0 +1,49 @@
+//! What the server fills in: as little as clients wait for, or select by.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::super::metadata;
+use super::is_namespace;
+use crate::resources::GroupResource;
+
+/// What a new object gets.
+pub(super) fn on_create(resource: &GroupResource, name: &str, object: &mut Value) {
+    if is_namespace(resource) {
+        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+        if !labels.is_object() {
+            *labels = json!({});
+        }
+        labels["kubernetes.io/metadata.name"] = name.into();
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+    }
+    if is_core(resource, "pods") && object.pointer("/status/phase").is_none() {
+        if !object["status"].is_object() {
+            object["status"] = json!({});
+        }
+        object["status"]["phase"] = "Pending".into();
+    }
+    if is_core(resource, "secrets") && object.get("type").is_none() {
+        object["type"] = "Opaque".into();
+    }
+}
+
+/// What every written object gets: secrets given in plain text are stored like the others.
+pub(super) fn on_write(resource: &GroupResource, object: &mut Value) {
+    if !is_core(resource, "secrets") {
+        return;
+    }
+    let given = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
+    for (key, text) in given.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        if !object["data"].is_object() {
+            object["data"] = json!({});
+        }
+        object["data"][key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
+    }
+}
+
+fn is_core(resource: &GroupResource, plural: &str) -> bool {
+    resource.group().is_empty() && resource.resource() == plural
+}
