@@ -34,8 +34,10 @@ struct Inner {
 trait Observed: Send + Sync {
     fn name(&self) -> &str;
     fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
-    fn drained(&self) -> bool;
-    fn look(&self, recorder: &Recorder);
+    /// Whether its handlers were told everything and nothing is in doubt.
+    fn is_settled(&self) -> bool;
+    fn say_freshness(&self, recorder: &Recorder);
+    fn say_contents(&self, recorder: &Recorder);
 }
 
 struct Observation<K: Kept> {
@@ -55,12 +57,15 @@ impl<K: Kept> Observed for Observation<K> {
         })
     }
 
-    fn drained(&self) -> bool {
-        self.informer.handlers().iter().all(|counts| counts.entries == 0)
+    fn is_settled(&self) -> bool {
+        self.informer.freshness().is_fresh() && self.informer.handlers().iter().all(|counts| counts.entries == 0)
     }
 
-    fn look(&self, recorder: &Recorder) {
+    fn say_freshness(&self, recorder: &Recorder) {
         recorder.freshness_of(&self.name, &self.informer.freshness());
+    }
+
+    fn say_contents(&self, recorder: &Recorder) {
         let (objects, tainted) = told::contents(&self.informer.snapshot());
         recorder.write(Record::Snapshot { informer: self.name.clone(), objects, tainted });
     }
@@ -249,17 +254,14 @@ impl Recorder {
         self.write(Record::Quiet);
         let end = tokio::time::Instant::now() + deadline;
         let informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for informer in &informers {
-            let left = end.saturating_duration_since(tokio::time::Instant::now());
-            informer.reach(ResourceVersion::from(version), left).await;
-        }
-        while !informers.iter().all(|informer| informer.drained()) && tokio::time::Instant::now() < end {
+        let reached = informers.iter().map(|informer| informer.reach(ResourceVersion::from(version), deadline));
+        futures::future::join_all(reached).await;
+        while !informers.iter().all(|informer| informer.is_settled()) && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        for informer in &informers {
-            informer.look(self);
-        }
+        informers.iter().for_each(|informer| informer.say_freshness(self));
         self.write(Record::Settled);
+        informers.iter().for_each(|informer| informer.say_contents(self));
     }
 
     fn freshness_of(&self, name: &str, state: &Freshness) {

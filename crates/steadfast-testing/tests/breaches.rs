@@ -88,7 +88,7 @@ caught!(c7_overlapping_calls_for_one_name_are_caught, C7, OverlappingCalls, upda
 caught!(c8_a_queue_that_grows_with_the_events_is_caught, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
 caught!(c9_synced_before_the_first_list_is_caught, C9, SyncedTooEarly, synced_from_a_slow_server);
 caught!(c10_fresh_whatever_happens_is_caught, C10, AlwaysFresh, changed_behind_a_black_hole);
-caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, updated_while_watched);
+caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, created_while_watched);
 caught!(c12_a_wait_that_ends_too_early_is_caught, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
 
 async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
@@ -114,8 +114,7 @@ async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldEr
 
 async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, WorldError> {
     let stage = Stage::new(breach).await?;
-    let seen = stage.recorder.record_as(&stage.informer, NAME);
-    seen.until_synced().await;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     for value in ["2", "3", "4", "5"] {
         stage.update(value)?;
         pause(50).await;
@@ -149,7 +148,8 @@ async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, Wo
     stage.recorder.wait_for(&stage.informer, NAME, &read(&stage.server)?).await?;
     pause(100).await;
     balancer.send_to(1);
-    stage.server.faults().replica(1).expire_events();
+    let once = RequestRule::any().verb(Verb::Watch).times(1);
+    stage.server.faults().replica(1).answer_with(once, Answer::code(410));
     stage.server.faults().replica(0).stop();
     pause(1500).await;
     stage.server.faults().replica(1).lag(false);
@@ -181,12 +181,20 @@ async fn updated_while_watched(breach: Option<Breach>) -> Result<Report, WorldEr
     Ok(stage.judge().await)
 }
 
+async fn created_while_watched(breach: Option<Breach>) -> Result<Report, WorldError> {
+    let stage = Stage::new(breach).await?;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    for name in 0..20 {
+        stage.server.create(&config_map(&format!("b-{name}"), "1"))?;
+    }
+    Ok(stage.judge().await)
+}
+
 async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Report, WorldError> {
     let stage = Stage::new(breach).await?;
     let released = Arc::new(AtomicBool::new(false));
     let wait = released.clone();
-    let stuck = stage.recorder.record_as(&stage.informer, NAME);
-    stuck.until_synced().await;
+    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     let slow = stage.recorder.handle(&stage.informer, NAME, move |_| {
         while !wait.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));

@@ -47,7 +47,7 @@ fn builder() -> ApiServerBuilder {
     ApiServer::builder().tls(true)
 }
 
-/// Changes one object in each namespace, and creates one in another resource, so that all versions move on.
+/// Changes the object in each namespace: what a server's window begins with after this, no informer has.
 fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> {
     for index in 0..INFORMERS {
         let patch = serde_json::json!({ "data": { "value": value } });
@@ -94,8 +94,9 @@ async fn with_one_replica_each_informer_lists_once_and_four_at_once() -> Result<
     assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
     let before = server.request_counts();
 
-    server.faults().restart();
+    server.faults().stop();
     change_everything(&server, "2")?;
+    server.faults().start();
     all_fresh_and_right(&server, &fleet).await?;
 
     let lists = server.request_counts().full_transfers() - before.full_transfers();
@@ -115,8 +116,9 @@ async fn with_a_replica_that_holds_their_versions_nobody_lists() -> Result<(), W
     let before = server.request_counts();
 
     balancer.send_to(1);
-    server.faults().replica(0).restart();
+    server.faults().replica(0).stop();
     change_everything(&server, "2")?;
+    server.faults().replica(0).start();
     all_fresh_and_right(&server, &fleet).await?;
 
     assert_eq!(server.request_counts().full_transfers(), before.full_transfers(), "all resumed");

@@ -456,12 +456,11 @@ impl<K: Kept> Driver<K> {
     fn publish(&mut self, writer: &mut Writer<K>) {
         let viewed = std::mem::take(&mut self.viewed);
         let changed = viewed || !self.changes.is_empty();
-        writer.publish(&mut self.changes, viewed, self.shared.breaches);
+        self.shared.publish(writer, &mut self.changes, viewed);
         if changed {
             self.note_tainted(writer);
         }
         if viewed {
-            self.shared.set_synced();
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);
         }
         self.shared.stand(self.reflector.standing());

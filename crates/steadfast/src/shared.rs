@@ -87,8 +87,23 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.synced.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_synced(&self) {
-        self.synced.store(true, Ordering::Release);
+    /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
+    /// them, so that the informer is synced before any handler can be (C9).
+    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &mut Vec<Change<K>>, viewed: bool) {
+        let handler_first = self.breaches.commit(Breach::HandlerFirst);
+        if handler_first {
+            writer.deliver(changes, viewed);
+            // Time for the handlers to see that the store does not have it yet.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        writer.store.publish();
+        if viewed {
+            self.synced.store(true, Ordering::Release);
+        }
+        if !handler_first {
+            writer.deliver(changes, viewed);
+        }
+        changes.clear();
     }
 
     /// Tells of every publication and change of standing from here on.
@@ -176,21 +191,6 @@ pub struct Undelivered {
 }
 
 impl<K: Send + Sync + 'static> Writer<K> {
-    /// Makes the store's changes visible, then tells the handlers (C6).
-    pub(crate) fn publish(&mut self, changes: &mut Vec<Change<K>>, viewed: bool, breaches: Breaches) {
-        let handler_first = breaches.commit(Breach::HandlerFirst);
-        if handler_first {
-            self.deliver(changes, viewed);
-            // Time for the handlers to see that the store does not have it yet.
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        self.store.publish();
-        if !handler_first {
-            self.deliver(changes, viewed);
-        }
-        changes.clear();
-    }
-
     fn deliver(&mut self, changes: &[Change<K>], viewed: bool) {
         if changes.is_empty() && !viewed {
             return;

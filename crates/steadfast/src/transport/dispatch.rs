@@ -141,13 +141,14 @@ impl Pool {
         let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let mut next = Some(request);
         let mut attempt = 0;
+        let mut avoid = Vec::new();
         loop {
             let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
             attempt += 1;
             let spare = copy(&request);
             let (lease, sender) = tokio::select! {
                 biased;
-                place = self.place(want) => place?,
+                place = self.place(want, &avoid) => place?,
                 () = &mut deadline => return Err(self.no_place(limit)),
             };
             let connection = lease.connection.clone();
@@ -167,10 +168,13 @@ impl Pool {
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
                 }
             };
+            if attempt == ATTEMPTS && again == Again::Safe {
+                return Err(error.refused(self.server(), attempt));
+            }
             let again = match again {
                 Again::Safe => true,
                 // A server that closes an idle connection just as we use it again; only that race is mended.
-                Again::BeforeHead => safe && connection.report().requests > 1,
+                Again::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
                 Again::Never => false,
             };
             next = spare.filter(|_| again);
@@ -178,10 +182,7 @@ impl Pool {
                 return Err(error);
             }
             tracing::debug!(connection = connection.id, attempt, %error, "put on another connection");
-            if attempt == ATTEMPTS {
-                let (peer, reason) = (self.server(), error.to_string());
-                return Err(TransportError::Refused { peer, reason, attempts: attempt });
-            }
+            avoid.push(connection.id);
         }
     }
 

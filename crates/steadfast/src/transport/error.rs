@@ -173,6 +173,16 @@ impl TransportError {
         }
     }
 
+    /// This, met in the last of so many `attempts` to have a request looked at.
+    pub(super) fn refused(self, peer: String, attempts: u32) -> Self {
+        let reason = match self {
+            Self::Reset { reason, .. } => reason,
+            Self::ConnectionLost { how, .. } => how,
+            other => other.to_string(),
+        };
+        Self::Refused { peer, reason, attempts }
+    }
+
     /// The error of a failed TLS handshake.
     pub(super) fn tls(peer: String, source: io::Error) -> Self {
         let advice = match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {

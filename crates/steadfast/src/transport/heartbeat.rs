@@ -14,6 +14,9 @@ use crate::environment::SharedEnvironment;
 /// How often a connection on which bytes arrive all the time is pinged, to see that it carries ours as well.
 const WHEN_BUSY: Duration = Duration::from_secs(30);
 
+/// By how much a timer may be late before that says something of this process and nothing of the peer.
+const LATENESS: Duration = Duration::from_secs(1);
+
 /// How many times its timeout a ping is waited for while other bytes arrive.
 const PATIENCE: u32 = 4;
 
@@ -54,27 +57,33 @@ async fn ping(
             pool.serve();
         }
     };
-    let sent = environment.now();
+    let begun = environment.now();
+    let mut sent = begun;
     let mut suspected = false;
     let pong = pings.ping(Ping::opaque());
     tokio::pin!(pong);
     loop {
         let alive = connection.traffic.heard().max(sent);
-        let next = alive + if suspected { timeout } else { timeout / 2 };
         let given_up = sent + timeout * PATIENCE;
+        let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
         tokio::select! {
             pong = &mut pong => match pong {
                 Ok(_) => {
-                    connection.pinged(environment.now().since(sent));
+                    connection.pinged(environment.now().since(begun));
                     signal(Signal::Heard);
                     return Ok(());
                 }
                 // The connection has ended; its driver says how.
                 Err(_) => std::future::pending().await,
             },
-            () = environment.sleep_until(next.min(given_up)) => {}
+            () = environment.sleep_until(next) => {}
         }
         let now = environment.now();
+        if now.since(next) > LATENESS {
+            // This process was stopped; what has come meanwhile was not read yet.
+            sent = now;
+            continue;
+        }
         let heard = connection.traffic.heard();
         if now >= given_up {
             return Err(format!(

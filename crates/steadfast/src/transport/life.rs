@@ -159,8 +159,13 @@ struct Record {
 impl Drop for Record {
     fn drop(&mut self) {
         self.connection.end(End::Closed);
-        if let Some(pool) = self.pool.upgrade() {
-            pool.forget(&self.connection, self.error.take());
-        }
+        let Some(pool) = self.pool.upgrade() else { return };
+        let failed = || TransportError::ConnectionLost {
+            peer: self.connection.peer(),
+            how: "its task failed".to_owned(),
+            maybe_sent: false,
+        };
+        let never_opened = self.connection.protocol().is_none();
+        pool.forget(&self.connection, self.error.take().or_else(|| never_opened.then(failed)));
     }
 }

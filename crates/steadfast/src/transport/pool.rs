@@ -57,6 +57,8 @@ struct State {
 type Place = (Lease, Sender);
 
 struct Waiter {
+    /// The connections that have refused the request.
+    avoid: Vec<u64>,
     place: oneshot::Sender<Result<Place, TransportError>>,
 }
 
@@ -102,15 +104,15 @@ impl Pool {
         self.inner.connector.name()
     }
 
-    /// A place for one request, on a new connection where no other has room.
-    pub(super) async fn place(&self, want: Want) -> Result<Place, TransportError> {
+    /// A place for one request, on a new connection where none but those to `avoid` has room.
+    pub(super) async fn place(&self, want: Want, avoid: &[u64]) -> Result<Place, TransportError> {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
                 return Err(TransportError::Closed { peer: self.server(), maybe_sent: false });
             }
             let first = state.waiting[want.index()].is_empty();
-            if let Some(place) = first.then(|| self.inner.choose(&state, want)).flatten() {
+            if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
                 return Ok(place);
             }
             let waiting: usize = state.waiting.iter().map(VecDeque::len).sum();
@@ -119,7 +121,7 @@ impl Pool {
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, place) = oneshot::channel();
-            state.waiting[want.index()].push_back(Waiter { place: sender });
+            state.waiting[want.index()].push_back(Waiter { avoid: avoid.to_vec(), place: sender });
             self.inner.dial(&mut state, want.role());
             place
         };
@@ -133,11 +135,12 @@ impl Inner {
     }
 
     /// A place on a connection that there is. The oldest that has room, so that others may fall idle.
-    fn choose(self: &Arc<Self>, state: &State, want: Want) -> Option<Place> {
+    fn choose(self: &Arc<Self>, state: &State, want: Want, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
         state.connections.iter().find_map(|connection| {
             let fits = connection.role == want.role() || connection.protocol() == Some(Protocol::Http1);
             let other = want.placement() == Placement::Any || now.since(connection.opened) <= NEW;
+            let other = other && !avoid.contains(&connection.id);
             let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
             Some((Lease::new(connection.clone(), Arc::downgrade(self)), sender))
         })
@@ -180,7 +183,7 @@ impl Inner {
                     if waiter.place.is_closed() {
                         continue;
                     }
-                    if let Some(place) = self.choose(&state, want) {
+                    if let Some(place) = self.choose(&state, want, &waiter.avoid) {
                         given.push((waiter, place));
                     } else {
                         state.waiting[want.index()].push_front(waiter);
@@ -211,6 +214,7 @@ impl Inner {
 
     /// A connection is gone; `error` says why it never came to be, if it did not.
     pub(super) fn forget(self: &Arc<Self>, gone: &Connection, error: Option<TransportError>) {
+        tracing::debug!(connection = gone.id, peer = %gone.peer(), end = ?gone.ended(), "connection closed");
         let mut failed = Vec::new();
         {
             let mut state = self.lock();
