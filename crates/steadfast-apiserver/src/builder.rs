@@ -232,7 +232,7 @@ impl ApiServerBuilder {
     fn replica(&self, index: usize) -> io::Result<Replica> {
         let port = match self.port {
             0 => 0,
-            first => first + u16::try_from(index).unwrap_or_default(),
+            first => first.saturating_add(u16::try_from(index).unwrap_or(u16::MAX)),
         };
         Ok(Replica {
             port: if self.memory { None } else { Some(Port::reserve(port)?) },

@@ -178,7 +178,7 @@ impl Status {
         }
         let mut details = self.details.clone();
         if let Some(wait) = self.retry_after {
-            if details.is_null() {
+            if !details.is_object() {
                 details = json!({});
             }
             details["retryAfterSeconds"] = whole_seconds(wait).into();

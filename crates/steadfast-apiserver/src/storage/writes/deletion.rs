@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::{ObjectKey, State, metadata};
 use super::{Outcome, WriteTarget, is_definition, is_namespace};
@@ -59,6 +59,9 @@ impl State {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
         if is_namespace(resource) {
+            if !object["status"].is_object() {
+                object["status"] = json!({});
+            }
             object["status"]["phase"] = "Terminating".into();
         }
         self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
