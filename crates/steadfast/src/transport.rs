@@ -5,11 +5,13 @@
 //! | `pool` | chooses, opens and forgets connections; whom to tell when one is there |
 //! | `connection` | one connection: its state machine, its streams, its record |
 //! | `state` | that state machine as a table; what is dead stays dead |
+//! | `life` | the task of one connection, from its dial to its end |
 //! | `connector` | a socket, TLS on it, and which protocol was agreed |
 //! | `http2`, `http1` | one connection at work: its driver, and one request on it |
 //! | `heartbeat` | is the peer there, also when nobody asks |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
+//! | `settings`, `report`, `error`, `socket` | limits, what can be told, what goes wrong, bytes counted |
 //!
 //! Time, tasks and sockets come from the [`Environment`](crate::environment::Environment) alone.
 
