@@ -26,6 +26,7 @@ mod balancer;
 mod history;
 mod objects;
 mod recorder;
+pub mod reference;
 mod told;
 mod world;
 
@@ -33,4 +34,4 @@ pub use balancer::Balancer;
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod};
 pub use recorder::{Recorder, Recording};
-pub use world::{WorldError, connection, connection_in_memory, informers, kube_config};
+pub use world::{InMemory, WorldError, connection, informers, kube_config};

@@ -154,14 +154,16 @@ impl Recorder {
         informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone() }));
         drop(informers);
 
-        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
+        let (recorder, named) = (self.clone(), name.to_owned());
         informer.on_note(move |note| {
             let informer = named.clone();
-            let from = watched.snapshot().version().map(ToString::to_string);
+            let text = |version: &Option<ResourceVersion>| version.as_ref().map(ToString::to_string);
             match note {
-                Note::Synced { version } | Note::Relisted { version } => {
-                    let to = version.as_ref().map(ToString::to_string);
-                    recorder.write(Record::Relisted { informer, from, to });
+                Note::Synced { version } => {
+                    recorder.write(Record::Relisted { informer, from: None, to: text(version) });
+                }
+                Note::Relisted { held, version } => {
+                    recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }
                 Note::NewEpoch { .. } => recorder.write(Record::Epoch { informer }),
                 _ => {}

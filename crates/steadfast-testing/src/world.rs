@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::{Local, Pipe};
+use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
 
@@ -40,25 +41,33 @@ pub async fn informers(server: &ApiServer) -> Result<InformerFactory, WorldError
     Ok(InformerFactory::new(&connection(server).await?))
 }
 
-/// A connection in memory to a server that was started `in_memory`: on the current runtime, in its time.
-///
-/// New connections go to the replica that `replica` names, as a load balancer would send them.
-///
-/// # Errors
-///
-/// Where the connection cannot be made.
-pub async fn connection_in_memory(
-    server: &ApiServer,
-    seed: u64,
-    replica: &Arc<AtomicUsize>,
-) -> Result<Connection, WorldError> {
-    let (dialer, replica) = (server.dialer(), replica.clone());
-    let environment: SharedEnvironment = Arc::new(Local::new(seed, move |_, _| {
-        let (dialer, replica) = (dialer.clone(), replica.load(Ordering::Relaxed));
-        Box::pin(async move {
-            let pipe = dialer.connect(replica).await?;
-            Ok(Box::new(Pipe::new(pipe, format!("replica {replica}"))) as Box<_>)
-        })
-    }));
-    Ok(Connection::builder(kube_config(server).await?).environment(environment).build()?)
+/// A client in memory of a server that was started `in_memory`: on the current runtime, in its time.
+#[derive(Clone, Debug, Default)]
+pub struct InMemory {
+    /// What decides the client's jitter.
+    pub seed: u64,
+    /// The replica that new connections go to, as a load balancer would send them.
+    pub replica: Arc<AtomicUsize>,
+    /// The times and limits of its connections.
+    pub settings: Settings,
+}
+
+impl InMemory {
+    /// A connection to `server`.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection cannot be made.
+    pub async fn connection(&self, server: &ApiServer) -> Result<Connection, WorldError> {
+        let (dialer, replica) = (server.dialer(), self.replica.clone());
+        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, move |_, _| {
+            let (dialer, replica) = (dialer.clone(), replica.load(Ordering::Relaxed));
+            Box::pin(async move {
+                let pipe = dialer.connect(replica).await?;
+                Ok(Box::new(Pipe::new(pipe, format!("replica {replica}"))) as Box<_>)
+            })
+        }));
+        let config = kube_config(server).await?;
+        Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()).build()?)
+    }
 }

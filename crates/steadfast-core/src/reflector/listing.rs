@@ -184,7 +184,7 @@ impl Reflector {
         out.push(Output::Note(if initial {
             Note::Synced { version: version.clone() }
         } else {
-            Note::Relisted { version: version.clone() }
+            Note::Relisted { held: self.version.clone(), version: version.clone() }
         }));
         self.synced = true;
         self.listed = now;

@@ -37,6 +37,8 @@ pub enum Note {
     },
     /// A relist is complete.
     Relisted {
+        /// What was held before it.
+        held: Option<ResourceVersion>,
         /// Its version.
         version: Option<ResourceVersion>,
     },
@@ -117,7 +119,7 @@ impl fmt::Display for Note {
                 write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
             }
             Self::Relisting { why } => write!(f, "listing again: {why}"),
-            Self::Relisted { version } => f.write_str("listed again").and_then(|()| at(f, version)),
+            Self::Relisted { version, .. } => f.write_str("listed again").and_then(|()| at(f, version)),
             Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages from now on"),
             Self::NewEpoch { held, proof } => {
                 write!(f, "the server's history was replaced: it is at {proof}, {held} is held; listing it all anew")

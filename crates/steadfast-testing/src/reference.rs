@@ -1,0 +1,271 @@
+//! The reference for tests: a real etcd, real API servers on it, and what really happened there.
+//!
+//! Each is a process of its own, so that an API server can be killed while the etcd and the history of it go on. All
+//! of them end when the [`Reference`] is dropped, and also when the test that holds it is killed.
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use steadfast::{InformerFactory, Scope};
+//! use steadfast_testing::reference::Reference;
+//!
+//! # async fn test() -> Result<(), steadfast_testing::WorldError> {
+//! let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+//! let factory = InformerFactory::new(&reference.connection().await?);
+//! let recorder = reference.recorder();
+//! recorder.record(&factory.informer::<ConfigMap>(Scope::all())?);
+//!
+//! reference.kill(0);
+//! reference.start_again(0).await?;
+//!
+//! reference.settle(&recorder).await?;
+//! steadfast_contract::check(&reference.history("", "configmaps").await?, &recorder.trace())?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod lines;
+mod process;
+mod programs;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use std::{env, fs, io};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast::Connection;
+use steadfast_contract::History;
+
+use crate::{Recorder, WorldError};
+use process::Process;
+pub use programs::{kubectl, program, skip};
+
+/// How long anything may take to start, to stop or to become quiet.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A real etcd, the history of it, and the API servers on it. All end when this is dropped.
+#[derive(Debug)]
+pub struct Reference {
+    program: PathBuf,
+    // In the order in which they end: the folder goes last.
+    servers: Vec<Server>,
+    historian: Option<Process>,
+    _etcd: Process,
+    etcd_url: String,
+    folder: Folder,
+    /// The beginning of all times, by both clocks.
+    begun: (SystemTime, Instant),
+}
+
+#[derive(Debug)]
+struct Server {
+    process: Option<Process>,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Reference {
+    /// Starts an etcd, the history of it, and one API server.
+    ///
+    /// `None`, with the reason printed, where the reference is not built: see `docs/testing.md`.
+    ///
+    /// # Errors
+    ///
+    /// Where something does not start, or where the reference is missing and must not be.
+    pub async fn start() -> Result<Option<Self>, WorldError> {
+        let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
+            skip("the reference is not built; conformance/reference/build does that, where there is Go")?;
+            return Ok(None);
+        };
+        let folder = Folder::new()?;
+        let etcd_folder = folder.path.join("etcd").display().to_string();
+        let mut etcd = Process::start(&program, &["-only-etcd", "-dir", &etcd_folder], folder.path.join("etcd.log"))?;
+        let etcd_url = etcd.ready(PATIENCE).await?;
+        // Before the API server: it is told from the first change on.
+        let file = folder.history().display().to_string();
+        let mut historian =
+            Process::start(&program, &["-history", &file, "-etcd", &etcd_url], folder.path.join("history.log"))?;
+        historian.ready(PATIENCE).await?;
+        let begun = (SystemTime::now(), Instant::now());
+        let mut reference =
+            Self { program, servers: Vec::new(), historian: Some(historian), _etcd: etcd, etcd_url, folder, begun };
+        reference.start_another().await?;
+        Ok(Some(reference))
+    }
+
+    /// Starts one more API server on the same etcd, which passes for the first one; returns its number.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub async fn start_another(&mut self) -> Result<usize, WorldError> {
+        let number = self.servers.len();
+        let folder = self.folder.path.join(format!("server-{number}"));
+        self.servers.push(Server { process: None, folder, port: 0 });
+        self.start_again(number).await?;
+        Ok(number)
+    }
+
+    /// Ends an API server by `SIGKILL`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such server.
+    pub fn kill(&mut self, server: usize) {
+        self.servers[server].process = None;
+    }
+
+    /// Starts an API server again that was killed, at the same address, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such server.
+    pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+        let certificates = self.folder.path.join("certificates").display().to_string();
+        let log = self.folder.path.join(format!("server-{server}.log"));
+        let Server { process, folder, port } = &mut self.servers[server];
+        let (place, at) = (folder.display().to_string(), port.to_string());
+        let arguments = ["-etcd", &self.etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at];
+        let mut started = Process::start(&self.program, &arguments, log)?;
+        started.ready(PATIENCE).await?;
+        *process = Some(started);
+        if *port == 0 {
+            let uri = configuration(&folder.join("kubeconfig")).await?.cluster_url;
+            *port = uri.port_u16().ok_or("the kubeconfig names no port")?;
+        }
+        Ok(())
+    }
+
+    /// Has the etcd forget every state but the present one.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not.
+    pub async fn compact(&self) -> Result<(), WorldError> {
+        let log = self.folder.path.join("compact.log");
+        let mut compaction = Process::start(&self.program, &["-compact", "-etcd", &self.etcd_url], log)?;
+        compaction.until_ended(PATIENCE).await
+    }
+
+    /// Where an API server listens.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such server.
+    pub fn address(&self, server: usize) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.servers[server].port)
+    }
+
+    /// The kubeconfig of the first API server; its administrator has a token.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.servers[0].folder.join("kubeconfig")
+    }
+
+    /// The same as a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read.
+    pub async fn kube_config(&self) -> Result<kube::Config, WorldError> {
+        configuration(&self.kubeconfig()).await
+    }
+
+    /// A connection to the first API server.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made.
+    pub async fn connection(&self) -> Result<Connection, WorldError> {
+        Ok(Connection::new(self.kube_config().await?)?)
+    }
+
+    /// A connection to the API servers by way of `address`, where a balancer is.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made.
+    pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, WorldError> {
+        let mut config = self.kube_config().await?;
+        config.cluster_url = format!("https://{address}").parse()?;
+        Ok(Connection::new(config)?)
+    }
+
+    /// A recorder by the same clock as the history.
+    pub fn recorder(&self) -> Recorder {
+        let (_, begun) = self.begun;
+        Recorder::new(move || begun.elapsed())
+    }
+
+    /// The newest version there is, by a consistent read through the first API server.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not answer.
+    pub async fn newest_version(&self) -> Result<String, WorldError> {
+        let client = self.connection().await?.client();
+        let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
+        let list = namespaces.list_metadata(&kube::api::ListParams::default().limit(1)).await?;
+        Ok(list.metadata.resource_version.ok_or("the list has no version")?)
+    }
+
+    /// Waits until all that `recorder` observes has everything, and writes down how it stands: as
+    /// [`Recorder::settle_at`] the newest version.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not say what its newest version is.
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), WorldError> {
+        recorder.settle_at(&self.newest_version().await?, PATIENCE).await;
+        Ok(())
+    }
+
+    /// What happened to the resource `plural` of `group`, for the checker. The history ends with the first call.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not complete, or not what it should be.
+    pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, WorldError> {
+        if let Some(mut historian) = self.historian.take() {
+            // It writes down all that has happened by now, and ends.
+            historian.close_input();
+            historian.until_ended(PATIENCE).await?;
+        }
+        lines::history(&fs::read_to_string(self.folder.history())?, self.begun.0, group, plural)
+    }
+}
+
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, WorldError> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// A folder of its own, until dropped.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new() -> io::Result<Self> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("steadfast-reference-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self { path })
+    }
+
+    fn history(&self) -> PathBuf {
+        self.path.join("history.jsonl")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

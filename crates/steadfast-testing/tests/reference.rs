@@ -1,0 +1,320 @@
+//! Informers on a real kube-apiserver, judged by the checker with a history that comes from the etcd itself.
+//!
+//! Where the reference is not built these are skipped, and say so; see `docs/testing.md`.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{GroupVersionKind, ObjectMeta};
+use kube::{Client, Resource};
+use serde_json::json;
+use steadfast::{Freshness, Informer, InformerFactory, Kept, Note, Scope};
+use steadfast_contract::{Verdict, check};
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{Balancer, Recorder, Recording, WorldError, config_map, labelled_config_map};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// What an informer said of itself, in its own words.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<String>>>);
+
+impl Said {
+    fn by<K: Kept + Resource>(informer: &Informer<K>) -> Self {
+        let said = Self::default();
+        let own = said.clone();
+        informer.on_note(move |note| {
+            let word = match note {
+                Note::Relisted { .. } => "relisted",
+                Note::Resumed { .. } => "resumed",
+                Note::FellBackToPages { .. } => "fell back to pages",
+                _ => return,
+            };
+            own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());
+        });
+        said
+    }
+
+    fn times(&self, word: &str) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|said| *said == word).count()
+    }
+}
+
+/// Writes config maps in `default`, straight at the first server.
+struct Writer {
+    client: Client,
+    config_maps: Api<ConfigMap>,
+}
+
+impl Writer {
+    async fn at(reference: &Reference) -> Result<Self, WorldError> {
+        let client = reference.connection().await?.client();
+        Ok(Self { config_maps: Api::namespaced(client.clone(), "default"), client })
+    }
+
+    async fn create(&self, config_map: &ConfigMap) -> Result<ConfigMap, WorldError> {
+        Ok(self.config_maps.create(&PostParams::default(), config_map).await?)
+    }
+
+    async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+        self.patch(name, json!({ "data": { "value": value } })).await
+    }
+
+    async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, WorldError> {
+        self.patch(name, json!({ "metadata": { "labels": { "app": app } } })).await
+    }
+
+    async fn patch(&self, name: &str, patch: serde_json::Value) -> Result<ConfigMap, WorldError> {
+        Ok(self.config_maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), WorldError> {
+        self.config_maps.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// A write of another resource: the etcd is past all that an informer of config maps has seen.
+    async fn write_something_else(&self, name: &str) -> Result<(), WorldError> {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "default");
+        secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
+        Ok(())
+    }
+}
+
+/// Waits until all is quiet, and judges what was recorded of config maps.
+async fn judge(reference: &mut Reference, recorder: &Recorder) -> Result<Verdict, WorldError> {
+    reference.settle(recorder).await?;
+    Ok(check(&reference.history("", "configmaps").await?, &recorder.trace())?)
+}
+
+/// An address at which nobody listens.
+fn nowhere() -> Result<SocketAddr, WorldError> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn assert_fresh<K: Kept>(recording: &Recording<K>) {
+    let freshness = recording.informer().freshness();
+    assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streamed_paged_and_selected_informers_agree_with_the_history() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let writer = Writer::at(&reference).await?;
+    for name in ["a", "b", "c", "d", "e"] {
+        writer.create(&config_map(name, "1")).await?;
+    }
+    let (recorder, connection) = (reference.recorder(), reference.connection().await?);
+    let factories = [InformerFactory::new(&connection), InformerFactory::new(&connection)];
+    let streamed = factories[0].informer::<ConfigMap>(Scope::all())?;
+    let paged = factories[1].build::<ConfigMap>(Scope::all()).streamed_lists(false).page_size(Some(2)).start()?;
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let selected = factories[0].informer_with::<DynamicObject>(&kind, Scope::namespace("default").labels("app=web"))?;
+    let said = [Said::by(&streamed), Said::by(&paged), Said::by(&selected)];
+    let streamed = recorder.record_as(&streamed, "streamed");
+    let paged = recorder.record_as(&paged, "paged");
+    let selected = recorder.record_as(&selected, "selected");
+    for factory in &factories {
+        factory.wait_for_sync(SOON).await?;
+    }
+
+    writer.create(&labelled_config_map("web", "1", ("app", "web"))).await?;
+    for round in 0..3 {
+        let left = writer.label("web", "db").await?;
+        recorder.wait_for(selected.informer(), "selected", &left).await?;
+        let entered = writer.label("web", "web").await?;
+        recorder.wait_for(selected.informer(), "selected", &entered).await?;
+        let changed = writer.set("a", &format!("again {round}")).await?;
+        recorder.wait_for(streamed.informer(), "streamed", &changed).await?;
+        recorder.wait_for(paged.informer(), "paged", &changed).await?;
+    }
+    writer.delete("b").await?;
+    let recreated = writer.create(&config_map("b", "2")).await?;
+    writer.delete("web").await?;
+    recorder.wait_for(streamed.informer(), "streamed", &recreated).await?;
+
+    let verdict = judge(&mut reference, &recorder).await?;
+    assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
+    for all in [&streamed, &paged] {
+        assert_eq!(all.story("default/b"), ["Added", "Deleted Observed Deleted", "Added"]);
+        assert_eq!(all.story("default/web").last().map(String::as_str), Some("Deleted Observed Deleted"));
+        assert_fresh(all);
+    }
+    let web = selected.story("default/web");
+    assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three times left, once deleted");
+    assert_eq!(selected.events().len(), web.len(), "nothing else is in its scope");
+    assert_fresh(&selected);
+    for said in said {
+        assert_eq!((said.times("relisted"), said.times("fell back to pages")), (0, 0));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_that_comes_back_is_followed_on() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let writer = Writer::at(&reference).await?;
+    writer.create(&config_map("a", "1")).await?;
+    let recorder = reference.recorder();
+    let factory = InformerFactory::new(&reference.connection().await?);
+    let informer = factory.informer::<ConfigMap>(Scope::all())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record_as(&informer, "config maps");
+    informer.wait_for_sync(SOON).await?;
+
+    recorder.fault("killed", true);
+    reference.kill(0);
+    reference.start_again(0).await?;
+    recorder.fault("killed", false);
+    let changed = writer.set("a", "2").await?;
+    recorder.wait_for(&informer, "config maps", &changed).await?;
+
+    judge(&mut reference, &recorder).await?;
+    assert_eq!(seen.story("default/a"), ["Added", "Updated"], "nothing is told twice");
+    // Its window begins with its start, when it has written some things of its own: one list may be needed.
+    assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
+    assert_fresh(&seen);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let balancer = Balancer::start([Some(reference.address(0)), Some(nowhere()?)]);
+    let writer = Writer::at(&reference).await?;
+    for name in ["recreated", "deleted", "changed", "kept"] {
+        writer.create(&config_map(name, "1")).await?;
+    }
+    let recorder = reference.recorder();
+    let factory = InformerFactory::new(&reference.connection_by(balancer.address().await?).await?);
+    let everything = factory.informer::<ConfigMap>(Scope::all())?;
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let dynamic = factory.informer_with::<DynamicObject>(&kind, Scope::namespace("default"))?;
+    let said = [Said::by(&everything), Said::by(&dynamic)];
+    let everything = recorder.record_as(&everything, "everything");
+    let dynamic = recorder.record_as(&dynamic, "dynamic");
+    factory.wait_for_sync(SOON).await?;
+
+    recorder.fault("killed", true);
+    balancer.send_to(1);
+    writer.write_something_else("before").await?;
+    reference.kill(0);
+    reference.start_again(0).await?;
+    // On the restarted server, of which the informers know nothing yet.
+    writer.write_something_else("after").await?;
+    writer.delete("recreated").await?;
+    writer.create(&config_map("recreated", "2")).await?;
+    writer.delete("deleted").await?;
+    writer.set("changed", "2").await?;
+    reference.compact().await?;
+    balancer.send_to(0);
+    recorder.fault("killed", false);
+
+    let verdict = judge(&mut reference, &recorder).await?;
+    assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
+    let stories =
+        |name: &str| [everything.story(&format!("default/{name}")), dynamic.story(&format!("default/{name}"))];
+    for (name, expected) in [
+        ("recreated", &["Added", "Deleted Inferred Replaced", "Added"][..]),
+        ("deleted", &["Added", "Deleted Inferred Deleted"]),
+        ("changed", &["Added", "Updated"]),
+        ("kept", &["Added"]),
+    ] {
+        for story in stories(name) {
+            assert_eq!(story, expected, "{name}");
+        }
+    }
+    for said in said {
+        assert_eq!(said.times("relisted"), 1, "one 410, one relist");
+    }
+    assert_fresh(&everything);
+    assert_fresh(&dynamic);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_etcd_is_compacted()
+-> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let second = reference.start_another().await?;
+    let balancer = Balancer::start([Some(reference.address(second)), Some(nowhere()?), Some(reference.address(0))]);
+    let writer = Writer::at(&reference).await?;
+    writer.create(&config_map("a", "1")).await?;
+    let recorder = reference.recorder();
+    let factory = InformerFactory::new(&reference.connection_by(balancer.address().await?).await?);
+    let informer = factory.informer::<ConfigMap>(Scope::all())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record_as(&informer, "config maps");
+    informer.wait_for_sync(SOON).await?;
+
+    recorder.fault("killed", true);
+    balancer.send_to(1);
+    reference.kill(second);
+    writer.delete("a").await?;
+    writer.create(&config_map("a", "2")).await?;
+    reference.compact().await?;
+    balancer.send_to(2);
+    recorder.fault("killed", false);
+
+    judge(&mut reference, &recorder).await?;
+    assert_eq!(seen.story("default/a"), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
+    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert!(said.times("resumed") >= 1);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_custom_resource_is_followed_from_the_moment_it_is_defined() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let client = reference.connection().await?.client();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("steadfast.test", "v1", "Widget"));
+    let recorder = reference.recorder();
+    let factory = InformerFactory::new(&reference.connection().await?);
+    let informer = factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let seen = recorder.record_as(&informer, "widgets");
+    let not_there = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("there is no such resource");
+    assert!(matches!(not_there.state, Freshness::Failed(_)), "{not_there}");
+    assert!(not_there.to_string().contains("404"), "{not_there}");
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &serde_json::from_value(definition())?).await?;
+    informer.wait_for_sync(SOON).await?;
+
+    let widgets: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+    let widget = |name: &str| DynamicObject::new(name, &kind).data(json!({ "spec": { "size": 1 } }));
+    widgets.create(&PostParams::default(), &widget("a")).await?;
+    let b = widgets.create(&PostParams::default(), &widget("b")).await?;
+    recorder.wait_for(&informer, "widgets", &b).await?;
+    let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
+    recorder.wait_for(&informer, "widgets", &larger).await?;
+    widgets.delete("b", &DeleteParams::default()).await?;
+
+    reference.settle(&recorder).await?;
+    check(&reference.history("steadfast.test", "widgets").await?, &recorder.trace())?;
+    assert_eq!(seen.story("default/a"), ["Added", "Updated"]);
+    assert_eq!(seen.story("default/b"), ["Added", "Deleted Observed Deleted"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+fn definition() -> serde_json::Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.steadfast.test" },
+        "spec": {
+            "group": "steadfast.test",
+            "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }],
+        },
+    })
+}
