@@ -4,18 +4,23 @@
 //! unless nobody else holds them; all others keep what they had. So a snapshot is a clone, a reader never waits, and
 //! a batch of edits copies each node at most once.
 //!
-//! What is sought is told by its *position*: a function that says of a key whether it lies before, at or behind what
-//! is sought. So nothing has to be allocated to look up a key made of parts, nor to find all keys with the same
-//! beginning.
+//! A key is looked up by whatever [orders and hashes](Sought) as it does, and a range by its *position*: a function
+//! that says of a key whether it lies before, at or behind what is sought. So nothing has to be allocated to look up a
+//! key made of parts, nor to find all keys with the same beginning.
 
 mod iter;
+mod leaf;
 mod node;
+mod sought;
 
 use std::cmp::Ordering;
+use std::hash::Hash;
 use std::sync::Arc;
 
 pub use iter::Iter;
-use node::{Inserted, Node, Slots};
+use leaf::Leaf;
+use node::{Inner, Inserted, Node};
+pub use sought::Sought;
 
 /// A map ordered by its keys, cheap to clone.
 pub struct OrdMap<K, V> {
@@ -34,16 +39,13 @@ impl<K, V> OrdMap<K, V> {
         self.len == 0
     }
 
-    /// The entry whose key `position` answers `Equal` for; it must be ordered as the keys are.
-    pub fn get_by(&self, mut position: impl FnMut(&K) -> Ordering) -> Option<(&K, &V)> {
+    /// The entry with the key that is `sought`.
+    pub fn get(&self, sought: &impl Sought<K>) -> Option<(&K, &V)> {
         let mut node = &*self.root;
         loop {
-            match &node.slots {
-                Slots::Children(children) => node = &children[node::child(&node.keys, &mut position)],
-                Slots::Values(values) => {
-                    let at = node.keys.binary_search_by(&mut position).ok()?;
-                    return Some((&node.keys[at], &values[at]));
-                }
+            match node {
+                Node::Inner(inner) => node = &inner.children[inner.child(sought)],
+                Node::Leaf(leaf) => return leaf.entry(leaf.find(sought)?),
             }
         }
     }
@@ -64,32 +66,24 @@ impl<K, V> OrdMap<K, V> {
     }
 }
 
-impl<K: Ord, V> OrdMap<K, V> {
-    /// The value of `key`.
-    pub fn get(&self, key: &K) -> Option<&V> {
-        self.get_by(|held| held.cmp(key)).map(|(_, value)| value)
-    }
-
+impl<K: Ord + Clone + Hash, V> OrdMap<K, V> {
     /// The map of `entries`, which must be in order and without repetition.
-    pub fn from_sorted(entries: Vec<(K, V)>) -> Self
-    where
-        K: Clone,
-    {
+    pub fn from_sorted(entries: Vec<(K, V)>) -> Self {
         debug_assert!(entries.is_sorted_by(|(a, _), (b, _)| a < b), "entries are sorted, each key once");
         let len = entries.len();
         Self { root: Arc::new(Node::from_sorted(entries)), len }
     }
 }
 
-impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
+impl<K: Ord + Clone + Hash, V: Clone> OrdMap<K, V> {
     /// Sets the value of `key` and hands back the one before; a key that is there already stays.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match Node::insert(&mut self.root, key, value) {
-            Inserted::Replaced(before) => return Some(before),
+            Inserted::Replaced(before) => return before,
             Inserted::Within => {}
-            Inserted::Split(right) => {
-                let left = self.root.clone();
-                self.root = Arc::new(Node::above(vec![left, right]));
+            Inserted::Split(separator, right) => {
+                let children = vec![self.root.clone(), Arc::new(right)];
+                self.root = Arc::new(Node::Inner(Inner { separators: Arc::new([separator]), children }));
             }
         }
         self.len += 1;
@@ -101,7 +95,7 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
         // Asked first, so that nothing is copied for a key that is not there.
         self.get(key)?;
         let removed = Node::remove(&mut self.root, key);
-        while let Slots::Children(children) = &self.root.slots
+        while let Node::Inner(Inner { children, .. }) = &*self.root
             && let [only] = children.as_slice()
         {
             self.root = only.clone();
@@ -120,7 +114,7 @@ impl<K, V> Clone for OrdMap<K, V> {
 
 impl<K, V> Default for OrdMap<K, V> {
     fn default() -> Self {
-        Self { root: Arc::new(Node::empty()), len: 0 }
+        Self { root: Arc::new(Node::Leaf(Leaf::empty())), len: 0 }
     }
 }
 

@@ -96,7 +96,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         let Identity { mut key, uid, version } = identity;
         let mut came = entry(uid, version, object);
         let mut old = None;
-        if let Some((held_key, held)) = self.working.objects.get_by(|held| held.cmp(&key)) {
+        if let Some((held_key, held)) = self.working.objects.get(&key) {
             if refuses(held, &came) && !self.rules.breaches.commit(Breach::RepeatedRecords) {
                 return false;
             }
@@ -113,14 +113,16 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
     pub fn remove(&mut self, key: &ObjectKey, uid: &str, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
-        let Some(held) = self.working.objects.get(key).filter(|held| &*held.uid == uid).cloned() else { return false };
+        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| *held.uid == *uid) else {
+            return false;
+        };
         if let Path::Watched { deletion: Some(deletion) } = path
             && held.version.is_newer_than(deletion)
             && !self.rules.breaches.commit(Breach::RepeatedRecords)
         {
             return false;
         }
-        self.edit(Replacement { key: key.clone(), old: Some(held), new: None }, path, tell);
+        self.edit(Replacement { key: key.clone(), old: Some(held.clone()), new: None }, path, tell);
         true
     }
 

@@ -200,6 +200,24 @@ fn a_list_is_told_in_the_order_of_the_keys_and_of_a_repeated_one_the_last_counts
 }
 
 #[test]
+fn what_ends_while_a_list_is_on_its_way_was_not_in_it() {
+    let mut a = Told::new();
+    a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
+    a.told();
+    let mut staging = a.store.begin_relist();
+    for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
+        assert_eq!(staging.offer(&identity(name, uid, version)), Offer::Unchanged);
+    }
+    staging.remove(&identity("a", "u", 3));
+    staging.remove(&identity("b", "v", 4));
+    staging.put(identity("b", "w", 5), thing("w", 5, 0));
+    a.store.commit(staging, Some(at(5)), &RELIST, false, |change| a.told.push(described(&change))).unwrap();
+    let expected =
+        ["shop/a: Deleted u@1, inferred, deleted", "shop/b: Deleted v@2, inferred, replaced", "shop/b: Added w@5"];
+    assert_eq!(a.told(), expected);
+}
+
+#[test]
 fn readers_see_nothing_of_a_list_that_is_on_its_way() {
     let mut a = Told::new();
     a.list(&[("a", "u", 1)], 1);

@@ -5,13 +5,14 @@ use std::iter::Zip;
 use std::slice;
 use std::sync::Arc;
 
-use super::node::{Node, Slots};
+use super::leaf::Leaf;
+use super::node::Node;
 
 /// The entries of a map, in order.
 pub struct Iter<'a, K, V> {
     /// What is still ahead on each level above the leaf.
     ahead: Vec<slice::Iter<'a, Arc<Node<K, V>>>>,
-    leaf: Zip<slice::Iter<'a, K>, slice::Iter<'a, V>>,
+    leaf: Zip<slice::Iter<'a, K>, slice::Iter<'a, Option<V>>>,
 }
 
 impl<'a, K, V> Iter<'a, K, V> {
@@ -25,16 +26,14 @@ impl<'a, K, V> Iter<'a, K, V> {
         let mut iter = Self::nowhere();
         let mut node = root;
         loop {
-            match &node.slots {
-                Slots::Children(children) => {
-                    // All keys at what is sought may lie to the left of a separator that is at it too.
-                    let at = node.keys[1..].partition_point(|key| position(key) == Ordering::Less);
-                    iter.ahead.push(children[at + 1..].iter());
-                    node = &children[at];
+            match node {
+                Node::Inner(inner) => {
+                    let at = inner.separators.partition_point(|key| position(key) == Ordering::Less);
+                    iter.ahead.push(inner.children[at + 1..].iter());
+                    node = &inner.children[at];
                 }
-                Slots::Values(values) => {
-                    let at = node.keys.partition_point(|key| position(key) == Ordering::Less);
-                    iter.leaf = node.keys[at..].iter().zip(&values[at..]);
+                Node::Leaf(leaf) => {
+                    iter.enter(leaf, leaf.keys().partition_point(|key| position(key) == Ordering::Less));
                     return iter;
                 }
             }
@@ -47,19 +46,20 @@ impl<'a, K, V> Iter<'a, K, V> {
 
     fn descend(&mut self, mut node: &'a Node<K, V>) {
         loop {
-            match &node.slots {
-                Slots::Children(children) => {
-                    let mut children = children.iter();
+            match node {
+                Node::Inner(inner) => {
+                    let mut children = inner.children.iter();
                     let Some(first) = children.next() else { return };
                     self.ahead.push(children);
                     node = first;
                 }
-                Slots::Values(values) => {
-                    self.leaf = node.keys.iter().zip(values);
-                    return;
-                }
+                Node::Leaf(leaf) => return self.enter(leaf, 0),
             }
         }
+    }
+
+    fn enter(&mut self, leaf: &'a Leaf<K, V>, at: usize) {
+        self.leaf = leaf.keys()[at..].iter().zip(&leaf.values()[at..]);
     }
 }
 
@@ -68,8 +68,8 @@ impl<'a, K, V> Iterator for Iter<'a, K, V> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(entry) = self.leaf.next() {
-                return Some(entry);
+            if let Some((key, value)) = self.leaf.next() {
+                return Some((key, value.as_ref()?));
             }
             match self.ahead.last_mut()?.next() {
                 Some(node) => self.descend(node),

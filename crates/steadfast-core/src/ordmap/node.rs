@@ -1,186 +1,179 @@
 //! The nodes of the tree, and how they split and merge.
 
-use std::cmp::Ordering;
-use std::iter;
+use std::hash::Hash;
 use std::sync::Arc;
+use std::{iter, mem, vec};
 
-/// The most slots of a node: a narrow one is copied sooner, a wide one found sooner.
-const MOST: usize = 32;
-/// The fewest slots of a node other than the root, after a removal below it.
+use super::leaf::Leaf;
+use super::sought::Sought;
+
+/// The most entries of a leaf and children of a node: few are copied sooner, many found sooner. A search has a bit for
+/// each in a word.
+pub(super) const MOST: usize = 32;
+/// The fewest of a node other than the root, after a removal below it.
 const FEWEST: usize = MOST / 4;
 
-/// A node: keys in order, with a value or a child each.
-pub(super) struct Node<K, V> {
-    /// Shared apart from the slots, since most edits replace a value and leave the keys as they are.
-    ///
-    /// Above the leaves a key separates its child from the one on the left: no key below the child is before it. The
-    /// first one is never looked at, for smaller keys may have come in below its child.
-    pub(super) keys: Arc<[K]>,
-    pub(super) slots: Slots<K, V>,
+/// A node of the tree.
+#[derive(Clone)]
+pub(super) enum Node<K, V> {
+    Leaf(Leaf<K, V>),
+    Inner(Inner<K, V>),
 }
 
-/// What a node holds for its keys.
-pub(super) enum Slots<K, V> {
-    /// A leaf's values.
-    Values(Vec<V>),
-    /// The nodes below; never none.
-    Children(Vec<Arc<Node<K, V>>>),
+/// A node above others, all of which are at the same depth.
+#[derive(Clone)]
+pub(super) struct Inner<K, V> {
+    /// What separates the children, one less than there are: all keys below the child on its left are smaller, none
+    /// below the one on its right is.
+    pub(super) separators: Arc<[K]>,
+    pub(super) children: Vec<Arc<Node<K, V>>>,
 }
 
 /// What an insertion did to a node.
 pub(super) enum Inserted<K, V> {
     /// The key was there; this was its value.
-    Replaced(V),
+    Replaced(Option<V>),
     /// The key is new.
     Within,
-    /// The key is new and the node's upper half has become this one.
-    Split(Arc<Node<K, V>>),
+    /// The key is new and the node's upper half has become a node of its own, from this key on.
+    Split(K, Node<K, V>),
+}
+
+impl<K, V> Inner<K, V> {
+    /// The child that has `sought`, if any has.
+    pub(super) fn child(&self, sought: &impl Sought<K>) -> usize {
+        self.separators.partition_point(|separator| sought.order(separator).is_ge())
+    }
 }
 
 impl<K, V> Node<K, V> {
-    pub(super) fn empty() -> Self {
-        Self { keys: Arc::new([]), slots: Slots::Values(Vec::new()) }
-    }
-
     fn len(&self) -> usize {
-        match &self.slots {
-            Slots::Values(values) => values.len(),
-            Slots::Children(children) => children.len(),
+        match self {
+            Self::Leaf(leaf) => leaf.len(),
+            Self::Inner(inner) => inner.children.len(),
         }
     }
 }
 
-impl<K: Clone, V> Node<K, V> {
-    /// The node above `children`.
-    pub(super) fn above(children: Vec<Arc<Self>>) -> Self {
-        Self { keys: children.iter().map(|child| child.keys[0].clone()).collect(), slots: Slots::Children(children) }
-    }
-
+impl<K: Clone + Hash, V> Node<K, V> {
     /// The tree of `entries`, which are in order.
     pub(super) fn from_sorted(entries: Vec<(K, V)>) -> Self {
-        let mut level: Vec<Self> = grouped(entries, |group| {
+        // Each node with its first key.
+        let mut level: Vec<(K, Self)> = grouped(entries, |group| {
             let (keys, values): (Vec<K>, Vec<V>) = group.unzip();
-            Self { keys: keys.into(), slots: Slots::Values(values) }
+            (keys[0].clone(), Self::Leaf(Leaf::new(keys.into(), values.into_iter())))
         });
         while level.len() > 1 {
-            level = grouped(level, |group| Self::above(group.map(Arc::new).collect()));
+            level = grouped(level, |group| {
+                let (keys, children): (Vec<K>, Vec<_>) = group.map(|(key, node)| (key, Arc::new(node))).unzip();
+                (keys[0].clone(), Self::Inner(Inner { separators: keys[1..].into(), children }))
+            });
         }
-        level.pop().unwrap_or_else(Self::empty)
+        level.pop().map_or_else(|| Self::Leaf(Leaf::empty()), |(_, root)| root)
     }
 }
 
 /// Puts `items` into as few groups as nodes can hold, of about the same size.
-fn grouped<T, G>(items: Vec<T>, mut group: impl FnMut(iter::Take<&mut std::vec::IntoIter<T>>) -> G) -> Vec<G> {
+fn grouped<T, G>(items: Vec<T>, group: impl Fn(iter::Take<&mut vec::IntoIter<T>>) -> G) -> Vec<G> {
     let count = items.len().div_ceil(MOST);
     let (size, larger) = (items.len().checked_div(count).unwrap_or(0), items.len().checked_rem(count).unwrap_or(0));
     let mut items = items.into_iter();
     (0..count).map(|at| group(items.by_ref().take(size + usize::from(at < larger)))).collect()
 }
 
-impl<K: Ord + Clone, V: Clone> Node<K, V> {
+impl<K: Ord + Clone + Hash, V: Clone> Node<K, V> {
     /// Sets the value of `key` in the tree below `node`.
     pub(super) fn insert(node: &mut Arc<Self>, key: K, value: V) -> Inserted<K, V> {
-        let node = Arc::make_mut(node);
-        match &mut node.slots {
-            Slots::Values(values) => match node.keys.binary_search(&key) {
-                Ok(at) => return Inserted::Replaced(std::mem::replace(&mut values[at], value)),
-                Err(at) => {
-                    node.keys = with(&node.keys, at, key);
-                    values.insert(at, value);
+        match Arc::make_mut(node) {
+            Self::Leaf(leaf) => {
+                if let Some(at) = leaf.find(&key) {
+                    return Inserted::Replaced(leaf.replace(at, value));
                 }
-            },
-            Slots::Children(children) => {
-                let at = child(&node.keys, |held| held.cmp(&key));
-                match Self::insert(&mut children[at], key, value) {
-                    Inserted::Split(right) => {
-                        node.keys = with(&node.keys, at + 1, right.keys[0].clone());
-                        children.insert(at + 1, right);
-                    }
-                    done => return done,
+                if leaf.len() < MOST {
+                    leaf.insert(leaf.keys().partition_point(|held| *held < key), key, value);
+                    return Inserted::Within;
+                }
+                let mut right = leaf.split();
+                let half = if key < right.keys()[0] { leaf } else { &mut right };
+                half.insert(half.keys().partition_point(|held| *held < key), key, value);
+                Inserted::Split(right.keys()[0].clone(), Self::Leaf(right))
+            }
+            Self::Inner(inner) => {
+                let at = inner.child(&key);
+                let inserted = Self::insert(&mut inner.children[at], key, value);
+                let Inserted::Split(separator, right) = inserted else { return inserted };
+                inner.insert(at, &separator, Arc::new(right));
+                match inner.split() {
+                    Some((separator, right)) => Inserted::Split(separator, Self::Inner(right)),
+                    None => Inserted::Within,
                 }
             }
         }
-        node.split().map_or(Inserted::Within, |right| Inserted::Split(Arc::new(right)))
     }
 
     /// Removes `key` from the tree below `node`.
     pub(super) fn remove(node: &mut Arc<Self>, key: &K) -> Option<V> {
-        let node = Arc::make_mut(node);
-        match &mut node.slots {
-            Slots::Values(values) => {
-                let at = node.keys.binary_search(key).ok()?;
-                node.keys = without(&node.keys, at);
-                Some(values.remove(at))
-            }
-            Slots::Children(children) => {
-                let at = child(&node.keys, |held| held.cmp(key));
-                let removed = Self::remove(&mut children[at], key);
-                if children[at].len() < FEWEST {
-                    node.fill(at);
+        match Arc::make_mut(node) {
+            Self::Leaf(leaf) => leaf.remove(leaf.find(key)?),
+            Self::Inner(inner) => {
+                let at = inner.child(key);
+                let removed = Self::remove(&mut inner.children[at], key);
+                if inner.children[at].len() < FEWEST {
+                    inner.fill(at);
                 }
                 removed
             }
         }
     }
 
-    /// Gives the child `at`, which has become small, the slots of a neighbour, and parts the two again if they are too
-    /// many for one node.
-    fn fill(&mut self, at: usize) {
-        let Slots::Children(children) = &mut self.slots else { return };
-        // Only a root has no other child; it is taken away by its owner.
-        let Some(left) = children.len().checked_sub(2).map(|last| at.min(last)) else { return };
-        let right = Arc::unwrap_or_clone(children.remove(left + 1));
-        self.keys = without(&self.keys, left + 1);
-        let merged = Arc::make_mut(&mut children[left]);
-        merged.keys = merged.keys.iter().chain(&*right.keys).cloned().collect();
-        match (&mut merged.slots, right.slots) {
-            (Slots::Values(left), Slots::Values(right)) => left.extend(right),
-            (Slots::Children(left), Slots::Children(right)) => left.extend(right),
+    /// Takes over the slots of `right`, which begins at `separator`, but hands back the upper half of both if they are
+    /// too many for one node.
+    fn merge(&mut self, separator: &K, right: Self) -> Option<(K, Self)> {
+        match (self, right) {
+            (Self::Leaf(left), Self::Leaf(right)) => {
+                left.merge(right).map(|right| (right.keys()[0].clone(), Self::Leaf(right)))
+            }
+            (Self::Inner(left), Self::Inner(right)) => {
+                left.separators =
+                    left.separators.iter().chain([separator]).chain(&*right.separators).cloned().collect();
+                left.children.extend(right.children);
+                left.split().map(|(separator, right)| (separator, Self::Inner(right)))
+            }
             _ => unreachable!("all leaves are at the same depth"),
         }
-        if let Some(right) = merged.split() {
-            self.keys = with(&self.keys, left + 1, right.keys[0].clone());
-            children.insert(left + 1, Arc::new(right));
+    }
+}
+
+impl<K: Ord + Clone + Hash, V: Clone> Inner<K, V> {
+    /// Inserts a child behind the one at `at`.
+    fn insert(&mut self, at: usize, separator: &K, right: Arc<Node<K, V>>) {
+        let (before, behind) = self.separators.split_at(at);
+        self.separators = before.iter().chain([separator]).chain(behind).cloned().collect();
+        self.children.insert(at + 1, right);
+    }
+
+    /// Gives the child at `at`, which has become small, the slots of a neighbour.
+    fn fill(&mut self, at: usize) {
+        // Only a root may have no other child, and then it is no longer needed.
+        let Some(last) = self.separators.len().checked_sub(1) else { return };
+        let left = at.min(last);
+        let separator = self.separators[left].clone();
+        self.separators = self.separators[..left].iter().chain(&self.separators[left + 1..]).cloned().collect();
+        let right = Arc::unwrap_or_clone(self.children.remove(left + 1));
+        if let Some((separator, right)) = Arc::make_mut(&mut self.children[left]).merge(&separator, right) {
+            self.insert(left, &separator, Arc::new(right));
         }
     }
 
-    /// Takes the upper half of a node that has become too large.
-    fn split(&mut self) -> Option<Self> {
-        if self.len() <= MOST {
+    /// Takes the upper half of a node that has become too large, and the key with which it begins.
+    fn split(&mut self) -> Option<(K, Self)> {
+        if self.children.len() <= MOST {
             return None;
         }
-        let half = self.len() / 2;
-        let slots = match &mut self.slots {
-            Slots::Values(values) => Slots::Values(values.split_off(half)),
-            Slots::Children(children) => Slots::Children(children.split_off(half)),
-        };
-        let right = Self { keys: self.keys[half..].into(), slots };
-        self.keys = self.keys[..half].into();
-        Some(right)
-    }
-}
-
-/// Which child has what is sought, if any has, in a node with these keys.
-pub(super) fn child<K>(keys: &[K], mut position: impl FnMut(&K) -> Ordering) -> usize {
-    keys[1..].partition_point(|key| position(key) != Ordering::Greater)
-}
-
-fn with<K: Clone>(keys: &[K], at: usize, key: K) -> Arc<[K]> {
-    let (before, behind) = keys.split_at(at);
-    before.iter().cloned().chain(iter::once(key)).chain(behind.iter().cloned()).collect()
-}
-
-fn without<K: Clone>(keys: &[K], at: usize) -> Arc<[K]> {
-    keys[..at].iter().chain(&keys[at + 1..]).cloned().collect()
-}
-
-// By hand: a derive would ask for clonable keys, and those are shared.
-impl<K, V: Clone> Clone for Node<K, V> {
-    fn clone(&self) -> Self {
-        let slots = match &self.slots {
-            Slots::Values(values) => Slots::Values(values.clone()),
-            Slots::Children(children) => Slots::Children(children.clone()),
-        };
-        Self { keys: self.keys.clone(), slots }
+        let half = self.children.len() / 2;
+        let separators = mem::take(&mut self.separators);
+        self.separators = separators[..half - 1].into();
+        let right = Self { separators: separators[half..].into(), children: self.children.split_off(half) };
+        Some((separators[half - 1].clone(), right))
     }
 }

@@ -1,6 +1,7 @@
 //! Indexes: the objects by values that a function finds in them.
 
 use std::any::Any;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Objects, Replacement};
@@ -12,7 +13,18 @@ use crate::ordmap::OrdMap;
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
 /// Where an entry stands in an index: by value, then by key.
-type Place<I> = (I, ObjectKey);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place<I> {
+    value: I,
+    key: ObjectKey,
+}
+
+// By hand: values need not be hashable, and the keys alone are different enough.
+impl<I> Hash for Place<I> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
 
 /// An index of a store, by values of the type `I`.
 pub struct Index<K, I> {
@@ -60,7 +72,7 @@ impl<K, I: Ord> Frozen<K, I> {
     }
 
     pub(super) fn entries(&self, value: &I) -> impl Iterator<Item = &Arc<Entry<K>>> {
-        self.entries.range_by(move |(held, _)| held.cmp(value)).map(|(_, entry)| entry)
+        self.entries.range_by(move |place| place.value.cmp(value)).map(|(_, entry)| entry)
     }
 }
 
@@ -102,7 +114,7 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
     }
 
     fn enter(&mut self, key: &ObjectKey, entry: &Arc<Entry<K>>) {
-        self.index.values(entry, |value| self.entering.push(((value, key.clone()), entry.clone())));
+        self.index.values(entry, |value| self.entering.push((Place { value, key: key.clone() }, entry.clone())));
     }
 }
 
@@ -117,8 +129,8 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
             }
             let Some(old) = old else { continue };
             self.index.values(old, |value| {
-                if !self.entering[earlier..].iter().any(|((stays, _), _)| *stays == value) {
-                    self.leaving.push((value, key.clone()));
+                if !self.entering[earlier..].iter().any(|(stays, _)| stays.value == value) {
+                    self.leaving.push(Place { value, key: key.clone() });
                 }
             });
         }

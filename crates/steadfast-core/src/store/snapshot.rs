@@ -1,6 +1,7 @@
 //! What readers see: a state of the whole store that never changes.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::Objects;
 use super::index::{Frozen, Index};
 use crate::event::Entry;
 use crate::key::ObjectKey;
-use crate::ordmap::OrdMap;
+use crate::ordmap::{OrdMap, Sought};
 use crate::version::ResourceVersion;
 
 /// A consistent state of the store.
@@ -64,8 +65,7 @@ impl<K> Snapshot<K> {
 
     /// The entry of `name` in `namespace`.
     pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Arc<Entry<K>>> {
-        let position = |key: &ObjectKey| key.namespace().cmp(&namespace).then_with(|| key.name().cmp(name));
-        self.objects.get_by(position).map(|(_, entry)| entry)
+        self.objects.get(&Named { namespace, name }).map(|(_, entry)| entry)
     }
 
     /// All entries in the order of their keys.
@@ -139,6 +139,19 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
             .then(|| self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value)));
         let found = frozen.map(|frozen| frozen.entries(value));
         found.into_iter().flatten().chain(scanned.into_iter().flatten()).filter_map(|entry| entry.object.as_ref())
+    }
+}
+
+/// An [`ObjectKey`] in its parts: its fields are in the same order, so that it hashes as one.
+#[derive(Hash)]
+struct Named<'a> {
+    namespace: Option<&'a str>,
+    name: &'a str,
+}
+
+impl Sought<ObjectKey> for Named<'_> {
+    fn order(&self, held: &ObjectKey) -> Ordering {
+        self.namespace.cmp(&held.namespace()).then_with(|| self.name.cmp(held.name()))
     }
 }
 

@@ -48,7 +48,7 @@ impl<K> Staging<K> {
 
     /// Stages an object that is held in the version listed; asks for any other.
     pub fn offer(&mut self, identity: &Identity) -> Offer {
-        let held = self.held.get_by(|key| key.cmp(&identity.key));
+        let held = self.held.get(&identity.key);
         match held {
             Some((key, held)) if held.uid == identity.uid && held.version == identity.version && !held.tainted => {
                 self.staged.push((key.clone(), Some(held.clone())));
