@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, ObjectMeta};
 use kube::{Client, Resource};
 use serde_json::json;
@@ -97,6 +97,29 @@ fn nowhere() -> Result<SocketAddr, WorldError> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
+/// Waits until the handler has been told so many things of `key`: what waits for it may be merged otherwise.
+async fn until_told<K: Kept>(recording: &Recording<K>, key: &str, times: usize) -> Result<(), WorldError> {
+    let told = async {
+        while recording.of(key).len() < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(SOON, told).await;
+    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.story(key)).into())
+}
+
+/// How often the first server has streamed a list of `resource`, in its own count.
+async fn streamed_lists(writer: &Writer, resource: &str) -> Result<u64, WorldError> {
+    let request = kube::core::Request::new("").get("metrics", &GetParams::default())?;
+    let metrics = writer.client.request_text(request).await?;
+    let wanted = format!("resource=\"{resource}\"");
+    let counts = metrics
+        .lines()
+        .filter(|line| line.starts_with("apiserver_watch_list_duration_seconds_count{") && line.contains(&wanted))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    Ok(counts.sum())
+}
+
 fn assert_fresh<K: Kept>(recording: &Recording<K>) {
     let freshness = recording.informer().freshness();
     assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
@@ -109,6 +132,7 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history() -> Resul
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(&config_map(name, "1")).await?;
     }
+    let streams = streamed_lists(&writer, "configmaps").await?;
     let (recorder, connection) = (reference.recorder(), reference.connection().await?);
     let factories = [InformerFactory::new(&connection), InformerFactory::new(&connection)];
     let streamed = factories[0].informer::<ConfigMap>(Scope::all())?;
@@ -119,20 +143,26 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history() -> Resul
     let streamed = recorder.record_as(&streamed, "streamed");
     let paged = recorder.record_as(&paged, "paged");
     let selected = recorder.record_as(&selected, "selected");
-    for factory in &factories {
-        factory.wait_for_sync(SOON).await?;
+    for all in [&streamed, &paged] {
+        all.until_synced().await;
     }
+    selected.until_synced().await;
+    let streams = streamed_lists(&writer, "configmaps").await? - streams;
+    assert_eq!(streams, 2, "the server streamed its lists to two of them");
 
     writer.create(&labelled_config_map("web", "1", ("app", "web"))).await?;
     for round in 0..3 {
+        until_told(&selected, "default/web", 2 * round + 1).await?;
         let left = writer.label("web", "db").await?;
         recorder.wait_for(selected.informer(), "selected", &left).await?;
+        until_told(&selected, "default/web", 2 * round + 2).await?;
         let entered = writer.label("web", "web").await?;
         recorder.wait_for(selected.informer(), "selected", &entered).await?;
         let changed = writer.set("a", &format!("again {round}")).await?;
         recorder.wait_for(streamed.informer(), "streamed", &changed).await?;
         recorder.wait_for(paged.informer(), "paged", &changed).await?;
     }
+    until_told(&selected, "default/web", 7).await?;
     writer.delete("b").await?;
     let recreated = writer.create(&config_map("b", "2")).await?;
     writer.delete("web").await?;
@@ -165,7 +195,7 @@ async fn a_killed_server_that_comes_back_is_followed_on() -> Result<(), WorldErr
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     let said = Said::by(&informer);
     let seen = recorder.record_as(&informer, "config maps");
-    informer.wait_for_sync(SOON).await?;
+    seen.until_synced().await;
 
     recorder.fault("killed", true);
     reference.kill(0);
@@ -198,7 +228,8 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist()
     let said = [Said::by(&everything), Said::by(&dynamic)];
     let everything = recorder.record_as(&everything, "everything");
     let dynamic = recorder.record_as(&dynamic, "dynamic");
-    factory.wait_for_sync(SOON).await?;
+    everything.until_synced().await;
+    dynamic.until_synced().await;
 
     recorder.fault("killed", true);
     balancer.send_to(1);
@@ -250,7 +281,7 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_et
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     let said = Said::by(&informer);
     let seen = recorder.record_as(&informer, "config maps");
-    informer.wait_for_sync(SOON).await?;
+    seen.until_synced().await;
 
     recorder.fault("killed", true);
     balancer.send_to(1);
@@ -291,6 +322,8 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined() -> Result
     widgets.create(&PostParams::default(), &widget("a")).await?;
     let b = widgets.create(&PostParams::default(), &widget("b")).await?;
     recorder.wait_for(&informer, "widgets", &b).await?;
+    until_told(&seen, "default/a", 1).await?;
+    until_told(&seen, "default/b", 1).await?;
     let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
     let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
     recorder.wait_for(&informer, "widgets", &larger).await?;
