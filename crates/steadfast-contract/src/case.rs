@@ -171,11 +171,11 @@ impl<'a> Case<'a> {
 
     /// The epoch whose versions the informer speaks of at `moment`.
     pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
-        let announced = informer.epochs.iter().take_while(|announced| **announced <= moment);
-        match announced.last() {
-            Some(announced) => self.epoch_at(self.known_by(announced.at)),
-            None => self.epoch_at(informer.declared.at),
-        }
+        let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
+        // Whatever happened before its first list is nothing to announce.
+        let listed = informer.relists.first().map(|first| first.moment).filter(|first| *first <= moment);
+        let begun = listed.unwrap_or(informer.declared).at;
+        self.epoch_at(announced.map_or(begun, |announced| begun.max(self.known_by(announced.at))))
     }
 
     /// Whether, at `at`, the informer had announced that `epoch` has begun.
@@ -197,7 +197,7 @@ impl<'a> Case<'a> {
         let (from, to) = (&line.states[from], &line.states[to]);
         informer.ordered
             && to.epoch > from.epoch
-            && to.version < from.version
+            && to.version <= from.version
             && !self.announced(informer, to.epoch, at)
     }
 
@@ -211,6 +211,42 @@ impl<'a> Case<'a> {
     ) -> Breach {
         let handler_name = Some(handler.name.to_owned());
         Breach { handler: handler_name, ..self.informer_of(handler).breach(clause, object, moments, what) }
+    }
+
+    /// The first stay, on the way from one state to a later one, after which no list, compared with the store by `at`,
+    /// spans the gap to the next stay.
+    pub(crate) fn unspanned_gap(
+        &self,
+        informer: &Informer<'a>,
+        line: &Timeline<'a>,
+        (from, to): (usize, usize),
+        at: Duration,
+    ) -> Option<usize> {
+        let (from, to) = (&line.states[from], &line.states[to]);
+        // Into a new epoch there is no other way than a list.
+        if from.epoch < to.epoch {
+            return None;
+        }
+        (from.stay?..to.stay?).find(|stay| !self.spanned(informer, line, *stay, at))
+    }
+
+    fn spanned(&self, informer: &Informer<'a>, line: &Timeline<'a>, stay: usize, at: Duration) -> bool {
+        let Some(end) = line.stays[stay].end.map(|end| &line.states[end]) else { return false };
+        let entry = &line.states[line.stays[stay + 1].first];
+        let number = |text: &str| text.parse::<u64>().ok();
+        let mut followed = self.epoch_at(informer.declared.at);
+        informer.relists.iter().filter(|relist| relist.moment.at <= self.known_by(at)).any(|relist| {
+            let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.moment));
+            // The first list was compared with nothing, so it spans nothing.
+            let since = relist
+                .from
+                .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
+            let until = match relist.to.and_then(number) {
+                Some(to) => (entry.epoch, entry.version) <= (followed, to),
+                None => entry.at <= self.known_by(relist.moment.at),
+            };
+            since && until
+        })
     }
 
     /// A breach that shows at a call: from what the handler knew of the object to this call.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::history::{Change, History};
 use crate::scope::{Filter, Leaving};
-use crate::seen::{Key, StoreHeld};
+use crate::seen::{Key, Ref, StoreHeld, digest};
 
 /// A state of a name, from the change that made it until the next one.
 #[derive(Clone, Debug)]
@@ -36,6 +36,12 @@ impl State<'_> {
 
     pub(crate) fn is(&self, uid: &str, version: &str) -> bool {
         self.text == version && self.uid == uid
+    }
+
+    /// Whether this is the state told, its content too where that is known.
+    pub(crate) fn shows(&self, told: &Ref) -> bool {
+        let content = |told| self.object.is_some_and(|object| digest(object) == told);
+        self.is(&told.uid, &told.version) && told.digest.is_none_or(content)
     }
 }
 
@@ -122,9 +128,14 @@ impl<'h> Timeline<'h> {
         self.states[index].stay.map(|stay| &self.stays[stay])
     }
 
-    /// Where the state `version` of `uid` is found, made until `latest`, seen from `from`.
-    pub(crate) fn find(&self, uid: &str, version: &str, from: usize, latest: Duration) -> Place {
-        self.search(from, latest, |state| state.is(uid, version), true)
+    /// Where the state told, made until `latest`, is found, seen from `from`.
+    ///
+    /// Two epochs can give a version twice; then it is the one with the content told.
+    pub(crate) fn find(&self, told: &Ref, from: usize, latest: Duration) -> Place {
+        match self.search(from, latest, |state| state.shows(told), true) {
+            Place::Never => self.search(from, latest, |state| state.is(&told.uid, &told.version), true),
+            place => place,
+        }
     }
 
     /// Where a store that gave this answer until `latest` stands, seen from `from`; `None` if it was not asked.
@@ -132,7 +143,7 @@ impl<'h> Timeline<'h> {
         Some(match answer {
             StoreHeld::NotAsked => return None,
             StoreHeld::Absent => self.search(from, latest, |state| state.stay.is_none(), false),
-            StoreHeld::Held { uid, version } => self.find(uid, version, from, latest),
+            StoreHeld::Held { uid, version } => self.search(from, latest, |state| state.is(uid, version), true),
             StoreHeld::Unknown { version } => self.search(from, latest, |state| state.text == *version, true),
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Moment;
-use crate::seen::{Certainty, Key, Seen, StoreHeld};
+use crate::seen::{Certainty, Key, Ref, Seen, StoreHeld};
 use crate::view::{Place, Timeline};
 
 /// One call of a handler.
@@ -97,12 +97,14 @@ impl<'a> Knowledge<'a> {
             // A deletion or a resync shows the state again that was told last.
             Seen::Deleted { .. } | Seen::Resynced { .. } => here.unwrap_or(self.next),
         };
-        let place = match line.find(&object.uid, &object.version, from, known_by) {
+        let place = match line.find(object, from, known_by) {
             Place::Behind(index) if !ordered => Place::At(index),
             place => place,
         };
         let exit = match seen {
-            Seen::Deleted { certainty, version, .. } => exit(line, place, here, *certainty, version.as_deref()),
+            Seen::Deleted { last, certainty, version, .. } => {
+                exit(line, last, place, here, *certainty, version.as_deref())
+            }
             _ => None,
         };
         match seen {
@@ -128,6 +130,7 @@ impl<'a> Knowledge<'a> {
 /// Taken from what the handler knew where `last` itself cannot be found, so that one error does not breed others.
 fn exit(
     line: &Timeline<'_>,
+    last: &Ref,
     place: Place,
     here: Option<usize>,
     certainty: Certainty,
@@ -140,5 +143,8 @@ fn exit(
     let stay = line.states[index].stay?;
     let ends = line.stays[stay..].iter().map_while(|stay| stay.end);
     let named = |end: &usize| certainty == Certainty::Observed && version == Some(&*line.states[*end].text);
-    ends.clone().find(named).or_else(|| ends.clone().next())
+    // Two epochs can give a version twice; then it is the one that ended the state told.
+    let of_last = |end: &usize| line.states[*end - 1].shows(last);
+    let mut observed = ends.clone().filter(named);
+    observed.clone().find(of_last).or_else(|| observed.next()).or_else(|| ends.clone().next())
 }

@@ -46,7 +46,7 @@ impl<'a> Case<'a> {
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
                 (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never told", state.uid, state.text)),
                 (Some(open), Some(_)) if open.uid == state.uid => {
-                    if open.version == state.text || informer.tainted.contains(key) {
+                    if state.shows(open) || informer.tainted.contains(key) {
                         continue;
                     }
                     let what = format!("v{} was told last, v{} is the last there is", open.version, state.text);

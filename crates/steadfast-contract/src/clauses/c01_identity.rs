@@ -5,10 +5,10 @@
 //! no client can tell.
 
 use crate::breach::Breach;
-use crate::case::{Call, Case, Handler, Informer};
+use crate::case::{Call, Case, Handler};
 use crate::clause::Clause;
 use crate::seen::Seen;
-use crate::view::{Place, Timeline};
+use crate::view::Place;
 
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
@@ -55,28 +55,8 @@ fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<Str
     let informer = case.informer_of(handler);
     let line = case.line(informer, call.key());
     let (Some(before), Place::At(now)) = (call.open.as_ref()?.index, call.place) else { return None };
-    let (from, to) = (line.states[before].stay?, line.states[now].stay?);
-    let gap = (from..to).find(|stay| !spanned(case, informer, line, *stay, call))?;
+    let gap = case.unspanned_gap(informer, line, (before, now), call.entered.at)?;
     let gone = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
     let back = &line.states[line.stays[gap + 1].first].text;
     Some(format!("{}: it left at v{gone} and came back at v{back}, and no list spans that", call.seen))
-}
-
-/// Whether a list was compared with the store that spans the gap after `stay`.
-fn spanned(case: &Case<'_>, informer: &Informer<'_>, line: &Timeline<'_>, stay: usize, call: &Call<'_>) -> bool {
-    let (Some(end), entry) = (line.stays[stay].end, &line.states[line.stays[stay + 1].first]) else { return false };
-    let end = &line.states[end];
-    // Into a new epoch there is no other way than a list.
-    if end.epoch != entry.epoch || end.restored || entry.restored {
-        return true;
-    }
-    let number = |text: &str| text.parse::<u64>().ok();
-    informer.relists.iter().filter(|relist| relist.moment.at <= case.known_by(call.entered.at)).any(|relist| {
-        let since = relist.from.is_some_and(|from| number(from).is_none_or(|from| from < end.version));
-        let until = match relist.to.and_then(number) {
-            Some(to) => entry.version <= to,
-            None => entry.at <= case.known_by(relist.moment.at),
-        };
-        since && until
-    })
 }

@@ -69,15 +69,14 @@ fn last_matched(
         Place::Outside(_) => Some(format!("v{} is no state in which it matched", last.version)),
         Place::Behind(_) => Some(format!("the handler had been told a later state than v{}", last.version)),
         Place::Never => None,
-        Place::At(index) => {
+        Place::At(_) => {
             // What a list skipped, an undecodable state hid, or a lossy server kept to itself, no client can tell.
             let hidden = case.lossy() || case.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || hidden {
                 return None;
             }
-            let end = call.exit?;
-            let matched = &line.states[end - 1];
-            (end - 1 != index).then(|| format!("the last object that matched is v{}", matched.text))
+            let matched = &line.states[call.exit? - 1];
+            (!matched.shows(last)).then(|| format!("the last object that matched is v{}", matched.text))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::breach::Breach;
 use crate::case::{Call, Case, Handler, Informer, Moment};
 use crate::clause::Clause;
 use crate::seen::{Key, Seen};
-use crate::view::{Place, Timeline};
+use crate::view::{Place, State, Stay, Timeline};
 
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for informer in &case.informers {
@@ -79,20 +79,33 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
     }
     let informer = case.informer_of(handler);
     let line = case.line(informer, call.key());
-    let entry = &line.states[line.stay_at(index)?.first];
+    let stay = line.states[index].stay?;
     let first = informer.relists.first().map(|first| first.moment).or(informer.synced);
     let late = first.is_some_and(|first| first < handler.registered);
     let list = first_list(case, informer);
-    if *initial {
-        let after_list = list.is_some_and(|list| !late && (entry.epoch, entry.version) > list && !entry.restored);
-        let after_registration = late && entry.at > case.known_by(handler.registered.at);
-        return (after_list || after_registration)
-            .then(|| format!("{}: it came into scope at v{}, after the list", call.seen, entry.text));
+    if !initial {
+        // What a restore brought back is not of the list, though it looks the same.
+        let again = line.find(call.seen.object(), index + 1, case.known_by(call.entered.at));
+        let (epoch, version) = list.filter(|_| !matches!(again, Place::At(_)))?;
+        let listed = line.states[line.reached(epoch, version)].stay;
+        let in_list = listed == Some(stay) && !informer.ever_tainted.contains(call.key());
+        return in_list
+            .then(|| format!("{}: it was in the list at v{version}, and is not said to be initial", call.seen));
     }
-    let (epoch, version) = list?;
-    let stay = line.states[line.reached(epoch, version)].stay;
-    let in_list = stay.is_some() && stay == line.states[index].stay && !informer.ever_tainted.contains(call.key());
-    in_list.then(|| format!("{}: it was in the list at v{version}, and is not said to be initial", call.seen))
+    let in_time = |entry: &State<'_>| match list.filter(|_| !late) {
+        Some(list) => (entry.epoch, entry.version) <= list || entry.restored,
+        None => !late || entry.at <= case.known_by(handler.registered.at),
+    };
+    // A stay that a relist told as one with an earlier one is as old as that.
+    let as_one = |earlier: &&Stay| {
+        line.states[earlier.first].uid == call.seen.object().uid
+            && case.unspanned_gap(informer, line, (earlier.last, index), call.entered.at).is_none()
+    };
+    let mut begun = line.stays[..=stay].iter().filter(as_one).map(|stay| &line.states[stay.first]);
+    (!begun.any(in_time)).then(|| {
+        let entry = &line.states[line.stays[stay].first];
+        format!("{}: it came into scope at v{}, after the list", call.seen, entry.text)
+    })
 }
 
 fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breaches: &mut Vec<Breach>) {

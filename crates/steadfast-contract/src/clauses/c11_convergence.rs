@@ -30,7 +30,7 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
         let last = case.line(informer, key).last();
         let what = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
-            (Some(held), Some(_)) if last.is(&held.uid, &held.version) => continue,
+            (Some(held), Some(_)) if last.shows(held) => continue,
             (_, Some(_)) if tainted.contains(key) => continue,
             (None, None) => "the store names it as undecodable, the server has no such object in scope".to_owned(),
             (None, Some(_)) => format!("the store lacks it, the server has uid {} v{}", last.uid, last.text),

@@ -1,1 +1,391 @@
+//! A reference informer, small enough to be plainly right: what a trace that keeps the contract looks like.
+//!
+//! One server with three names, two informers on it (one of all, one with a selector), two handlers each, of which one
+//! is registered late. A script of steps drives all of them.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_contract::{
+    Certainty, Change, Freshness, History, Outcome, Reason, Record, Ref, Scope, Seen, StoreHeld, Target, Terms, Trace,
+};
+
+use crate::story::{STEP, key, object};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// The server writes a name, into the selector or out of it.
+    Write { name: usize, web: bool },
+    /// The server deletes a name.
+    Delete { name: usize },
+    /// The server goes back to an older state.
+    Restore { back: u64 },
+    /// An informer's stream delivers some changes.
+    Deliver { informer: usize, changes: usize },
+    /// An informer lists anew.
+    List { informer: usize },
+    /// A handler is called for what waits for it; it panics this often first.
+    Call { informer: usize, late: bool, panics: u32 },
+    /// An informer's second handler is registered.
+    Register { informer: usize },
+    /// A handler is shown again what it has.
+    Resync { informer: usize },
+    /// The store is read.
+    Look { informer: usize },
+}
+
+/// Runs a script to its quiet end.
+pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
+    let mut world = World::default();
+    for scope in [Scope::all(), Scope::all().labels("app=web")] {
+        let name = format!("pods-{}", world.informers.len());
+        world.record(Record::informer(&name, scope));
+        world.informers.push(Informer { name, ..Informer::default() });
+        world.register(world.informers.len() - 1);
+    }
+    for step in steps {
+        world.step(step);
+    }
+    world.settle();
+    // Nothing is said here of how fast anything is.
+    let lag = Duration::from_secs(3600);
+    (world.history, world.trace, Terms { slack: Duration::ZERO, lag, ..Terms::default() })
+}
+
+/// A state of an object.
+#[derive(Clone, Debug, PartialEq)]
+struct Held {
+    uid: String,
+    version: u64,
+    web: bool,
+    /// A number that no other state has, in no epoch.
+    written: u64,
+}
+
+#[derive(Default)]
+struct World {
+    history: History,
+    trace: Trace,
+    now: Duration,
+    version: u64,
+    writes: u64,
+    uids: u64,
+    calls: u64,
+    /// The server's state at every version that the present epoch knows.
+    states: BTreeMap<u64, BTreeMap<usize, Held>>,
+    informers: Vec<Informer>,
+}
+
+#[derive(Default)]
+struct Informer {
+    name: String,
+    store: BTreeMap<usize, Held>,
+    /// The version up to which it has followed, once it has listed, and the epoch.
+    reached: Option<u64>,
+    epoch: u32,
+    handlers: Vec<Handler>,
+}
+
+#[derive(Default)]
+struct Handler {
+    name: String,
+    /// The events that wait, by name; at most a deletion and an addition each.
+    queue: BTreeMap<usize, VecDeque<Seen>>,
+    /// The states it was told, by name.
+    told: BTreeMap<usize, Ref>,
+    /// The names of its initial list whose additions wait.
+    initial: BTreeSet<usize>,
+    listed: bool,
+    synced: bool,
+}
+
+impl World {
+    fn record(&mut self, record: Record) {
+        self.now += STEP;
+        self.trace.record(self.now, record);
+    }
+
+    fn server(&self) -> BTreeMap<usize, Held> {
+        self.states.last_key_value().map(|(_, state)| state.clone()).unwrap_or_default()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Write { name, web } => {
+                let uid = self.server().get(&name).map(|held| held.uid.clone());
+                let uid = uid.unwrap_or_else(|| {
+                    self.uids += 1;
+                    format!("u{}", self.uids)
+                });
+                self.change(name, &uid, Some(web));
+            }
+            Step::Delete { name } => {
+                if let Some(held) = self.server().get(&name) {
+                    self.change(name, &held.uid, None);
+                }
+            }
+            Step::Restore { back } => {
+                let to = self.version.saturating_sub(back);
+                self.now += STEP;
+                self.history.restore(self.now, to);
+                let state = self.states.range(..=to).next_back().map(|(_, state)| state.clone()).unwrap_or_default();
+                self.states.retain(|version, _| *version < to);
+                self.states.insert(to, state);
+                self.version = to;
+            }
+            Step::Deliver { informer, changes } => self.deliver(informer, changes),
+            Step::List { informer } => self.list(informer),
+            Step::Call { informer, late, panics } => {
+                if usize::from(late) < self.informers[informer].handlers.len() {
+                    self.call(informer, usize::from(late), panics);
+                }
+            }
+            Step::Register { informer } => {
+                if self.informers[informer].handlers.len() == 1 {
+                    self.register(informer);
+                }
+            }
+            Step::Resync { informer } => self.resync(informer),
+            Step::Look { informer } => self.look(informer),
+        }
+    }
+
+    fn change(&mut self, name: usize, uid: &str, web: Option<bool>) {
+        self.now += STEP;
+        self.version += 1;
+        self.writes += 1;
+        let (version, written, mut state) = (self.version, self.writes, self.server());
+        let held = web.map(|web| Held { uid: uid.to_owned(), version, web, written });
+        let mut change = Change::gone(version, uid, Some("default"), NAMES[name]);
+        change.object = held.as_ref().map(content);
+        state.remove(&name);
+        state.extend(held.map(|held| (name, held)));
+        self.states.insert(version, state);
+        self.history.push(change.in_epoch(self.history.epoch()).at(self.now));
+    }
+
+    /// What of the server's state an informer can see.
+    fn scoped(informer: usize, state: &BTreeMap<usize, Held>) -> BTreeMap<usize, Held> {
+        state.iter().filter(|(_, held)| informer == 0 || held.web).map(|(name, held)| (*name, held.clone())).collect()
+    }
+
+    fn deliver(&mut self, index: usize, changes: usize) {
+        let informer = &self.informers[index];
+        let Some(reached) = informer.reached.filter(|_| informer.epoch == self.history.epoch()) else { return };
+        let next: Vec<_> =
+            self.states.range(reached + 1..).take(changes).map(|(at, state)| (*at, state.clone())).collect();
+        for (version, state) in next {
+            self.publish(index, &Self::scoped(index, &state), Some(version), false);
+            self.informers[index].reached = Some(version);
+        }
+    }
+
+    fn list(&mut self, index: usize) {
+        let epoch = self.history.epoch();
+        let informer = &mut self.informers[index];
+        let first = informer.reached.is_none();
+        // Where the first list is of another epoch than the one it began in, there is nothing to announce.
+        let anew = epoch != std::mem::replace(&mut informer.epoch, epoch);
+        let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
+        informer.reached = Some(self.version);
+        if anew {
+            self.record(Record::Epoch { informer: name.clone() });
+        }
+        self.publish(index, &Self::scoped(index, &self.server()), None, first);
+        self.record(Record::Relisted { informer: name.clone(), from, to: Some(self.version.to_string()) });
+        if first {
+            self.record(Record::InformerSynced { informer: name });
+            for handler in 0..self.informers[index].handlers.len() {
+                self.informers[index].handlers[handler].listed = true;
+                self.sync(index, handler);
+            }
+        }
+    }
+
+    /// Takes over a new state of the scope, by a record of the stream or a list, and tells the handlers.
+    fn publish(&mut self, index: usize, state: &BTreeMap<usize, Held>, record: Option<u64>, initial: bool) {
+        let informer = &mut self.informers[index];
+        let old = std::mem::replace(&mut informer.store, state.clone());
+        for name in 0..NAMES.len() {
+            let (old, new) = (old.get(&name), state.get(&name));
+            let mut events = Vec::new();
+            if let Some(old) = old.filter(|old| new.is_none_or(|new| new.uid != old.uid)) {
+                let reason = match (new, index) {
+                    (Some(_), _) => Reason::Replaced,
+                    (None, 0) => Reason::Deleted,
+                    (None, _) => Reason::DeletedOrLeft,
+                };
+                let certainty = if record.is_some() { Certainty::Observed } else { Certainty::Inferred };
+                let version = record.map(|version| version.to_string());
+                events.push(Seen::Deleted { last: state_of(name, old), version, certainty, reason });
+            }
+            match (old.filter(|old| new.is_some_and(|new| new.uid == old.uid)), new) {
+                (Some(old), Some(new)) if old != new => {
+                    events.push(Seen::Updated { old: state_of(name, old), new: state_of(name, new) });
+                }
+                (None, Some(new)) => events.push(Seen::Added { object: state_of(name, new), initial }),
+                _ => {}
+            }
+            for handler in &mut informer.handlers {
+                for event in &events {
+                    handler.push(name, event.clone());
+                }
+            }
+        }
+    }
+
+    fn register(&mut self, index: usize) {
+        let informer = &mut self.informers[index];
+        let name = format!("{}-{}", informer.name, informer.handlers.len());
+        let mut handler = Handler { name: name.clone(), listed: informer.reached.is_some(), ..Handler::default() };
+        for (at, held) in &informer.store {
+            handler.push(*at, Seen::Added { object: state_of(*at, held), initial: true });
+        }
+        let late = informer.handlers.len();
+        informer.handlers.push(handler);
+        let informer = informer.name.clone();
+        self.record(Record::registered(&name, &informer));
+        self.sync(index, late);
+    }
+
+    fn resync(&mut self, index: usize) {
+        for handler in &mut self.informers[index].handlers {
+            for (name, told) in &handler.told {
+                let queue = handler.queue.entry(*name).or_default();
+                if queue.is_empty() {
+                    queue.push_back(Seen::Resynced { object: told.clone() });
+                }
+            }
+        }
+    }
+
+    /// Calls a handler for the first name that has something waiting.
+    fn call(&mut self, index: usize, handler: usize, panics: u32) {
+        let informer = &mut self.informers[index];
+        let waiting = &mut informer.handlers[handler];
+        let Some((&name, _)) = waiting.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
+        let Some(seen) = waiting.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
+        match &seen {
+            Seen::Deleted { .. } => waiting.told.remove(&name),
+            other => waiting.told.insert(name, other.object().clone()),
+        };
+        let handler_name = waiting.name.clone();
+        let store = informer.store.get(&name).map_or(StoreHeld::Absent, |held| StoreHeld::Held {
+            uid: held.uid.clone(),
+            version: held.version.to_string(),
+        });
+        for retry in 0..=panics {
+            self.calls += 1;
+            let (call, event, store) = (self.calls, seen.clone(), store.clone());
+            self.record(Record::Entered { handler: handler_name.clone(), call, event, retry, store });
+            if retry < panics || panics == 2 {
+                self.record(Record::Panicked { handler: handler_name.clone(), call });
+            } else {
+                self.record(Record::returned(&handler_name, call));
+            }
+        }
+        if panics == 2 {
+            self.record(Record::Skipped { handler: handler_name, object: seen.object().clone() });
+        }
+        self.informers[index].handlers[handler].initial.remove(&name);
+        self.sync(index, handler);
+    }
+
+    /// Says that a registration has synced, as soon as it has.
+    fn sync(&mut self, index: usize, handler: usize) {
+        let handler = &mut self.informers[index].handlers[handler];
+        if handler.listed && handler.initial.is_empty() && !std::mem::replace(&mut handler.synced, true) {
+            let handler = handler.name.clone();
+            self.record(Record::RegistrationSynced { handler });
+        }
+    }
+
+    /// Reads the whole store and one name, waits for what is there, samples queues and freshness.
+    fn look(&mut self, index: usize) {
+        let informer = &self.informers[index];
+        let (name, store) = (informer.name.clone(), informer.store.clone());
+        if let Some(reached) = informer.reached {
+            let version = reached.to_string();
+            let (target, store_version) = (Target::Version(version.clone()), Some(version.clone()));
+            let informer = name.clone();
+            self.record(Record::WaitedFor { informer, target, outcome: Outcome::Ok, store_version });
+            let state = Freshness::Fresh { version, age: Duration::ZERO };
+            self.record(Record::Freshness { informer: name.clone(), state, tainted: Vec::new() });
+        }
+        let answer = store.get(&0).map_or(StoreHeld::Absent, |held| StoreHeld::Held {
+            uid: held.uid.clone(),
+            version: held.version.to_string(),
+        });
+        self.record(Record::Read { informer: name.clone(), key: key(NAMES[0]), answer });
+        let objects = store.iter().map(|(name, held)| state_of(*name, held)).collect();
+        self.record(Record::Snapshot { informer: name, objects, tainted: Vec::new() });
+        for handler in 0..self.informers[index].handlers.len() {
+            let handler = &self.informers[index].handlers[handler];
+            let entries = handler.queue.values().map(VecDeque::len).sum();
+            let (handler, live, owed) = (handler.name.clone(), store.len(), handler.told.len());
+            self.record(Record::QueueDepth { handler, entries, live, owed });
+        }
+    }
+
+    fn settle(&mut self) {
+        self.record(Record::Quiet);
+        for index in 0..self.informers.len() {
+            if self.informers[index].reached.is_none() || self.informers[index].epoch != self.history.epoch() {
+                self.list(index);
+            }
+            self.deliver(index, usize::MAX);
+            for handler in 0..self.informers[index].handlers.len() {
+                while self.informers[index].handlers[handler].queue.values().any(|queue| !queue.is_empty()) {
+                    self.call(index, handler, 0);
+                }
+            }
+            self.look(index);
+        }
+        self.record(Record::Settled);
+        for index in 0..self.informers.len() {
+            self.look(index);
+        }
+    }
+}
+
+impl Handler {
+    /// Queues an event, merged with what waits for the same name.
+    fn push(&mut self, name: usize, event: Seen) {
+        if let Seen::Added { initial: true, .. } = event {
+            self.initial.insert(name);
+        }
+        let queue = self.queue.entry(name).or_default();
+        let merged = match (queue.pop_back(), event) {
+            (Some(Seen::Added { initial, .. }), Seen::Updated { new: object, .. }) => {
+                Some(Seen::Added { object, initial })
+            }
+            (Some(Seen::Added { .. }), Seen::Deleted { .. }) => None,
+            (Some(Seen::Updated { old, .. }), Seen::Updated { new, .. }) => {
+                // A restore can undo what waits.
+                (old != new).then_some(Seen::Updated { old, new })
+            }
+            (None | Some(Seen::Updated { .. } | Seen::Resynced { .. }), event) => Some(event),
+            (Some(before), event) => {
+                queue.push_back(before);
+                Some(event)
+            }
+        };
+        queue.extend(merged);
+        if !queue.iter().any(|waiting| matches!(waiting, Seen::Added { initial: true, .. })) {
+            self.initial.remove(&name);
+        }
+    }
+}
+
+fn content(held: &Held) -> Value {
+    let app = if held.web { "web" } else { "db" };
+    json!({ "metadata": { "labels": { "app": app } }, "written": held.written })
+}
+
+fn state_of(name: usize, held: &Held) -> Ref {
+    object(NAMES[name], &held.uid, held.version).with_content(&content(held))
+}

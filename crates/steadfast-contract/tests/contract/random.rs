@@ -1,1 +1,259 @@
+//! Random histories: the reference informer keeps the contract on all of them, and whatever is changed in its trace
+//! breaks it.
 
+use proptest::prelude::*;
+use steadfast_contract::{Clause, Entry, Record, Report, Seen, Trace};
+
+use crate::model::{Step, run};
+
+fn step() -> impl Strategy<Value = Step> {
+    let informer = 0..2_usize;
+    prop_oneof![
+        6 => (0..3_usize, any::<bool>()).prop_map(|(name, web)| Step::Write { name, web }),
+        3 => (0..3_usize).prop_map(|name| Step::Delete { name }),
+        1 => (0..6_u64).prop_map(|back| Step::Restore { back }),
+        6 => (informer.clone(), 1..4_usize).prop_map(|(informer, changes)| Step::Deliver { informer, changes }),
+        2 => informer.clone().prop_map(|informer| Step::List { informer }),
+        8 => (informer.clone(), any::<bool>(), 0..12_u32).prop_map(|(informer, late, panics)| {
+            Step::Call { informer, late, panics: panics.saturating_sub(9) }
+        }),
+        1 => informer.clone().prop_map(|informer| Step::Register { informer }),
+        1 => informer.clone().prop_map(|informer| Step::Resync { informer }),
+        2 => informer.prop_map(|informer| Step::Look { informer }),
+    ]
+}
+
+fn script() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_reference_informer_keeps_the_contract(steps in script()) {
+        let (history, trace, terms) = run(&steps);
+        if let Err(breaches) = terms.check(&history, &trace) {
+            return Err(TestCaseError::fail(breaches.to_string()));
+        }
+    }
+
+    #[test]
+    fn the_counts_of_a_settled_trace_add_up(steps in script()) {
+        let (history, trace, terms) = run(&steps);
+        let report = terms.judge(&history, &trace);
+        prop_assert!(report.verdict.settled);
+        for tally in report.verdict.handlers.values() {
+            prop_assert_eq!(tally.changes, tally.seen + tally.coalesced + tally.lost);
+            prop_assert_eq!((tally.lost, tally.repeated, tally.out_of_order), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_dropped_deletion_is_noticed(steps in script(), which: prop::sample::Index) {
+        let dropped = spoiled(&steps, which, |entries| {
+            calls(entries).filter(|(_, seen)| matches!(seen, Seen::Deleted { .. })).map(|(at, _)| at).collect()
+        }, |entries, at| {
+            remove_event(entries, at);
+        });
+        if let Some(report) = dropped {
+            prop_assert!(report.of(Clause::C1).chain(report.of(Clause::C2)).next().is_some(), "{:#?}", report);
+        }
+    }
+
+    #[test]
+    fn a_dropped_final_state_is_noticed(steps in script(), which: prop::sample::Index) {
+        let dropped = spoiled(&steps, which, |entries| {
+            let last = |at: &usize| {
+                let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+                calls(entries).all(|(later, _)| later <= *at || told(later) != told(*at))
+            };
+            let shown = calls(entries).filter(|(_, seen)| matches!(seen, Seen::Added { .. } | Seen::Updated { .. }));
+            shown.map(|(at, _)| at).filter(last).collect()
+        }, |entries, at| {
+            remove_event(entries, at);
+        });
+        if let Some(report) = dropped {
+            prop_assert!(report.of(Clause::C2).chain(report.of(Clause::C3)).next().is_some(), "{:#?}", report);
+        }
+    }
+
+    #[test]
+    fn two_events_in_the_wrong_order_are_noticed(steps in script(), which: prop::sample::Index) {
+        let swapped = spoiled(&steps, which, |entries| {
+            let distinct = |at: &usize| next(entries, *at).is_some_and(|later| {
+                let plain = |at: usize| !matches!(event(&entries[at]), None | Some(Seen::Resynced { .. }));
+                plain(*at) && plain(later) && event(&entries[*at]) != event(&entries[later])
+            });
+            calls(entries).map(|(at, _)| at).filter(distinct).collect()
+        }, |entries, at| {
+            let later = next(entries, at).expect("chosen so");
+            let (first, second) = (event(&entries[at]).cloned(), event(&entries[later]).cloned());
+            replace(&mut entries[at], second.expect("a call"));
+            replace(&mut entries[later], first.expect("a call"));
+        });
+        if let Some(report) = swapped {
+            prop_assert!(!report.passed());
+        }
+    }
+
+    #[test]
+    fn two_identities_told_as_one_are_noticed(steps in script(), which: prop::sample::Index) {
+        let merged = spoiled(&steps, which, |entries| {
+            let recreated = |at: &usize| next(entries, *at).is_some_and(|later| {
+                matches!((event(&entries[*at]), event(&entries[later])),
+                    (Some(Seen::Deleted { last, .. }), Some(Seen::Added { object, .. })) if last.uid != object.uid)
+            });
+            calls(entries).map(|(at, _)| at).filter(recreated).collect()
+        }, |entries, at| {
+            let later = next(entries, at).expect("chosen so");
+            let old = event(&entries[at]).expect("a call").object().clone();
+            let new = event(&entries[later]).expect("a call").object().clone();
+            replace(&mut entries[later], Seen::Updated { old, new });
+            remove_event(entries, at);
+        });
+        if let Some(report) = merged {
+            prop_assert!(report.of(Clause::C1).next().is_some(), "{:#?}", report);
+        }
+    }
+
+    #[test]
+    fn an_old_that_was_not_told_is_noticed(steps in script(), which: prop::sample::Index) {
+        let stale = spoiled(&steps, which, |entries| {
+            calls(entries).filter(|(_, seen)| matches!(seen, Seen::Updated { .. })).map(|(at, _)| at).collect()
+        }, |entries, at| {
+            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("chosen so") };
+            let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
+            replace(&mut entries[at], Seen::Updated { old, new });
+        });
+        if let Some(report) = stale {
+            prop_assert!(report.of(Clause::C5).next().is_some(), "{:#?}", report);
+        }
+    }
+
+    #[test]
+    fn an_event_told_twice_is_noticed(steps in script(), which: prop::sample::Index) {
+        let repeated = spoiled(&steps, which, |entries| {
+            let once = |at: &usize| returned(entries, *at).is_some();
+            let telling = calls(entries).filter(|(_, seen)| !matches!(seen, Seen::Resynced { .. }));
+            telling.map(|(at, _)| at).filter(once).collect()
+        }, |entries, at| {
+            let end = returned(entries, at).expect("chosen so");
+            let (mut again, mut end_again) = (entries[at].clone(), entries[end].clone());
+            again.at = end_again.at;
+            if let Record::Entered { call, retry, .. } = &mut again.record {
+                (*call, *retry) = (u64::MAX, 0);
+            }
+            if let Record::Returned { call, .. } = &mut end_again.record {
+                *call = u64::MAX;
+            }
+            entries.insert(end + 1, again);
+            entries.insert(end + 2, end_again);
+        });
+        if let Some(report) = repeated {
+            // Where a restore brought the same state again it may be told again; but then not from the same old one.
+            let told = [Clause::C1, Clause::C3, Clause::C5].map(|clause| report.of(clause).count());
+            prop_assert!(told != [0; 3], "{:#?}", report);
+        }
+    }
+
+    #[test]
+    fn an_object_missing_in_the_end_is_noticed(steps in script(), which: prop::sample::Index) {
+        let missing = spoiled(&steps, which, |entries| {
+            let last = entries.iter().rposition(|entry| matches!(&entry.record, Record::Snapshot { .. }));
+            let full = |at: &usize| matches!(&entries[*at].record, Record::Snapshot { objects, .. } if !objects.is_empty());
+            last.into_iter().filter(full).collect()
+        }, |entries, at| {
+            if let Record::Snapshot { objects, .. } = &mut entries[at].record {
+                objects.pop();
+            }
+        });
+        if let Some(report) = missing {
+            prop_assert!(report.of(Clause::C11).next().is_some(), "{:#?}", report);
+        }
+    }
+}
+
+/// Runs the script, and spoils the trace at one of the places found; `None` where there is none.
+fn spoiled(
+    steps: &[Step],
+    which: prop::sample::Index,
+    places: impl Fn(&[Entry]) -> Vec<usize>,
+    spoil: impl Fn(&mut Vec<Entry>, usize),
+) -> Option<Report> {
+    let (history, trace, terms) = run(steps);
+    let mut entries = trace.entries().to_vec();
+    let places = places(&entries);
+    if places.is_empty() {
+        return None;
+    }
+    spoil(&mut entries, *which.get(&places));
+    let report = terms.judge(&history, &entries.into_iter().collect::<Trace>());
+    assert_eq!(report.malformed, [], "the spoiled trace can be judged");
+    Some(report)
+}
+
+fn event(entry: &Entry) -> Option<&Seen> {
+    match &entry.record {
+        Record::Entered { event, .. } => Some(event),
+        _ => None,
+    }
+}
+
+/// All calls that are no retries.
+fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
+    let first = |entry: &Entry| matches!(entry.record, Record::Entered { retry: 0, .. });
+    entries
+        .iter()
+        .enumerate()
+        .filter(move |(_, entry)| first(entry))
+        .filter_map(|(at, entry)| Some((at, event(entry)?)))
+}
+
+/// The next call of the same handler for the same name that is no retry, where neither had one.
+fn next(entries: &[Entry], at: usize) -> Option<usize> {
+    let told = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+    let later = calls(entries).map(|(later, _)| later).find(|later| *later > at && told(*later) == told(at))?;
+    (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
+}
+
+/// Where the call at `at` returned, if it did not panic.
+fn returned(entries: &[Entry], at: usize) -> Option<usize> {
+    let Record::Entered { handler, call, .. } = &entries[at].record else { return None };
+    entries.iter().position(|entry| {
+        matches!(&entry.record, Record::Returned { handler: of, call: ended } if of == handler && ended == call)
+    })
+}
+
+fn replace(entry: &mut Entry, seen: Seen) {
+    if let Record::Entered { event, .. } = &mut entry.record {
+        *event = seen;
+    }
+}
+
+/// Removes a call and all its retries.
+fn remove_event(entries: &mut Vec<Entry>, at: usize) {
+    let Record::Entered { handler, event, .. } = entries[at].record.clone() else { return };
+    let told = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
+    let mut removed = Vec::new();
+    let mut first = true;
+    for entry in &entries[at..] {
+        match &entry.record {
+            Record::Entered { call, retry, .. } if told(entry) => {
+                if *retry == 0 && !first {
+                    break;
+                }
+                first = false;
+                removed.push(*call);
+            }
+            _ => {}
+        }
+    }
+    entries.retain(|entry| match &entry.record {
+        Record::Entered { call, .. } | Record::Returned { call, .. } | Record::Panicked { call, .. } => {
+            !removed.contains(call)
+        }
+        Record::Skipped { handler: of, object } => !(*of == handler && object == event.object()),
+        _ => true,
+    });
+}
