@@ -20,6 +20,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Watch resources and print every change; never hangs up.
     Watch(WatchArgs),
+    /// Play what went wrong elsewhere against this library, over real sockets, and judge it by the contract.
+    Lab(LabArgs),
     /// Run the embedded API server in the foreground, for kubectl and any other client.
     Serve(ServeArgs),
 }
@@ -97,6 +99,29 @@ Examples:
   steadfast watch pods
   steadfast watch deploy,rs,po -n shop -l app=web -o json
   steadfast watch --embedded --until 20";
+
+/// `steadfast lab`.
+#[derive(Args, Debug)]
+#[command(after_help = LAB_HELP)]
+pub(crate) struct LabArgs {
+    /// The scenarios to play; all unless some are named.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    /// Explain the scenarios instead of playing them.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// How to write the outcome.
+    #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+const LAB_HELP: &str = "\
+Columns: changes that the server made and a handler was to see, summed over the handlers; seen, each as itself (others \
+were covered by a later one); final states lost; events told twice; events out of order; time from the fault to the \
+first doubt that the informer tells, where it has to be noticed; time from the end of the fault until everything is \
+there and fresh; full transfers, streamed or in pages; watches; bytes of all answers.";
 
 /// `steadfast serve`.
 #[derive(Args, Debug)]

@@ -7,11 +7,13 @@
 //! | `signals` | being told to stop |
 //! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
 //! | `watch` | every change of some resources, as lines |
+//! | `lab` | what went wrong elsewhere, played and judged |
 //! | `serve` | the embedded API server in the foreground |
 
 mod cli;
 mod connect;
 mod failure;
+mod lab;
 mod serve;
 mod signals;
 mod watch;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Watch(args) => watch::run(args).await,
+            Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,
         }
     });

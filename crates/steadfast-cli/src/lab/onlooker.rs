@@ -1,0 +1,147 @@
+//! Sees nothing but an informer's freshness, and dates its changes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast::{Freshness, Informer, Kept, ResourceVersion};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Freshness passes with time too, without anything to wake an onlooker.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// One look at an informer that showed something new.
+#[derive(Clone, Debug)]
+struct Look {
+    at: Instant,
+    /// The version proven, where it is fresh.
+    fresh: Option<ResourceVersion>,
+}
+
+/// Looks at one informer until it is dropped.
+pub(crate) struct Onlooker {
+    looks: Arc<Mutex<Vec<Look>>>,
+    task: JoinHandle<()>,
+}
+
+impl Onlooker {
+    /// Begins to look at `informer`.
+    pub(crate) fn of<K: Kept>(informer: &Informer<K>) -> Self {
+        let looks = Arc::new(Mutex::new(vec![look(informer)]));
+        let (written, informer) = (looks.clone(), informer.clone());
+        let task = tokio::spawn(async move {
+            let mut changed = informer.changed();
+            while !matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_))) {
+                let now = look(&informer);
+                let mut looks = lock(&written);
+                if looks.last().is_none_or(|last| last.fresh != now.fresh) {
+                    looks.push(now);
+                }
+            }
+        });
+        Self { looks, task }
+    }
+
+    /// Waits until `limit` after `fault` for the first doubt, and tells how long after `fault` it was seen.
+    pub(crate) async fn doubt(&self, fault: Instant, limit: Duration) -> Option<Duration> {
+        loop {
+            let seen = self.doubt_after(fault);
+            if seen.is_some() || fault.elapsed() > limit {
+                return seen;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// How long after `fault` the first doubt was seen; at once, where there was doubt already.
+    fn doubt_after(&self, fault: Instant) -> Option<Duration> {
+        let looks = lock(&self.looks);
+        let before = looks.iter().rev().find(|look| look.at <= fault);
+        if before.is_some_and(|look| look.fresh.is_none()) {
+            return Some(Duration::ZERO);
+        }
+        looks.iter().find(|look| look.at > fault && look.fresh.is_none()).map(|look| look.at - fault)
+    }
+
+    /// The longest doubt since `from`, one that lasts yet included.
+    pub(crate) fn longest_doubt(&self, from: Instant) -> Duration {
+        let looks = lock(&self.looks);
+        let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
+        let doubts = looks.iter().zip(ends).filter(|(look, end)| look.fresh.is_none() && *end > from);
+        doubts.map(|(look, end)| end - look.at.max(from)).max().unwrap_or_default()
+    }
+
+    /// Waits until it is fresh at `version` or later, and tells how long after `healed` that was.
+    pub(crate) async fn recovery(
+        &self,
+        healed: Instant,
+        version: &ResourceVersion,
+        limit: Duration,
+    ) -> Option<Duration> {
+        loop {
+            if let Some(at) = self.fresh_since(healed, version) {
+                return Some(at - healed);
+            }
+            if healed.elapsed() > limit {
+                return None;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Since when, not before `healed`, it has been fresh at `version` or later.
+    fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
+        let looks = lock(&self.looks);
+        let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
+        looks.last().filter(|last| there(last))?;
+        let first = looks.iter().rposition(|look| !there(look)).map_or(0, |index| index + 1);
+        Some(looks[first].at.max(healed))
+    }
+}
+
+impl Drop for Onlooker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn look<K: Kept>(informer: &Informer<K>) -> Look {
+    let fresh = match informer.freshness() {
+        Freshness::Fresh { version, .. } => version,
+        _ => None,
+    };
+    Look { at: Instant::now(), fresh }
+}
+
+fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
+    looks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn onlooker(begun: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
+        let look = |&(ms, fresh): &(u64, Option<&str>)| Look {
+            at: begun + Duration::from_millis(ms),
+            fresh: fresh.map(ResourceVersion::from),
+        };
+        let looks = Arc::new(Mutex::new(looks.iter().map(look).collect()));
+        Onlooker { looks, task: tokio::spawn(async {}) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn doubt_and_recovery_are_dated_from_what_caused_them() {
+        let begun = Instant::now();
+        let seen = onlooker(begun, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
+        let at = |ms| begun + Duration::from_millis(ms);
+        assert_eq!(seen.doubt_after(at(100)), Some(Duration::from_millis(200)));
+        assert_eq!(seen.doubt_after(at(400)), Some(Duration::ZERO));
+        assert_eq!(seen.doubt_after(at(950)), None);
+        let (healed, limit) = (at(700), Duration::from_secs(5));
+        assert_eq!(seen.recovery(healed, &"5".into(), limit).await, Some(Duration::from_millis(200)));
+        assert_eq!(seen.recovery(healed, &"8".into(), limit).await, Some(Duration::from_millis(300)));
+        assert_eq!(seen.recovery(healed, &"10".into(), limit).await, None);
+        assert_eq!(seen.longest_doubt(begun), Duration::from_millis(600));
+    }
+}

@@ -1,0 +1,139 @@
+//! The outcomes, for people or for programs.
+
+use std::fmt::Arguments;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::outcome::Outcome;
+use super::scenario::Scenario;
+use crate::cli::Output;
+use crate::failure::Failure;
+
+/// How many problems of one scenario are told to people; one cause often shows at every object.
+const PROBLEMS: usize = 8;
+
+/// Explains scenarios.
+pub(crate) fn explain(scenarios: &[&Scenario]) {
+    for scenario in scenarios {
+        say(Output::Text, format_args!("{} ({})\n    {}", scenario.name, scenario.source, scenario.story));
+    }
+}
+
+/// Tells that it begins.
+pub(crate) fn begin(scenarios: usize, output: Output) {
+    say(output, format_args!("{scenarios} scenarios, each with a server of its own, over TCP"));
+}
+
+/// Tells an outcome as soon as it is there.
+pub(crate) fn live(outcome: &Outcome, output: Output) {
+    let verdict = if outcome.passed { "ok    " } else { "FAILED" };
+    let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;
+    let took = seconds(Some(*took_ms));
+    say(
+        output,
+        format_args!(
+            "{verdict} {name:<22} {changes} changes: {lost} lost, {repeated} repeated, {out_of_order} out of order; \
+             took {took}"
+        ),
+    );
+    for problem in outcome.problems.iter().take(PROBLEMS) {
+        say(output, format_args!("         {problem}"));
+    }
+    if outcome.problems.len() > PROBLEMS {
+        say(output, format_args!("         and {} more", outcome.problems.len() - PROBLEMS));
+    }
+}
+
+/// The table at the end.
+pub(crate) fn table(outcomes: &[Outcome]) {
+    let heads = [
+        "scenario", "changes", "seen", "lost", "repeated", "disorder", "notice", "recover", "LISTs", "WATCHes", "bytes",
+    ];
+    let cells = |outcome: &Outcome| {
+        [
+            outcome.name.to_owned(),
+            outcome.changes.to_string(),
+            outcome.seen.to_string(),
+            outcome.lost.to_string(),
+            outcome.repeated.to_string(),
+            outcome.out_of_order.to_string(),
+            seconds(outcome.notice_ms),
+            seconds(outcome.recover_ms),
+            outcome.lists.to_string(),
+            outcome.watches.to_string(),
+            bytes(outcome.bytes),
+        ]
+    };
+    let rows: Vec<[String; 11]> = outcomes.iter().map(cells).collect();
+    let widths: Vec<usize> = (0..heads.len())
+        .map(|column| rows.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or_default())
+        .collect();
+    let line = |cells: &[String]| {
+        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        padded.collect::<Vec<_>>().join("  ")
+    };
+    say(Output::Text, format_args!("\n{}", line(&heads.map(str::to_owned))));
+    for row in &rows {
+        say(Output::Text, format_args!("{}", line(row)));
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
+    match failed {
+        0 => say(Output::Text, format_args!("\nall {} passed", outcomes.len())),
+        _ => say(Output::Text, format_args!("\n{failed} of {} failed", outcomes.len())),
+    }
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    passed: bool,
+    scenarios: &'a [Outcome],
+}
+
+/// Everything as one JSON object.
+pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let whole = Whole { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
+    let text = serde_json::to_string_pretty(&whole).map_err(Failure::run)?;
+    writeln!(io::stdout(), "{text}").map_err(|error| Failure::run(format!("the outcome cannot be written: {error}")))
+}
+
+/// Tells people: beside the result, where that is for a program. It goes on when nobody reads.
+fn say(output: Output, line: Arguments<'_>) {
+    let _ = match output {
+        Output::Text => writeln!(io::stdout(), "{line}"),
+        Output::Json => writeln!(io::stderr(), "{line}"),
+    };
+}
+
+/// `-`, `<1 ms`, `12 ms`, `3.4 s`.
+fn seconds(ms: Option<u64>) -> String {
+    match ms {
+        None => "-".to_owned(),
+        Some(0) => "<1 ms".to_owned(),
+        Some(ms @ 1..1000) => format!("{ms} ms"),
+        Some(ms) => format!("{:.1} s", ms as f64 / 1000.0),
+    }
+}
+
+/// `812 B`, `12.3 kB`, `4.5 MB`.
+fn bytes(count: u64) -> String {
+    match count {
+        0..1000 => format!("{count} B"),
+        1000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        _ => format!("{:.1} MB", count as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_as_people_say_them() {
+        assert_eq!([None, Some(0), Some(12), Some(3449)].map(seconds), ["-", "<1 ms", "12 ms", "3.4 s"]);
+        assert_eq!([bytes(812), bytes(12_345), bytes(4_500_000)], ["812 B", "12.3 kB", "4.5 MB"]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The third document: informers that failed for ever after a server's restart, and pods that jumped between states.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::Api;
+use steadfast::transport::Protocol;
+use steadfast::{Informer, ReflectorSettings, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::lab::outcome::Findings;
+use crate::lab::scenario::Trouble;
+use crate::lab::stage::{PROMPT, Plan, Stage, Watched, doubt};
+
+/// How many informers the service of the document is given.
+const INFORMERS: usize = 50;
+
+/// Fifty informers, each of a namespace with one object.
+async fn fifty(stage: &Stage) -> Result<Vec<Watched>, Trouble> {
+    let mut all = Vec::new();
+    for number in 0..INFORMERS {
+        let namespace = namespace(number);
+        stage.server.create(&serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
+        }))?;
+        stage.create_in(&namespace, "state", "before")?;
+        all.push(stage.watch(Scope::namespace(namespace))?);
+    }
+    stage.ready(&all.iter().collect::<Vec<_>>()).await?;
+    Ok(all)
+}
+
+fn namespace(number: usize) -> String {
+    format!("team-{number:02}")
+}
+
+/// Changes the object of every namespace, and recreates it in every fifth.
+fn change_all(stage: &Stage) -> Result<(), Trouble> {
+    for number in 0..INFORMERS {
+        let namespace = namespace(number);
+        if number % 5 == 0 {
+            stage.server.delete_named("configmaps", &namespace, "state")?;
+            stage.create_in(&namespace, "state", "another")?;
+        } else {
+            stage.change_in(&namespace, "state", "after")?;
+        }
+    }
+    Ok(())
+}
+
+fn expect_one_http2_connection(stage: &mut Stage) {
+    let live = stage.connection.connections();
+    let watching: Vec<_> = live.iter().filter(|connection| connection.watches && connection.streams > 0).collect();
+    stage.checks.same("connections that carry watches", &watching.len(), &1);
+    let http2 = watching.iter().all(|connection| connection.protocol == Some(Protocol::Http2));
+    stage.checks.expect(http2, "a watch is not on HTTP/2");
+}
+
+pub(super) async fn apiserver_restart() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    let watched = fifty(&stage).await?;
+    let all: Vec<&Watched> = watched.iter().collect();
+    expect_one_http2_connection(&mut stage);
+    let before = stage.lists();
+
+    let fault = Instant::now();
+    stage.faults().stop();
+    change_all(&stage)?;
+    let notice = doubt(&all, fault, PROMPT).await;
+    stage.checks.within("the doubt of all", notice, PROMPT);
+    sleep(Duration::from_secs(1)).await;
+    stage.faults().start();
+    let recover = stage.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
+    stage.checks.within("the recovery of all", recover, Duration::from_secs(8));
+    stage.settle(&all).await;
+
+    stage.checks.at_most("full transfers after the restart", stage.lists() - before, INFORMERS);
+    let at_once = stage.server.request_counts().most_concurrent_transfers;
+    stage.checks.at_most("full transfers at once", at_once, 4);
+    Ok(stage.judge(notice, recover))
+}
+
+pub(super) async fn replica_change() -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().tls(true).replicas(2);
+    let mut stage = Stage::set(Plan { server, balanced: true, ..Plan::default() }).await?;
+    let watched = fifty(&stage).await?;
+    let all: Vec<&Watched> = watched.iter().collect();
+    let before = stage.lists();
+
+    stage.balance_to(1);
+    let fault = Instant::now();
+    stage.faults().replica(0).stop();
+    change_all(&stage)?;
+    // The other replica is there already, so the fault is over as soon as it has begun.
+    let recover = stage.recovery(&all, fault, Duration::from_secs(15)).await;
+    stage.checks.within("the recovery of all", recover, Duration::from_secs(5));
+    stage.settle(&all).await;
+    stage.checks.same("full transfers after the change", &(stage.lists() - before), &0);
+    stage.checks.same("watches on the other replica", &stage.server.open_watches(1), &INFORMERS);
+    let notice = doubt(&all, fault, Duration::ZERO).await;
+    Ok(stage.judge(notice, recover))
+}
+
+pub(super) async fn dead_connection() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+
+    stage.faults().restart();
+    ask_often(&mut stage, "after the restart").await;
+    stage.change("a", "2")?;
+    let restarted = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    stage.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
+
+    let (fault, dark_from) = (Instant::now(), stage.server.elapsed());
+    stage.faults().black_hole(true);
+    stage.change("a", "3")?;
+    let notice = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
+    stage.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
+    // What was sent into the dark arrives now, on connections that must not be used any more.
+    let healed = Instant::now();
+    let light_from = stage.server.elapsed();
+    stage.faults().heal();
+    ask_often(&mut stage, "after the dark").await;
+    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
+    stage.checks.within("the recovery from the dark", recover, Duration::from_secs(10));
+    stage.settle(&[&config_maps]).await;
+
+    let connections = stage.server.connections();
+    let dead = |id: u64| connections.iter().find(|connection| connection.id == id && connection.opened_at < dark_from);
+    let requests = stage.server.requests();
+    let on_dead = requests.iter().filter(|request| request.at > light_from && dead(request.connection).is_some());
+    stage.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
+    Ok(stage.judge(notice, recover.max(restarted)))
+}
+
+/// Asks twenty times, as a program does that knows of no trouble.
+async fn ask_often(stage: &mut Stage, when: &str) {
+    let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+    for _ in 0..20 {
+        let answer = namespaces.get("default").await;
+        let told = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        stage.checks.expect(answer.is_ok(), format_args!("a request {when} was not answered: {told}"));
+    }
+}
+
+pub(super) async fn time_travel() -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().tls(true).replicas(2).freshness_wait(Duration::from_millis(300));
+    let mut stage = Stage::set(Plan { server, balanced: true, ..Plan::default() }).await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let cursor = Cursor::of(config_maps.informer.clone());
+
+    // A resume on a replica that lags.
+    let fault = Instant::now();
+    let resumed = move_to_lagging(&mut stage, &config_maps, 0, 1, 1).await?;
+    let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
+    stage.checks.same("full transfers at the resume", &stage.lists(), &1);
+
+    // A relist on a replica that lags.
+    stage.faults().replica(0).start();
+    stage.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    let relisted = move_to_lagging(&mut stage, &config_maps, 1, 0, 2).await?;
+    stage.checks.expect(stage.lists() > 1, "nothing was listed again");
+    stage.settle(&[&config_maps]).await;
+    stage.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
+    Ok(stage.judge(notice, resumed.max(relisted)))
+}
+
+/// The replica `to` stops following, the other one goes on and stops; tells how soon all is well once `to` follows.
+async fn move_to_lagging(
+    stage: &mut Stage,
+    config_maps: &Watched,
+    from: usize,
+    to: usize,
+    round: u32,
+) -> Result<Option<Duration>, Trouble> {
+    stage.faults().replica(to).lag(true);
+    for step in 0..10 {
+        stage.change("a", &(round * 100 + step).to_string())?;
+        // Slowly enough to be told one by one.
+        sleep(Duration::from_millis(10)).await;
+    }
+    let seen = stage.recovery(&[config_maps], Instant::now(), PROMPT).await;
+    stage.checks.within("the changes before the cut", seen, PROMPT);
+    stage.balance_to(to);
+    stage.faults().replica(from).stop();
+    sleep(Duration::from_secs(2)).await;
+    stage.change("a", &(round * 100 + 50).to_string())?;
+    stage.faults().replica(to).lag(false);
+    let recover = stage.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
+    stage.checks.within("the recovery once the replica has caught up", recover, Duration::from_secs(10));
+    Ok(recover)
+}
+
+/// Reads one value again and again, and notices when it goes back.
+struct Cursor {
+    back: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Cursor {
+    fn of(informer: Informer<ConfigMap>) -> Self {
+        let back = Arc::new(AtomicBool::new(false));
+        let told = back.clone();
+        let task = tokio::spawn(async move {
+            let mut highest = 0;
+            loop {
+                let found = informer.lister().ok().and_then(|lister| lister.get("default", "a").ok().flatten());
+                let value = found.and_then(|object| object.data.as_ref()?.get("value")?.parse::<u32>().ok());
+                if value.is_none_or(|value| value < highest) {
+                    told.store(true, Ordering::Relaxed);
+                }
+                highest = highest.max(value.unwrap_or_default());
+                sleep(Duration::from_millis(2)).await;
+            }
+        });
+        Self { back, task }
+    }
+
+    fn went_back(&self) -> bool {
+        self.back.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(super) async fn no_events_for_a_while() -> Result<Findings, Trouble> {
+    let period = Duration::from_secs(1);
+    let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
+    let server = ApiServer::builder().tls(true).bookmark_period(period);
+    let mut stage = Stage::set(Plan { server, reflector, ..Plan::default() }).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    sleep(2 * period).await;
+    stage.change("a", "2")?;
+    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    stage.checks.within("a change while all is well", seen, PROMPT);
+
+    let fault = Instant::now();
+    stage.faults().freeze(true);
+    stage.change("a", "3")?;
+    stage.create("b", "1")?;
+    let notice = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
+    stage.checks.within("the doubt about a frozen server", notice, 2 * period + Duration::from_millis(500));
+    sleep(period).await;
+    stage.faults().freeze(false);
+    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
+    stage.checks.within("the recovery", recover, Duration::from_secs(10));
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}

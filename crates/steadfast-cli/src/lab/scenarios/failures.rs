@@ -1,0 +1,178 @@
+//! The five of the first document: what client-go does while the server cannot be reached.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, PostParams};
+use kube::core::ObjectMeta;
+use steadfast::transport::Settings;
+use steadfast::{Freshness, Informer, InformerFactory, Scope};
+use steadfast_apiserver::Verb;
+use steadfast_testing::config_map;
+use tokio::time::{Instant, sleep};
+
+use crate::lab::outcome::Findings;
+use crate::lab::scenario::Trouble;
+use crate::lab::stage::{PROMPT, Plan, Stage, doubt, until};
+
+pub(super) async fn no_server_at_sync() -> Result<Findings, Trouble> {
+    let deadline = Duration::from_secs(1);
+    let mut stage = Stage::plain().await?;
+    stage.faults().stop();
+    let config_maps = stage.watch(Scope::all())?;
+
+    let asked = Instant::now();
+    let told = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
+    stage.checks.within("the bounded wait", Some(asked.elapsed()), deadline + Duration::from_millis(500));
+    stage.checks.says("the error of the wait", &told, &["configmaps", "refused", "127.0.0.1"]);
+    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+
+    stage.faults().start();
+    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    // It may have just begun to wait for its next attempt.
+    stage.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+pub(super) async fn request_after_shutdown() -> Result<Findings, Trouble> {
+    let transport = Settings { idle: Duration::from_secs(1), ..Settings::default() };
+    let mut stage = Stage::set(Plan { transport, ..Plan::default() }).await?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    stage.settle(&[&config_maps]).await;
+
+    stage.factory.shutdown();
+    let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+    let first = namespaces.create(&PostParams::default(), &namespace("after-shutdown")).await;
+    stage.checks.expect(first.is_ok(), format_args!("the first request after the shutdown: {first:?}"));
+    let ended = until(PROMPT, || stage.server.open_watches(0) == 0).await;
+    stage.checks.within("the end of the watches", ended, PROMPT);
+
+    let is_open = || stage.server.connections().iter().any(|connection| connection.ended.is_none());
+    let closed = until(Duration::from_secs(5), || !is_open()).await;
+    stage.checks.within("the end of the idle connections", closed, Duration::from_secs(5));
+    let before = stage.server.connections().len();
+    let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
+    stage.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
+    stage.checks.expect(stage.server.connections().len() > before, "no connection was made anew");
+    Ok(stage.judge(None, None))
+}
+
+fn namespace(name: &str) -> Namespace {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    Namespace { metadata, ..Namespace::default() }
+}
+
+pub(super) async fn shutdown_while_cut() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    stage.settle(&[&config_maps]).await;
+
+    let swallowed = InformerFactory::new(&stage.connection);
+    let other = swallowed.informer::<ConfigMap>(Scope::namespace("default"))?;
+    other.wait_for_sync(PROMPT).await?;
+    stage.faults().black_hole(true);
+    shut_down(&mut stage, &swallowed, &other, "with packets swallowed").await;
+    stage.faults().black_hole(false);
+
+    let fault = Instant::now();
+    stage.faults().cut();
+    let notice = doubt(&[&config_maps], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    // Some attempts later it waits for the next.
+    sleep(Duration::from_millis(700)).await;
+    let factory = stage.factory.clone();
+    shut_down(&mut stage, &factory, &config_maps.informer, "with connections refused").await;
+    let attempts = stage.connection.opened();
+    sleep(Duration::from_secs(1)).await;
+    stage.checks.same("attempts, those after the shutdown included", &stage.connection.opened(), &attempts);
+    Ok(stage.judge(notice, None))
+}
+
+async fn shut_down(stage: &mut Stage, factory: &InformerFactory, informer: &Informer<ConfigMap>, how: &str) {
+    let told = Instant::now();
+    let undelivered = factory.shutdown();
+    let stopped = until(PROMPT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
+    stage.checks.within(&format!("the shutdown {how}"), stopped.map(|_| told.elapsed()), Duration::from_millis(500));
+    stage.checks.same("events undelivered", &undelivered.events, &0);
+}
+
+pub(super) async fn create_while_cut() -> Result<Findings, Trouble> {
+    let deadline = Duration::from_secs(2);
+    let transport = Settings { headers: deadline, ..Settings::default() };
+    let mut stage = Stage::set(Plan { transport, ..Plan::default() }).await?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let address = stage.server.address(0).map(|address| address.to_string()).unwrap_or_default();
+
+    let fault = Instant::now();
+    stage.faults().cut();
+    let notice = doubt(&[&config_maps], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    create_fails(&mut stage, "refused", deadline, &[&address, "refused"]).await;
+    stage.faults().heal();
+    let first = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    // So that there is a connection that swallows.
+    Api::<Namespace>::all(stage.connection.client()).get("default").await?;
+
+    stage.faults().black_hole(true);
+    create_fails(&mut stage, "swallowed", deadline, &[&address, "no answer within"]).await;
+    stage.faults().heal();
+    let healed = Instant::now();
+    // What was on its way arrives now, if anything was; that is the network's doing, and happens once.
+    sleep(Duration::from_millis(300)).await;
+    let second = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
+    let requests = stage.server.requests();
+    let sent = requests.iter().filter(|request| request.verb == Verb::Create).count();
+    stage.checks.at_most("requests to create that reached the server", sent, 1);
+    stage.settle(&[&config_maps]).await;
+    let recover = first.max(second);
+    stage.checks.within("the recovery", recover, Duration::from_secs(15));
+    Ok(stage.judge(notice, recover))
+}
+
+async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &[&str]) {
+    let api: Api<ConfigMap> = Api::default_namespaced(stage.connection.client());
+    let asked = Instant::now();
+    let created = api.create(&PostParams::default(), &config_map(name, "1")).await;
+    let took = asked.elapsed();
+    stage.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
+    let told = created.err().map(|error| error.to_string()).unwrap_or_default();
+    stage.checks.says(&format!("the error about {name:?}"), &told, says);
+}
+
+pub(super) async fn recreate_while_cut() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    let everywhere = stage.watch(Scope::all())?;
+    let here = stage.watch(Scope::namespace("default"))?;
+    stage.ready(&[&everywhere, &here]).await?;
+
+    let fault = Instant::now();
+    stage.faults().cut();
+    stage.recreate("a", "2")?;
+    stage.delete("b")?;
+    stage.server.compact();
+    stage.faults().expire_events();
+    let notice = doubt(&[&everywhere, &here], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    stage.faults().heal();
+    let recover = stage.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
+    stage.checks.within("the recovery", recover, Duration::from_secs(5));
+    stage.settle(&[&everywhere, &here]).await;
+
+    for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
+        let recreated = watched.recording.story("default/a");
+        let wanted = ["Added", "Deleted Inferred Replaced", "Added"].map(str::to_owned).to_vec();
+        stage.checks.same(&format!("what was told of the recreated object {name}"), &recreated, &wanted);
+        let deleted = watched.recording.story("default/b");
+        let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
+        stage.checks.same(&format!("what was told of the deleted object {name}"), &deleted, &wanted);
+    }
+    stage.checks.at_most("full transfers", stage.lists(), 4);
+    Ok(stage.judge(notice, recover))
+}

@@ -1,0 +1,278 @@
+//! The second document: a watch whose channel closed for good, and what its repaired loop still lacks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{Event, Freshness, InformerFactory, ReflectorSettings, Scope, Watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::lab::outcome::Findings;
+use crate::lab::scenario::Trouble;
+use crate::lab::stage::{PROMPT, Plan, Stage, doubt, until};
+
+/// Reads a stream of events to its end, and keeps the values that it told last.
+struct Reader {
+    values: Arc<Mutex<BTreeMap<String, String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Reader {
+    fn of(mut changes: Watch<ConfigMap>) -> Self {
+        let values = Arc::new(Mutex::new(BTreeMap::new()));
+        let told = values.clone();
+        let task = tokio::spawn(async move {
+            while let Some(event) = changes.next().await {
+                let object = event.object();
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if matches!(event, Event::Deleted { .. }) {
+                    told.remove(&object.name_any());
+                } else {
+                    let value = object.data.as_ref().and_then(|data| data.get("value")).cloned();
+                    told.insert(object.name_any(), value.unwrap_or_default());
+                }
+            }
+        });
+        Self { values, task }
+    }
+
+    fn holds(&self, name: &str, value: &str) -> bool {
+        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.get(name).is_some_and(|held| held == value)
+    }
+}
+
+pub(super) async fn watch_closed() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    stage.create("a", "0")?;
+    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
+    let config_maps = stage.record(changes.informer().clone());
+    let reader = Reader::of(changes);
+    stage.ready(&[&config_maps]).await?;
+    let mut slowest = Duration::ZERO;
+    for round in 1..=10 {
+        stage.faults().end_watches();
+        let (ended, value) = (Instant::now(), round.to_string());
+        stage.change("a", &value)?;
+        let seen = until(PROMPT, || reader.holds("a", &value)).await;
+        stage.checks.within(&format!("the change after end {round}"), seen, PROMPT);
+        slowest = slowest.max(ended.elapsed());
+        // Long enough for the next watch to be open when it is ended in its turn.
+        until(PROMPT, || stage.server.open_watches(0) > 0).await;
+    }
+    stage.checks.expect(!reader.task.is_finished(), "the stream of events has ended");
+    stage.checks.same("full transfers", &stage.lists(), &1);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, Some(slowest)))
+}
+
+pub(super) async fn connection_killed() -> Result<Findings, Trouble> {
+    let large = |round: u32, object: u32| format!("{round}/{object} {}", "x".repeat(20_000));
+    let mut stage = Stage::plain().await?;
+    for object in 0..4 {
+        stage.create(&format!("large-{object}"), &large(0, object))?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let (mut notice, mut recover) = (None, None);
+    for round in 1..=6 {
+        // Each time elsewhere in an object.
+        stage.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
+        let fault = Instant::now();
+        for object in 0..4 {
+            stage.change(&format!("large-{object}"), &large(round, object))?;
+        }
+        let back = stage.recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
+        stage.checks.within(&format!("the recovery from reset {round}"), back, Duration::from_secs(3));
+        recover = recover.max(back);
+        notice = notice.max(doubt(&[&config_maps], fault, Duration::ZERO).await);
+    }
+    let failed = stage.server.connections().iter().filter(|connection| connection.failed_at.is_some()).count();
+    stage.checks.same("connections that were reset", &failed, &6);
+    stage.checks.same("full transfers", &stage.lists(), &1);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+pub(super) async fn no_spin() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+
+    let before = stage.server.connections().len();
+    let fault = Instant::now();
+    stage.faults().accept_and_close(true);
+    stage.faults().reset();
+    stage.change("a", "2")?;
+    sleep(Duration::from_secs(4)).await;
+    let attempts = stage.server.connections().len() - before;
+    stage.checks.at_most("attempts in four seconds", attempts, 12);
+    stage.checks.expect(attempts >= 3, format_args!("only {attempts} attempts in four seconds"));
+    let notice = doubt(&[&config_maps], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    stage.faults().heal();
+    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    // The pause that it was in, which is no longer than all before it together.
+    stage.checks.within("the recovery", recover, Duration::from_secs(5));
+    stage.checks.same("full transfers", &stage.lists(), &1);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+pub(super) async fn events_in_the_gap() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    for object in 0..10 {
+        stage.create(&format!("old-{object}"), "1")?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+
+    let (kept, kept_back) = gap(&mut stage, &config_maps, 0, false).await?;
+    stage.checks.same("full transfers where the history was kept", &stage.lists(), &1);
+    let (compacted, compacted_back) = gap(&mut stage, &config_maps, 5, true).await?;
+    stage.checks.same("full transfers where it was compacted", &stage.lists(), &2);
+    stage.settle(&[&config_maps]).await;
+    for (name, story) in [
+        ("old-0", &["Added", "Deleted Observed Deleted"][..]),
+        ("old-2", &["Added", "Deleted Observed Deleted", "Added"]),
+        ("old-5", &["Added", "Deleted Inferred Deleted"]),
+        ("old-7", &["Added", "Deleted Inferred Replaced", "Added"]),
+        ("new-5", &["Added"]),
+    ] {
+        let told = config_maps.recording.story(&format!("default/{name}"));
+        let wanted: Vec<String> = story.iter().map(|&word| word.to_owned()).collect();
+        stage.checks.same(&format!("what was told of {name}"), &told, &wanted);
+    }
+    Ok(stage.judge(kept.max(compacted), kept_back.max(compacted_back)))
+}
+
+/// Cuts, changes five old objects and creates two new ones, and heals; tells how soon it was noticed, and over.
+async fn gap(
+    stage: &mut Stage,
+    config_maps: &crate::lab::stage::Watched,
+    from: u32,
+    compact: bool,
+) -> Result<(Option<Duration>, Option<Duration>), Trouble> {
+    let fault = Instant::now();
+    stage.faults().cut();
+    let old = |object: u32| format!("old-{}", from + object);
+    stage.delete(&old(0))?;
+    stage.delete(&old(1))?;
+    stage.recreate(&old(2), "2")?;
+    stage.change(&old(3), "2")?;
+    stage.change(&old(3), "3")?;
+    stage.change(&old(4), "2")?;
+    stage.create(&format!("new-{from}"), "1")?;
+    stage.create(&format!("new-{}", from + 1), "1")?;
+    if compact {
+        stage.server.compact();
+        stage.faults().expire_events();
+    }
+    let notice = doubt(&[config_maps], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    stage.faults().heal();
+    let recover = stage.recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
+    stage.checks.within("the recovery", recover, Duration::from_secs(3));
+    Ok((notice, recover))
+}
+
+pub(super) async fn quiet_for_long() -> Result<Findings, Trouble> {
+    // The server ends such watches after two to four seconds; by default it is five to ten minutes.
+    let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
+    let mut stage = Stage::set(Plan { reflector, ..Plan::default() }).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
+
+    let begun = Instant::now();
+    sleep(Duration::from_secs(9)).await;
+    let watches = stage.server.request_counts().watches;
+    stage.checks.expect(watches >= 2, format_args!("only {watches} watches: the server did not end them"));
+    let doubt = config_maps.onlooker.longest_doubt(begun);
+    stage.checks.within("the longest doubt", Some(doubt), Duration::from_millis(500));
+    let changed = Instant::now();
+    stage.change("a", "2")?;
+    let seen = stage.recovery(&[&config_maps], changed, PROMPT).await;
+    stage.checks.within("the change after the silence", seen, Duration::from_millis(500));
+    stage.checks.same("full transfers", &stage.lists(), &1);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, None))
+}
+
+pub(super) async fn stop_when_told() -> Result<Findings, Trouble> {
+    let at_once = Duration::from_millis(500);
+    let mut stage = Stage::plain().await?;
+    stage.create("a", "1")?;
+    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
+    let config_maps = stage.record(changes.informer().clone());
+    let reader = Reader::of(changes);
+    let swallowed = InformerFactory::new(&stage.connection).informer::<ConfigMap>(Scope::namespace("default"))?;
+    stage.ready(&[&config_maps]).await?;
+    swallowed.wait_for_sync(PROMPT).await?;
+    stage.change("a", "2")?;
+    stage.settle(&[&config_maps]).await;
+
+    stage.faults().black_hole(true);
+    swallowed.stop();
+    let stopped = until(PROMPT, || matches!(swallowed.freshness(), Freshness::Stopped(_))).await;
+    stage.checks.within("the stop with packets swallowed", stopped, at_once);
+    stage.faults().black_hole(false);
+
+    let fault = Instant::now();
+    stage.faults().stop();
+    // By now it waits between attempts, for half a second and more.
+    sleep(Duration::from_millis(1500)).await;
+    let notice = doubt(&[&config_maps], fault, PROMPT).await;
+    stage.checks.within("the doubt", notice, PROMPT);
+    let told = Instant::now();
+    config_maps.informer.stop();
+    let stopped = until(PROMPT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
+    stage.checks.within("the stop between attempts", stopped, at_once);
+    let ended = timeout(PROMPT, reader.task).await.ok().map(|_| told.elapsed());
+    stage.checks.within("the end of the stream", ended, at_once);
+    Ok(stage.judge(notice, None))
+}
+
+pub(super) async fn undecodable_object() -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain().await?;
+    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    // Another informer finds it in its list.
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.faults().undecodable("default", "b", true);
+    // The server decides when a watch begins how it sends that object.
+    stage.faults().end_watches();
+    ["a", "b", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
+    let late = stage.watch(Scope::namespace("default"))?;
+    stage.ready(&[&late]).await?;
+
+    for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
+        let lister = watched.informer.lister()?;
+        let unknown = until(PROMPT, || lister.get("default", "b").is_err()).await;
+        stage.checks.within(&format!("that b is unknown by {how}"), unknown, PROMPT);
+        let named = until(PROMPT, || watched.informer.freshness().to_string().contains("default/b")).await;
+        stage.checks.within(&format!("that the freshness by {how} names b"), named, PROMPT);
+    }
+    ["a", "c"].into_iter().try_for_each(|name| stage.change(name, "3"))?;
+    let going_on = stage.recovery(&[&config_maps, &late], Instant::now(), PROMPT).await;
+    stage.checks.within("the others' next changes", going_on, PROMPT);
+
+    stage.faults().undecodable("default", "b", false);
+    stage.faults().end_watches();
+    let healed = Instant::now();
+    stage.change("b", "3")?;
+    let recover = stage.recovery(&[&config_maps, &late], healed, PROMPT).await;
+    for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
+        let known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
+        stage.checks.expect(known, format_args!("b is not known again by {how}"));
+    }
+    stage.checks.same("full transfers", &stage.lists(), &2);
+    stage.settle(&[&config_maps, &late]).await;
+    Ok(stage.judge(None, recover))
+}
