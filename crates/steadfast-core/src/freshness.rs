@@ -158,7 +158,7 @@ pub struct Standing {
 pub enum Condition {
     /// Before the first complete list.
     Starting,
-    /// A stream is open and nothing speaks against it.
+    /// A stream is open and nothing speaks against it; or lists follow each other, where there can be no stream.
     Streaming,
     /// No stream: being resumed or listed anew.
     Resuming,

@@ -3,17 +3,20 @@
 //! It is told what time it is and what happened ([`Reflector::step`], and [`Reflector::record`] for the records of a
 //! stream), and answers with what to do. It holds no object, no socket, no clock, no lock.
 //!
-//! | phase | what it waits for | goes on to |
+//! | phase | what it waits for | what ends it, and what follows |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`] | `Queued` |
+//! | `Idle` | [`Input::Start`] | `Queued` for the first list |
 //! | `Queued` | one of the few places for full transfers | `Listing` |
-//! | `Listing` | the end of the pages, or of the initial events | `Watching` |
-//! | `Watching` | records, for as long as it lasts | `Waiting`, or `Watching` anew |
+//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again |
+//! | `Watching` | records, for as long as it lasts | regular end: `Watching` anew at once. Break, refusal, very short life: `Waiting`, to watch on. `410`: `Waiting`, to list |
 //! | `Waiting` | a moment | `Watching`, `Queued` or `Deciding` |
-//! | `Deciding` | a probe that tells a lagging replica from another history | `Waiting` or `Queued` |
+//! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
 //! | `Stopped` | nothing | |
 //!
 //! Beside a watch, a proof of freshness may be sought (`proof`): that never disturbs the watch.
+//!
+//! Two patiences grow while `Waiting`: one with failures, forgotten at any proof; one with lists that a watch made
+//! necessary, forgotten only when a watch stays open.
 
 mod failure;
 mod listing;

@@ -12,7 +12,7 @@ pub struct ReflectorSettings {
     pub streamed_lists: bool,
     /// The objects asked for in a page; none for all at once.
     pub page_size: Option<u32>,
-    /// How long a list or the initial events may stand still before they are given up (R3).
+    /// How long a list, the initial events or the head of a watch's answer may stand still before they are given up (R3).
     pub list_patience: Duration,
     /// How long without a proof before one is sought: the period of a real server's bookmarks (R2).
     pub period: Duration,
@@ -20,7 +20,7 @@ pub struct ReflectorSettings {
     pub stream_patience: Duration,
     /// A watch open this long is a sign of health (R6).
     pub healthy_after: Duration,
-    /// A watch that lives shorter than this and brings nothing counts as a failure (R6).
+    /// A watch that is open for less than this and brings nothing counts as a failure (R6).
     pub short_watch: Duration,
     /// How long a probe may take (R2).
     pub probe_deadline: Duration,

@@ -1,5 +1,7 @@
 //! A small model of an API server: one history behind two caches, and everything that can go wrong with them.
 
+mod trouble;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use steadfast_core::random::Random;
 use steadfast_core::record::{ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{ListFrom, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
+
+use trouble::Trouble;
 
 /// Beyond this, a frozen cache's old news would pass for a proof.
 pub(crate) const LONGEST_FREEZE: Duration = Duration::from_secs(40);
@@ -42,8 +46,15 @@ pub(crate) struct Server {
     serial: u64,
     trouble: Option<Trouble>,
     troubled: bool,
-    streams_lists: bool,
+    habits: Habits,
     recovered: bool,
+}
+
+/// What kind of server it is.
+struct Habits {
+    streams_lists: bool,
+    /// Lists come as old as they are, whatever was asked for.
+    careless: bool,
 }
 
 /// A write: an object's state, or its end.
@@ -62,6 +73,8 @@ struct Cache {
     /// The oldest version that a watch can begin from.
     window: u64,
     frozen: bool,
+    /// Frozen, and nothing new is answered from it either; what is open goes on, with bookmarks that stand still.
+    dead: bool,
 }
 
 struct Asked {
@@ -77,6 +90,8 @@ struct Asked {
 #[derive(Clone, Copy)]
 enum Doing {
     Answer(RequestId),
+    /// The answer to a probe, on its way since it was true.
+    Probed(RequestId, u64),
     Tell(RequestId),
     Bookmark(RequestId),
     LastBookmark(RequestId),
@@ -85,20 +100,6 @@ enum Doing {
     Trouble,
     Recover,
     Thaw(usize),
-}
-
-/// What every request meets.
-#[derive(Clone, Copy, PartialEq)]
-enum Trouble {
-    Down,
-    /// Nothing is ever answered.
-    Hole,
-    Busy,
-    /// Accepts, and closes at once.
-    Closing,
-    /// The store behind the caches does not answer.
-    Etcd,
-    Gone,
 }
 
 impl Server {
@@ -116,7 +117,7 @@ impl Server {
             serial: 0,
             trouble: None,
             troubled: true,
-            streams_lists: random.share() < 0.8,
+            habits: Habits { streams_lists: random.share() < 0.8, careless: random.share() < 0.2 },
             recovered: false,
             random,
         };
@@ -175,16 +176,6 @@ impl Server {
         self.asked.remove(&id);
     }
 
-    /// From here on all is well, and nothing is written but what is none of the client's business.
-    pub(crate) fn end_trouble(&mut self, now: Instant) {
-        self.troubled = false;
-        self.trouble = None;
-        self.recovered = true;
-        for cache in 0..self.caches.len() {
-            self.thaw(now, cache);
-        }
-    }
-
     /// Does all that is due.
     pub(crate) fn turn(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
         let held = held.and_then(|version| version.as_str().parse().ok());
@@ -195,6 +186,12 @@ impl Server {
             }
             match entry.remove() {
                 Doing::Answer(id) => self.answer(now, id, &mut out),
+                Doing::Probed(id, version) => {
+                    if self.asked.remove(&id).is_some() {
+                        let meta = ListMeta { version: Some(written(version)), continue_token: None };
+                        out.push((id, Arrival::ListEnded(meta)));
+                    }
+                }
                 Doing::Tell(id) => self.tell(id, &mut out),
                 Doing::Bookmark(id) => {
                     self.plan(now + BOOKMARKS, Doing::Bookmark(id));
@@ -206,8 +203,12 @@ impl Server {
                         out.push((id, Arrival::Ended));
                     }
                 }
-                Doing::Write => self.write(now, held, epoch),
-                Doing::Trouble => self.begin_trouble(now, held, &mut out),
+                Doing::Write => {
+                    let pause = self.random.between(Duration::from_millis(50), Duration::from_secs(25));
+                    self.plan(now + pause, Doing::Write);
+                    self.write(now, held, epoch);
+                }
+                Doing::Trouble => self.begin_trouble(now, held, epoch, &mut out),
                 Doing::Recover => {
                     self.trouble = None;
                     self.recovered = true;
@@ -229,8 +230,6 @@ impl Server {
     }
 
     fn write(&mut self, now: Instant, held: Option<u64>, epoch: u32) {
-        let pause = self.random.between(Duration::from_millis(50), Duration::from_secs(25));
-        self.plan(now + pause, Doing::Write);
         let version = self.version + 1 + self.random.draw() % 3;
         // A restored history that passes what is held cannot be told from the old one: that is for the audit (R12).
         let unseen = epoch != self.epoch && held.is_some_and(|held| version >= held);
@@ -262,76 +261,8 @@ impl Server {
     }
 
     fn thaw(&mut self, now: Instant, cache: usize) {
-        self.caches[cache].frozen = false;
+        (self.caches[cache].frozen, self.caches[cache].dead) = (false, false);
         self.see(now, cache);
-    }
-
-    fn begin_trouble(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
-        if !self.troubled {
-            return;
-        }
-        let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(45));
-        self.plan(now + pause, Doing::Trouble);
-        let all: Vec<RequestId> = self.asked.keys().copied().collect();
-        let one = all.first().copied();
-        let cache = usize::from(self.random.share() < 0.5);
-        match self.random.draw() % 20 {
-            0 => self.cut(&all, out),
-            1..=3 => self.cut(one.as_slice(), out),
-            4 => {
-                if let Some(id) = one.filter(|id| self.asked[id].open) {
-                    self.soon(now, Doing::End(id));
-                }
-            }
-            5 => one.into_iter().for_each(|id| self.asked.get_mut(&id).unwrap().stalled = true),
-            6 => {
-                self.compacted = self.version;
-                self.caches.iter_mut().for_each(|cache| cache.window = cache.seen);
-            }
-            7..=9 => {
-                self.caches[cache].window = self.caches[cache].seen;
-                let its = all.into_iter().filter(|id| self.asked[id].cache == cache).collect::<Vec<_>>();
-                self.cut(&its, out);
-            }
-            10..=12 => {
-                self.caches[cache].frozen = true;
-                let until = now + self.random.between(Duration::ZERO, LONGEST_FREEZE);
-                self.plan(until, Doing::Thaw(cache));
-            }
-            13 => self.restore(now, held, out),
-            kind => {
-                let kinds =
-                    [Trouble::Down, Trouble::Hole, Trouble::Busy, Trouble::Closing, Trouble::Etcd, Trouble::Gone];
-                self.trouble = kinds.get(kind as usize - 14).copied();
-                if kind == 14 {
-                    self.cut(&all, out);
-                }
-                let until = now + self.random.between(Duration::ZERO, Duration::from_secs(60));
-                self.plan(until, Doing::Recover);
-            }
-        }
-    }
-
-    fn cut(&mut self, ids: &[RequestId], out: &mut Arrivals) {
-        for id in ids {
-            self.asked.remove(id);
-            out.push((*id, Arrival::Broke));
-        }
-    }
-
-    /// Goes back to an older version. All connections end.
-    fn restore(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
-        let older = self.version - (self.version - 10).min(self.random.draw() % 60);
-        let all: Vec<RequestId> = self.asked.keys().copied().collect();
-        self.cut(&all, out);
-        self.log.retain(|change| change.version <= older);
-        self.version = older;
-        self.compacted = older;
-        self.caches = [Cache { seen: older, window: older, frozen: false }; 2];
-        if held.is_some_and(|held| held > older) {
-            self.epoch += 1;
-            self.restored = Some(now);
-        }
     }
 
     fn content_at(&self, version: u64) -> BTreeMap<u8, u64> {
@@ -360,8 +291,8 @@ impl Server {
         match self.trouble {
             Some(Trouble::Hole) => return,
             Some(Trouble::Down) => return self.cut(&[id], out),
-            Some(Trouble::Busy) => {
-                let after = (self.random.share() < 0.5).then(|| Duration::from_secs(self.random.draw() % 9));
+            Some(Trouble::Busy(after)) => {
+                let after = after.map(Duration::from_secs);
                 return self.refuse(id, status(429, "TooManyRequests", false), after, out);
             }
             Some(Trouble::Closing) if streamed => {
@@ -375,19 +306,22 @@ impl Server {
             }
             _ => {}
         }
+        if cache.dead && !matches!(request, Request::Probe) {
+            return;
+        }
         match request {
             Request::Probe => {
-                self.asked.remove(&id);
-                let meta = ListMeta { version: Some(written(self.version)), continue_token: None };
-                out.push((id, Arrival::ListEnded(meta)));
+                let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
+                self.plan(now + way, Doing::Probed(id, self.version));
             }
-            Request::StreamedList { .. } if !self.streams_lists => {
+            Request::StreamedList { .. } if !self.habits.streams_lists => {
                 self.refuse(id, status(422, "Invalid", false), None, out);
             }
             Request::StreamedList { from, .. } | Request::Page { from, continue_token: None, .. } => {
                 let least = match from {
                     ListFrom::Consistent if streamed => self.version,
                     ListFrom::Consistent => 0,
+                    ListFrom::NotOlderThan(_) if self.habits.careless => 0,
                     ListFrom::NotOlderThan(version) => number(&version),
                 };
                 if cache.seen < least {

@@ -1,0 +1,128 @@
+//! Everything that can go wrong with the server, and with what lies between.
+
+use std::time::Duration;
+
+use steadfast_core::Instant;
+use steadfast_core::reflector::RequestId;
+
+use super::{Arrival, Arrivals, Cache, Doing, LONGEST_FREEZE, Server};
+
+/// What every request meets.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Trouble {
+    Down,
+    /// Nothing is ever answered.
+    Hole,
+    /// With `Retry-After`, or without.
+    Busy(Option<u64>),
+    /// Accepts, and closes at once.
+    Closing,
+    /// The store behind the caches does not answer.
+    Etcd,
+    Gone,
+}
+
+impl Server {
+    /// From here on all is well, and nothing is written but what is none of the client's business.
+    pub(crate) fn end_trouble(&mut self, now: Instant) {
+        self.troubled = false;
+        self.trouble = None;
+        self.recovered = true;
+        for cache in 0..self.caches.len() {
+            self.thaw(now, cache);
+        }
+    }
+
+    pub(super) fn begin_trouble(&mut self, now: Instant, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
+        if !self.troubled {
+            return;
+        }
+        let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(45));
+        self.plan(now + pause, Doing::Trouble);
+        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        let one = all.first().copied();
+        let cache = usize::from(self.random.share() < 0.5);
+        match self.random.draw() % 22 {
+            0 => self.cut(&all, out),
+            1..=3 => self.cut(one.as_slice(), out),
+            4 => {
+                if let Some(id) = one.filter(|id| self.asked[id].open) {
+                    self.soon(now, Doing::End(id));
+                }
+            }
+            5 => one.into_iter().for_each(|id| self.asked.get_mut(&id).unwrap().stalled = true),
+            6 => {
+                self.compacted = self.version;
+                self.caches.iter_mut().for_each(|cache| cache.window = cache.seen);
+            }
+            7..=9 => {
+                self.caches[cache].window = self.caches[cache].seen;
+                let its = all.into_iter().filter(|id| self.asked[id].cache == cache).collect::<Vec<_>>();
+                self.cut(&its, out);
+            }
+            10..=12 => {
+                self.caches[cache].frozen = true;
+                let dead = self.random.share() < 0.3;
+                self.caches[cache].dead |= dead;
+                let longest = if dead { LONGEST_FREEZE * 8 } else { LONGEST_FREEZE };
+                let until = now + self.random.between(Duration::ZERO, longest);
+                self.plan(until, Doing::Thaw(cache));
+            }
+            13 => self.restore(now, held, out),
+            14 | 15 => self.fail_over(now, cache, held, epoch, out),
+            kind => {
+                let after = (self.random.share() < 0.7).then(|| (self.random.draw() % 9).saturating_sub(2));
+                let kinds = [
+                    Trouble::Down,
+                    Trouble::Hole,
+                    Trouble::Busy(after),
+                    Trouble::Closing,
+                    Trouble::Etcd,
+                    Trouble::Gone,
+                ];
+                self.trouble = kinds.get(kind as usize - 16).copied();
+                if kind == 16 {
+                    self.cut(&all, out);
+                }
+                let until = now + self.random.between(Duration::ZERO, Duration::from_secs(60));
+                self.plan(until, Doing::Recover);
+            }
+        }
+    }
+
+    /// One replica lags, and the other restarts: what is held is too old for the one and too new for the other.
+    fn fail_over(&mut self, now: Instant, lagging: usize, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
+        self.caches[lagging].frozen = true;
+        let until = now + self.random.between(Duration::ZERO, LONGEST_FREEZE);
+        self.plan(until, Doing::Thaw(lagging));
+        for _ in 0..3 {
+            self.write(now, held, epoch);
+        }
+        let restarted = &mut self.caches[1 - lagging];
+        restarted.window = restarted.seen;
+        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        self.cut(&all, out);
+    }
+
+    pub(super) fn cut(&mut self, ids: &[RequestId], out: &mut Arrivals) {
+        for id in ids {
+            self.asked.remove(id);
+            out.push((*id, Arrival::Broke));
+        }
+    }
+
+    /// Goes back to an older version. All connections end.
+    fn restore(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
+        let older = self.version - (self.version - 10).min(self.random.draw() % 60);
+        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        self.cut(&all, out);
+        self.log.retain(|change| change.version <= older);
+        self.version = older;
+        self.compacted = older;
+        self.caches = [Cache { seen: older, window: older, ..Cache::default() }; 2];
+        if held.is_some_and(|held| held > older) {
+            self.epoch += 1;
+            self.restored = Some(now);
+        }
+    }
+}
