@@ -1,0 +1,277 @@
+//! `steadfast watch` on a real kube-apiserver that is killed and comes back: its lines are judged by the checker, with
+//! a history that comes from the etcd itself.
+//!
+//! Skipped, and said so, where the reference is not built; see `docs/testing.md`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fs, thread};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use serde::Deserialize;
+use serde_json::json;
+use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, Seen, StoreHeld, check};
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{Balancer, Recorder, WorldError, config_map};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(60);
+const INFORMER: &str = "steadfast watch";
+const HANDLER: &str = "its lines";
+
+/// A line of `steadfast watch -o json`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    #[serde(rename = "type")]
+    kind: String,
+    resource: String,
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    certainty: Option<String>,
+    reason: Option<String>,
+}
+
+/// The program at work, until dropped.
+struct Watching {
+    program: Child,
+    lines: UnboundedReceiver<String>,
+    complaints: Arc<Mutex<String>>,
+    told: Told,
+}
+
+impl Watching {
+    fn start(kubeconfig: &Path, recorder: Recorder) -> Result<Self, WorldError> {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+            .args(["watch", "configmaps", "-A", "-o", "json", "--kubeconfig"])
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (output, errors) = (program.stdout.take(), program.stderr.take());
+        let (told, lines) = unbounded_channel();
+        thread::spawn(move || {
+            for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok) {
+                let _ = told.send(line);
+            }
+        });
+        let complaints: Arc<Mutex<String>> = Arc::default();
+        let collected = complaints.clone();
+        thread::spawn(move || {
+            for byte in errors.into_iter().flat_map(|errors| BufReader::new(errors).bytes()).map_while(Result::ok) {
+                collected.lock().unwrap_or_else(PoisonError::into_inner).push(char::from(byte));
+            }
+        });
+        Ok(Self { program, lines, complaints, told: Told::to(recorder) })
+    }
+
+    /// Takes in lines until one is as `wanted`.
+    async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), WorldError> {
+        let reading = async {
+            while let Some(line) = self.lines.recv().await {
+                let line: Line = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+                self.told.take(&line)?;
+                if wanted(&line) {
+                    return Ok(());
+                }
+            }
+            Err(WorldError::from("the program has ended"))
+        };
+        let read = timeout(SOON, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
+        read.map_err(|error| format!("{error}; it complained:\n{}", self.complaints()).into())
+    }
+
+    fn complaints(&self) -> String {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// What a reader of the lines knows, and a trace of what each of them said.
+struct Told {
+    recorder: Recorder,
+    held: BTreeMap<Key, Ref>,
+    stories: BTreeMap<String, Vec<String>>,
+    calls: u64,
+    synced: bool,
+}
+
+impl Told {
+    fn to(recorder: Recorder) -> Self {
+        recorder.write(Record::informer(INFORMER, Scope::all()));
+        recorder.write(Record::registered(HANDLER, INFORMER));
+        Self { recorder, held: BTreeMap::new(), stories: BTreeMap::new(), calls: 0, synced: false }
+    }
+
+    fn take(&mut self, line: &Line) -> Result<(), WorldError> {
+        assert_eq!(line.resource, "configmaps");
+        if line.kind == "Synced" {
+            self.synced = true;
+            return Ok(());
+        }
+        let key = Key::new(line.namespace.as_deref(), line.name.as_deref().ok_or("a line without a name")?);
+        let words = [Some(&line.kind), line.certainty.as_ref(), line.reason.as_ref()];
+        let words: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
+        self.stories.entry(key.name.clone()).or_default().push(words.join(" "));
+        let seen = self.seen(&key, line)?;
+        match &seen {
+            Seen::Deleted { .. } => drop(self.held.remove(&key)),
+            other => drop(self.held.insert(key, other.object().clone())),
+        }
+        self.calls += 1;
+        self.recorder.write(Record::entered(HANDLER, self.calls, seen, StoreHeld::NotAsked));
+        self.recorder.write(Record::returned(HANDLER, self.calls));
+        Ok(())
+    }
+
+    /// What `line` says, of an object that was so far what was held at `key`.
+    fn seen(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
+        let uid = line.uid.as_deref().ok_or("a line without a UID")?;
+        let version = line.resource_version.as_deref();
+        let before = self.held.get(key).cloned();
+        let object = Ref::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
+        Ok(match line.kind.as_str() {
+            "Added" => Seen::Added { object, initial: !self.synced },
+            "Updated" => Seen::Updated { old: before.ok_or("an update of what was never added")?, new: object },
+            "Deleted" => {
+                let last = before.ok_or("a deletion of what was never added")?;
+                assert_eq!(last.uid, uid, "{key} is another one");
+                let certainty = match line.certainty.as_deref() {
+                    Some("Observed") => Certainty::Observed,
+                    Some("Inferred") => Certainty::Inferred,
+                    other => return Err(format!("certainty {other:?}").into()),
+                };
+                let reason = match line.reason.as_deref() {
+                    Some("Deleted") => Reason::Deleted,
+                    Some("Replaced") => Reason::Replaced,
+                    other => return Err(format!("reason {other:?} without a selector").into()),
+                };
+                Seen::Deleted { last, version: version.map(str::to_owned), certainty, reason }
+            }
+            other => return Err(format!("a line of the type {other:?}").into()),
+        })
+    }
+
+    fn story(&self, name: &str) -> &[String] {
+        self.stories.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What there is at the end of `history`: where, which, in which version.
+fn end_of(history: &History) -> BTreeMap<Key, Ref> {
+    let mut end = BTreeMap::new();
+    for change in history.changes() {
+        let version = change.version.to_string();
+        let object = Ref::new(change.namespace.as_deref(), &change.name, &change.uid, &version);
+        match change.object {
+            Some(_) => drop(end.insert(change.key(), object)),
+            None => drop(end.remove(&change.key())),
+        }
+    }
+    end
+}
+
+/// A config map or another object, written straight at the server.
+struct Writer(Client);
+
+impl Writer {
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.0.clone(), "default")
+    }
+
+    async fn create(&self, name: &str, value: &str) -> Result<(), WorldError> {
+        self.config_maps().create(&PostParams::default(), &config_map(name, value)).await?;
+        Ok(())
+    }
+
+    async fn set(&self, name: &str, value: &str) -> Result<(), WorldError> {
+        let patch = Patch::Merge(json!({ "data": { "value": value } }));
+        self.config_maps().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), WorldError> {
+        self.config_maps().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn write_something_else(&self) -> Result<(), WorldError> {
+        let metadata = ObjectMeta { generate_name: Some("other-".to_owned()), ..ObjectMeta::default() };
+        let secrets: Api<Secret> = Api::namespaced(self.0.clone(), "default");
+        secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
+        Ok(())
+    }
+}
+
+fn nowhere() -> Result<SocketAddr, WorldError> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let balancer = Balancer::start([Some(reference.address(0)), Some(nowhere()?)]);
+    let kubeconfig = reference.kubeconfig().with_file_name("balanced");
+    let (direct, by_balancer) = (reference.address(0).to_string(), balancer.address().await?.to_string());
+    fs::write(&kubeconfig, fs::read_to_string(reference.kubeconfig())?.replace(&direct, &by_balancer))?;
+    let writer = Writer(reference.connection().await?.client());
+    for name in ["changed", "recreated", "deleted"] {
+        writer.create(name, "1").await?;
+    }
+
+    let recorder = reference.recorder();
+    let mut watching = Watching::start(&kubeconfig, recorder.clone())?;
+    watching.until(|line| line.kind == "Synced").await?;
+    writer.set("changed", "2").await?;
+    watching.until(|line| line.kind == "Updated").await?;
+
+    // Killed, and back with nothing written meanwhile.
+    reference.kill(0);
+    reference.start_again(0).await?;
+    writer.set("changed", "3").await?;
+    watching.until(|line| line.kind == "Updated").await?;
+
+    // Killed, and much happens before the program can reach it again: its version is held no longer.
+    balancer.send_to(1);
+    writer.write_something_else().await?;
+    reference.kill(0);
+    reference.start_again(0).await?;
+    writer.delete("recreated").await?;
+    writer.create("recreated", "2").await?;
+    writer.delete("deleted").await?;
+    balancer.send_to(0);
+    let recreated = |line: &Line| line.kind == "Added" && line.name.as_deref() == Some("recreated");
+    watching.until(recreated).await?;
+    writer.create("last", "1").await?;
+    recorder.write(Record::Quiet);
+    watching.until(|line| line.name.as_deref() == Some("last")).await?;
+    recorder.write(Record::Settled);
+
+    assert!(watching.program.try_wait()?.is_none(), "it watches on");
+    assert_eq!(watching.told.story("changed"), ["Added", "Updated", "Updated"]);
+    assert_eq!(watching.told.story("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(watching.told.story("deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert!(watching.complaints().contains("fresh again"), "{}", watching.complaints());
+    let history = reference.history("", "configmaps").await?;
+    assert_eq!(watching.told.held, end_of(&history), "whoever reads the lines knows what there is");
+    let verdict = check(&history, &recorder.trace())?.total();
+    assert_eq!((verdict.lost, verdict.repeated, verdict.out_of_order), (0, 0, 0), "{verdict:?}");
+    Ok(())
+}
