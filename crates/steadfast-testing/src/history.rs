@@ -6,11 +6,14 @@ use steadfast_contract::{Change, History};
 /// What happened to the resource `plural` of `group` on `server`, for the checker.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> History {
     let recorded = server.history();
+    let log = server.fault_log();
+    // What was undone has no change of its own: only the restore tells of it.
+    let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(recorded.epochs.iter().skip(1));
     let mut history = History::new();
     for change in recorded.of(group, plural) {
         while history.epoch() < change.epoch {
-            let begun = recorded.epochs.get(history.epoch() as usize + 1).copied().unwrap_or_default();
-            history.restore(change.at, begun);
+            let Some((restore, to)) = restores.next() else { break };
+            history.restore(restore.at, *to);
         }
         let namespace = change.namespace.as_deref();
         let told = match &change.object {
@@ -18,6 +21,9 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> History {
             None => Change::gone(change.revision, &change.uid, namespace, &change.name),
         };
         history.push(told.at(change.at).in_epoch(change.epoch));
+    }
+    for (restore, to) in restores {
+        history.restore(restore.at, *to);
     }
     history
 }

@@ -67,7 +67,7 @@ impl World {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
         let faults = self.server.faults().replica(replica);
-        let fault = self.pick(18);
+        let fault = self.pick(19);
         let name = match fault {
             0 => {
                 faults.reset();
@@ -143,6 +143,11 @@ impl World {
                 faults.freeze_etcd(on);
                 "frozen etcd"
             }
+            17 => {
+                let name = format!("c-{}", self.pick(NAMES));
+                faults.undecodable("default", &name, on);
+                "undecodable object"
+            }
             _ => {
                 self.replica.store(replica, Ordering::Relaxed);
                 "new connections elsewhere"
@@ -150,6 +155,17 @@ impl World {
         };
         let _ = writeln!(self.log, "{:?} fault {name} on={on} replica={replica}", self.server.elapsed());
         self.recorder.fault(name, on);
+    }
+
+    /// The server is restored from a backup, a few versions back, and nothing is written until that can be noticed:
+    /// once the new versions have passed the old ones, only an audit could (R12).
+    async fn restore(&mut self) {
+        self.heal();
+        let back = 1 + self.pick(10);
+        let _ = writeln!(self.log, "{:?} restore, {back} back", self.server.elapsed());
+        self.server.faults().restore(self.server.revision().saturating_sub(back).max(1));
+        self.recorder.fault("restore", false);
+        tokio::time::sleep(Duration::from_secs(200)).await;
     }
 
     /// Ends all faults that last.
@@ -162,6 +178,9 @@ impl World {
         faults.freeze_etcd(false);
         faults.answer_truly();
         faults.refuse_streamed_lists(false);
+        for name in 0..NAMES {
+            faults.undecodable("default", &format!("c-{name}"), false);
+        }
         let _ = writeln!(self.log, "{:?} healed", self.server.elapsed());
     }
 }
@@ -209,6 +228,7 @@ async fn run(seed: u64) -> Result<(Report, String), WorldError> {
                 tokio::time::sleep(wait).await;
             }
             2 => tokio::time::sleep(Duration::from_millis(world.pick(200))).await,
+            3 if world.chance(20) => world.restore().await,
             _ => world.write(),
         }
     }
