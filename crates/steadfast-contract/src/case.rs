@@ -173,7 +173,7 @@ impl<'a> Case<'a> {
     pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
         let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
         // Whatever happened before its first list is nothing to announce.
-        let listed = informer.relists.first().map(|first| first.moment).filter(|first| *first <= moment);
+        let listed = informer.first_list().map(|first| first.moment).filter(|first| *first <= moment);
         let begun = listed.unwrap_or(informer.declared).at;
         self.epoch_at(announced.map_or(begun, |announced| begun.max(self.known_by(announced.at))))
     }
@@ -256,7 +256,12 @@ impl<'a> Case<'a> {
     }
 }
 
-impl Informer<'_> {
+impl<'a> Informer<'a> {
+    /// Its first list, where the recorder saw it: one that was compared with nothing.
+    pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
+        self.relists.first().filter(|relist| relist.from.is_none())
+    }
+
     /// Whether it had said, by `at`, that it is stopped.
     pub(crate) fn stopped_by(&self, at: Duration) -> bool {
         self.freshness.iter().any(|(moment, state)| moment.at <= at && **state == Freshness::Stopped)

@@ -19,6 +19,7 @@
 //! | `view` | one scope's view of a history: a timeline a name, cut into stays |
 //! | `case` | a trace laid over the views: each call with its place in the history |
 //! | `clauses` | one file a clause |
+//! | `tally`, `judge` | the counts of each handler; the way in |
 //! | `clause`, `breach`, `verdict` | what comes out: [`Clause`], [`Breach`], [`Report`], [`Verdict`] |
 //!
 //! # Example
@@ -81,3 +82,8 @@ pub use selector::SelectorError;
 pub use terms::Terms;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
 pub use verdict::{Report, Tally, Verdict};
+
+/// The page for users, so that its example is tested too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/contract.md")]
+struct ContractPage;

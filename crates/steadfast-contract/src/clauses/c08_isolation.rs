@@ -20,7 +20,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                 told.insert((call.key(), &call.seen.object().uid));
             }
             let names = begun.partition_point(|at| *at <= case.known_by(depth.moment.at));
-            if let Some(what) = too_deep(depth).or_else(|| made_up(depth, told.len(), names)) {
+            if let Some(what) = too_deep(depth).or_else(|| made_up(depth, told.len() + handler.concurrency, names)) {
                 let moments = (handler.registered.at, depth.moment.at);
                 breaches.push(case.at_handler(Clause::C8, handler, None, moments, what));
             }
@@ -42,7 +42,7 @@ fn too_deep(depth: &Depth) -> Option<String> {
         .then(|| format!("{entries} entries wait, with {live} objects live and {owed} seen added and not seen deleted"))
 }
 
-/// Numbers that excuse a deep queue and cannot be.
+/// Numbers that excuse a deep queue and cannot be; calls about to be entered may be among those told already.
 fn made_up(depth: &Depth, told: usize, names: usize) -> Option<String> {
     let Depth { live, owed, .. } = depth;
     if *owed > told {

@@ -30,7 +30,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
 
 fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
     let Some(synced) = informer.synced else { return };
-    if let Some(first) = informer.relists.first().filter(|first| first.moment > synced) {
+    if let Some(first) = informer.first_list().filter(|first| first.moment > synced) {
         let what = "synced was said before the first list was in the store".to_owned();
         breaches.push(informer.breach(Clause::C9, None, (synced.at, first.moment.at), what));
     }
@@ -53,7 +53,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
 
 /// The version of the first list, where it is known and which epoch it is of.
 fn first_list(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
-    let first = informer.relists.first()?;
+    let first = informer.first_list()?;
     let epoch = case.epoch_at(informer.declared.at);
     let epoch = Some(epoch).filter(|epoch| *epoch == case.epoch_at(case.known_by(first.moment.at)));
     epoch.zip(first.to.filter(|_| informer.ordered)?.parse().ok())
@@ -80,7 +80,7 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
     let informer = case.informer_of(handler);
     let line = case.line(informer, call.key());
     let stay = line.states[index].stay?;
-    let first = informer.relists.first().map(|first| first.moment).or(informer.synced);
+    let first = informer.first_list().map(|first| first.moment).or(informer.synced);
     let late = first.is_some_and(|first| first < handler.registered);
     let list = first_list(case, informer);
     if !initial {
