@@ -173,6 +173,8 @@ pub enum Path {
         /// Whether it is the first one, whose objects are the initial ones.
         initial: bool,
     },
+    /// By the first complete list of another history: what has the version held may be another state.
+    NewEpoch,
 }
 
 /// What holds for all changes of one informer.
@@ -203,7 +205,7 @@ pub fn difference<K>(
     if let (Some((entry, last)), false, false) = (&told, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
-            Path::Watched { deletion: None } | Path::Listed { .. } => (None, Certainty::Inferred),
+            Path::Watched { deletion: None } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
         };
         let reason = match (new, rules.selective) {
             (Some(_), _) => DeleteReason::Replaced,
@@ -217,7 +219,7 @@ pub fn difference<K>(
     let Some(object) = new.object.clone() else { return };
     let event = match told {
         Some((old, seen)) if same => {
-            if old.version == new.version && !old.tainted {
+            if old.version == new.version && !old.tainted && *path != Path::NewEpoch {
                 return;
             }
             Event::Updated { old: seen, new: object }

@@ -85,7 +85,10 @@ pub enum Output {
     /// Give the place back, or stop waiting for it.
     ReleaseTransfer,
     /// Begin to stage a list.
-    BeginStaging,
+    BeginStaging {
+        /// Whether it is of another history, in which a version held may stand for another state.
+        anew: bool,
+    },
     /// Forget what is staged.
     DropStaging,
     /// Put what is staged in the store's place.

@@ -166,6 +166,12 @@ impl<K: Send + Sync + 'static> Store<K> {
         Staging::new(self.working.objects.clone())
     }
 
+    /// Begins a relist of another history: nothing that is held can stand for what comes, for a version may have been
+    /// given twice.
+    pub fn begin_anew(&self) -> Staging<K> {
+        Staging::new(OrdMap::default())
+    }
+
     /// Replaces what is held by a complete list of the collection at `version`, publishes that and tells what changed.
     ///
     /// Within an epoch no object goes back. A new epoch takes the list as it is.

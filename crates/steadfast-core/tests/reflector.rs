@@ -303,7 +303,8 @@ fn described(output: &Output) -> String {
         Output::Cancel(id) => format!("cancel {}", id.0),
         Output::AwaitTransfer => "await a transfer".to_owned(),
         Output::ReleaseTransfer => "release the transfer".to_owned(),
-        Output::BeginStaging => "begin staging".to_owned(),
+        Output::BeginStaging { anew: false } => "begin staging".to_owned(),
+        Output::BeginStaging { anew: true } => "begin staging anew".to_owned(),
         Output::DropStaging => "drop staging".to_owned(),
         Output::Commit { version, initial, new_epoch } => {
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);

@@ -200,6 +200,21 @@ fn a_list_is_told_in_the_order_of_the_keys_and_of_a_repeated_one_the_last_counts
 }
 
 #[test]
+fn a_version_that_another_history_gave_again_is_another_state() {
+    let mut a = Told::new();
+    a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
+    a.told();
+    let mut staging = a.store.begin_anew();
+    for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
+        let identity = identity(name, uid, version);
+        assert_eq!(staging.offer(&identity), Offer::Wanted);
+        staging.put(identity, thing(uid, version, 1));
+    }
+    a.store.commit(staging, Some(at(2)), &Path::NewEpoch, true, |change| a.told.push(described(&change))).unwrap();
+    assert_eq!(a.told(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
+}
+
+#[test]
 fn what_ends_while_a_list_is_on_its_way_was_not_in_it() {
     let mut a = Told::new();
     a.list(&[("a", "u", 1), ("b", "v", 2)], 2);

@@ -62,12 +62,14 @@ impl<K: Kept> Observed for Observation<K> {
     }
 
     fn say_freshness(&self, recorder: &Recorder) {
-        recorder.freshness_of(&self.name, &self.informer.freshness());
+        recorder.sample(&self.informer, &self.name);
     }
 
     fn say_contents(&self, recorder: &Recorder) {
-        let (objects, tainted) = told::contents(&self.informer.snapshot());
-        recorder.write(Record::Snapshot { informer: self.name.clone(), objects, tainted });
+        recorder.write_as_of_now(|| {
+            let (objects, tainted) = told::contents(&self.informer.snapshot());
+            Record::Snapshot { informer: self.name.clone(), objects, tainted }
+        });
     }
 }
 
@@ -136,7 +138,9 @@ impl Recorder {
         let (recorder, watched, told) = (self.clone(), registration.clone(), handler.clone());
         let (observed, named) = (informer.clone(), name.to_owned());
         tokio::spawn(async move {
-            watched.until_synced().await;
+            if !watched.until_synced().await {
+                return;
+            }
             // Two observers: what the informer says of itself must not come second only because its observer did.
             recorder.note_synced(&observed, &named);
             recorder.write(Record::RegistrationSynced { handler: told });
@@ -175,10 +179,8 @@ impl Recorder {
             let mut changed = watched.changed();
             let mut last = "";
             loop {
-                let state = watched.freshness();
-                if state.name() != last {
-                    last = state.name();
-                    recorder.freshness_of(&named, &state);
+                if watched.freshness().name() != last {
+                    last = recorder.sample(&watched, &named);
                 }
                 recorder.note_synced(&watched, &named);
                 // A cache can go stale without anything happening, so silence is looked at too.
@@ -186,7 +188,7 @@ impl Recorder {
                     return;
                 }
                 if matches!(watched.freshness(), Freshness::Stopped(_)) {
-                    recorder.freshness_of(&named, &watched.freshness());
+                    recorder.sample(&watched, &named);
                     return;
                 }
             }
@@ -209,16 +211,28 @@ impl Recorder {
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
-    /// Notes what `informer` says of its freshness now.
-    pub fn sample<K: Kept>(&self, informer: &Informer<K>, name: &str) {
-        self.freshness_of(name, &informer.freshness());
+    /// Notes what `informer` says of its freshness now, and tells the state's name.
+    pub fn sample<K: Kept>(&self, informer: &Informer<K>, name: &str) -> &'static str {
+        let mut state = "";
+        self.write_as_of_now(|| {
+            let freshness = informer.freshness();
+            state = freshness.name();
+            let (state, tainted) = told::freshness(&freshness);
+            Record::Freshness { informer: name.to_owned(), state, tainted }
+        });
+        state
     }
 
     /// Reads `namespace/name`, or a cluster-scoped name, from the cache and notes the answer.
     pub fn read<K: Kept>(&self, informer: &Informer<K>, name: &str, key: &str) {
-        let key = parse(key);
-        let answer = told::held(&informer.snapshot(), &key);
-        self.write(Record::Read { informer: name.to_owned(), key, answer });
+        self.read_key(informer, name, parse(key));
+    }
+
+    fn read_key<K: Kept>(&self, informer: &Informer<K>, name: &str, key: Key) {
+        self.write_as_of_now(|| {
+            let answer = told::held(&informer.snapshot(), &key);
+            Record::Read { informer: name.to_owned(), key, answer }
+        });
     }
 
     /// Waits for a write as [`Informer::wait_for`] does, and notes what came of it.
@@ -233,15 +247,13 @@ impl Recorder {
         written: &R,
     ) -> Result<(), WaitError> {
         let waited = informer.wait_for(written).await;
-        self.write(Record::WaitedFor {
+        self.write_as_of_now(|| Record::WaitedFor {
             informer: name.to_owned(),
             target: Target::Version(written.meta().resource_version.clone().unwrap_or_default()),
             outcome: if waited.is_ok() { Outcome::Ok } else { Outcome::Err },
             store_version: informer.snapshot().version().map(ToString::to_string),
         });
-        let key = told::reference(written).key;
-        let answer = told::held(&informer.snapshot(), &key);
-        self.write(Record::Read { informer: name.to_owned(), key, answer });
+        self.read_key(informer, name, told::reference(written).key);
         waited
     }
 
@@ -266,17 +278,17 @@ impl Recorder {
         informers.iter().for_each(|informer| informer.say_contents(self));
     }
 
-    fn freshness_of(&self, name: &str, state: &Freshness) {
-        let (state, tainted) = told::freshness(state);
-        self.write(Record::Freshness { informer: name.to_owned(), state, tainted });
-    }
-
     /// Adds a record, at the present.
     pub fn write(&self, record: Record) {
+        self.write_as_of_now(|| record);
+    }
+
+    /// Adds what `look` sees. Store and clock are read under the lock: the order of the trace is that of its times, and
+    /// what was seen first does not come second.
+    fn write_as_of_now(&self, look: impl FnOnce() -> Record) {
         let mut trace = self.lock();
-        // Read under the lock, so that the order of the trace is that of its times.
-        let now = (self.inner.clock)();
-        trace.record(now, record);
+        let record = look();
+        trace.record((self.inner.clock)(), record);
     }
 
     fn lock(&self) -> MutexGuard<'_, Trace> {
@@ -300,9 +312,11 @@ where
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let seen = told::seen(&event);
-        let store = told::held(&self.informer.snapshot(), seen.key());
         let handler = self.name.clone();
-        self.recorder.write(Record::Entered { handler, call: number, event: seen, retry: call.retry, store });
+        self.recorder.write_as_of_now(|| {
+            let store = told::held(&self.informer.snapshot(), seen.key());
+            Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
+        });
         let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));
         let handler = self.name.clone();
         match done {

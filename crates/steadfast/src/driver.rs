@@ -412,12 +412,13 @@ impl<K: Kept> Driver<K> {
                     self.transfer = Transfer::Awaited(self.asker.connection.transfer());
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
-                Output::BeginStaging => self.staging = Some(writer.store.begin_relist()),
+                Output::BeginStaging { anew: false } => self.staging = Some(writer.store.begin_relist()),
+                Output::BeginStaging { anew: true } => self.staging = Some(writer.store.begin_anew()),
                 Output::DropStaging => self.staging = None,
                 Output::Commit { version, initial, new_epoch } => {
                     let Some(staging) = self.staging.take() else { continue };
                     let changes = &mut self.changes;
-                    let path = Path::Listed { initial };
+                    let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
                     let committed =
                         writer.store.commit(staging, version, &path, new_epoch, |change| changes.push(change));
                     if let Err(error) = committed {

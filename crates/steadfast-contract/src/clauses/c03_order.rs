@@ -17,7 +17,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         for call in &handler.calls {
             let mut told = vec![retried(handler, call)];
             if !call.again {
-                told.extend([rising(call), deletion(case, handler, call), content(case, handler, call)]);
+                told.extend([rising(case, handler, call), deletion(case, handler, call), content(case, handler, call)]);
             }
             let told = told.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
             breaches.extend(told.map(|what| case.at_call(Clause::C3, handler, call, what)));
@@ -31,7 +31,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
 }
 
 /// A version that does not rise, or that the history does not have.
-fn rising(call: &Call<'_>) -> Option<String> {
+fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if let Place::Never = call.place {
         return Some("the history has no such state of the object".to_owned());
     }
@@ -47,6 +47,9 @@ fn rising(call: &Call<'_>) -> Option<String> {
             if let Some(open) = open.filter(|open| open.version == object.version) {
                 // A restore can bring the same version again, later on the timeline.
                 let anew = matches!((open.index, call.place), (Some(old), Place::At(new)) if old < new);
+                // And a client that has announced a new epoch cannot know that the version still means the same state.
+                let mut epochs = case.informer_of(handler).epochs.iter();
+                let anew = anew || epochs.any(|epoch| open.at <= epoch.at && epoch.position <= call.entered.position);
                 return (!anew).then(|| "the same version again, not marked as a retry".to_owned());
             }
             let Place::Behind(_) = call.place else { return None };

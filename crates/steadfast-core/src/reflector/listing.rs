@@ -102,8 +102,9 @@ impl Reflector {
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
+        let anew = full.new_epoch;
         self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
-        out.extend([Output::BeginStaging, Output::Send(id, request)]);
+        out.extend([Output::BeginStaging { anew }, Output::Send(id, request)]);
     }
 
     /// A record of a streamed list.

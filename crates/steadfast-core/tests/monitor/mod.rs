@@ -73,7 +73,7 @@ impl Monitor {
                 assert_ne!(self.transfer, Transfer::None, "a place is given back twice");
                 self.transfer = Transfer::None;
             }
-            Output::BeginStaging => assert!(!std::mem::replace(&mut self.staging, true)),
+            Output::BeginStaging { .. } => assert!(!std::mem::replace(&mut self.staging, true)),
             Output::DropStaging | Output::Commit { .. } => assert!(std::mem::take(&mut self.staging)),
             Output::Advance(_) | Output::RememberPages | Output::Note(_) => {}
         }

@@ -261,7 +261,7 @@ impl Client {
                     self.server.ask(self.now, *id, request);
                 }
                 Output::Cancel(id) => self.server.forget(*id),
-                Output::BeginStaging => self.staged.clear(),
+                Output::BeginStaging { .. } => self.staged.clear(),
                 Output::Commit { version, new_epoch, .. } => {
                     let server_epoch = self.server.epoch();
                     if *new_epoch {

@@ -1,0 +1,385 @@
+//! Bad input: whatever a server, a network or a configuration does, an informer says what it was, goes on, and is right
+//! again when it ends. Nothing panics, and no secret is in anything that is said.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::panic;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use steadfast::core::ObjectKey;
+use steadfast::{Connection, Freshness, Informer, InformerFactory, Kept, Scope};
+use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, Corruption, RequestRule, Verb};
+use steadfast_contract::check;
+use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config};
+use tracing_subscriber::EnvFilter;
+
+const SOON: Duration = Duration::from_secs(30);
+/// As long as a fault is looked at.
+const A_WHILE: Duration = Duration::from_millis(700);
+const LIMIT: usize = 64 * 1024;
+
+const TOKEN: &str = "token-of-nobody";
+/// `hunter2`, as the server has it.
+const PASSWORD: &str = "aHVudGVyMg==";
+
+/// Everything that is said here: logs, and what the tests add.
+static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Panics in the library's own code.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+struct Said;
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        SAID.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// From here on, all logs are kept and all panics of the library counted.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let filter = EnvFilter::new("steadfast=trace,steadfast_core=trace");
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Said).init();
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panicked| {
+            let here =
+                |file: &str| ["crates/steadfast/src", "crates/steadfast-core/src"].iter().any(|own| file.contains(own));
+            if panicked.location().is_some_and(|location| here(location.file())) {
+                PANICS.fetch_add(1, Ordering::Relaxed);
+            }
+            usual(panicked);
+        }));
+    });
+}
+
+/// What an informer said while a fault lasted, in one text: its error, its freshness, its notes.
+struct Complaint(String);
+
+impl Complaint {
+    fn names(&self, cause: &str) -> &Self {
+        assert!(self.0.contains(cause), "it should name {cause:?}: {}", self.0);
+        self
+    }
+}
+
+/// An informer on `connection` that reads records up to a limit, and all that it notes.
+fn informer<K>(
+    connection: &Connection,
+    kind: &K::DynamicType,
+    streamed: bool,
+) -> Result<(Informer<K>, Notes), WorldError>
+where
+    K: Kept + kube::Resource,
+{
+    listen();
+    let factory = InformerFactory::new(connection);
+    let builder = factory.build_with::<K>(kind, Scope::all());
+    let informer = builder.streamed_lists(streamed).object_limit(LIMIT).start()?;
+    let notes = Notes::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    Ok((informer, notes))
+}
+
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+}
+
+/// That `informer` is not synced while a fault lasts, and what it says of it.
+async fn complaint<K: Kept>(informer: &Informer<K>, notes: &Notes) -> Complaint {
+    let Err(error) = informer.wait_for_sync(A_WHILE).await else {
+        panic!("it cannot have synced: {}\n{}", informer.freshness(), notes.text());
+    };
+    let text = format!("{error}\n{}", notes.text());
+    let _ = writeln!(Said, "{text}\n{error:?}");
+    Complaint(text)
+}
+
+/// That the fault is over: `informer` is synced, fresh, and has `objects`.
+async fn recovers<K: Kept>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
+    informer.wait_for_sync(SOON).await?;
+    assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    assert_eq!(informer.snapshot().len(), objects);
+    assert_discreet();
+    Ok(())
+}
+
+/// That nothing has panicked, and that nothing said so far has a secret in it.
+fn assert_discreet() {
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "the library has panicked");
+    let said = String::from_utf8_lossy(&SAID.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
+    for secret in [TOKEN, PASSWORD, "hunter2"] {
+        let line = said.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "a secret is told");
+    }
+}
+
+/// A server that holds two secrets.
+async fn server(builder: ApiServerBuilder) -> Result<ApiServer, WorldError> {
+    let server = builder.start().await?;
+    for name in ["a", "b"] {
+        server.create(&secret(name, &json!({ "password": PASSWORD })))?;
+    }
+    Ok(server)
+}
+
+fn secret(name: &str, data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" }, "data": data })
+}
+
+async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), WorldError> {
+    informer::<Secret>(&Connection::new(kube_config(server).await?)?, &(), true)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_connection_is_named_with_its_address() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    server.faults().cut();
+    let (informer, notes) = secrets(&server).await?;
+    let address = server.address(0).ok_or("it has an address")?;
+    complaint(&informer, &notes).await.names(&format!("cannot connect to {address}")).names("refused");
+    server.faults().heal();
+    recovers(&informer, 2).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_closed_at_once_is_named_and_not_hammered() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    server.faults().accept_and_close(true);
+    let (informer, notes) = secrets(&server).await?;
+    complaint(&informer, &notes).await.names("the connection to");
+    assert!(server.connections().len() < 20, "{} connections", server.connections().len());
+    server.faults().accept_and_close(false);
+    recovers(&informer, 2).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_another_authority_is_refused_with_advice() -> Result<(), WorldError> {
+    let (right, wrong) = (server(ApiServer::builder().tls(true)).await?, server(ApiServer::builder().tls(true)).await?);
+    let mut config = kube_config(&wrong).await?;
+    config.cluster_url = right.url(0).parse()?;
+    let (distrusting, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
+    complaint(&distrusting, &notes).await.names("no TLS with").names("check certificate-authority in the kubeconfig");
+    assert_eq!(right.requests().len(), 0, "it was told nothing, no token either");
+    recovers(&secrets(&right).await?.0, 2).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() -> Result<(), WorldError> {
+    let (plain, with_tls) = (server(ApiServer::builder()).await?, server(ApiServer::builder().tls(true)).await?);
+    let mut config = kube_config(&with_tls).await?;
+    config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
+    let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
+    complaint(&informer, &notes).await.names("does not speak TLS there: check port and scheme");
+    assert_discreet();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_token_is_a_refusal_until_it_is_accepted() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder().token(TOKEN)).await?;
+    let config = kube_config(&server).await?;
+    server.faults().replace_tokens(&["another"]);
+    let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
+    complaint(&informer, &notes).await.names("401 Unauthorized");
+    assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
+    server.faults().replace_tokens(&[TOKEN]);
+    recovers(&informer, 2).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forbidden_says_so_and_delays_nothing_else() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    server.create(&config_map("a", "1"))?;
+    server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    let connection = Connection::new(kube_config(&server).await?)?;
+    let (forbidden, notes) = informer::<Secret>(&connection, &(), true)?;
+    recovers(&informer::<ConfigMap>(&connection, &(), true)?.0, 1).await?;
+    complaint(&forbidden, &notes).await.names("403 Forbidden").names("secrets");
+    assert!(matches!(forbidden.freshness(), Freshness::Failed(_)), "{}", forbidden.freshness());
+    server.faults().answer_truly();
+    recovers(&forbidden, 2).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_that_is_not_there_says_so_until_it_is_defined() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("steadfast.test", "v1", "Widget"));
+    let connection = Connection::new(kube_config(&server).await?)?;
+    let (informer, notes) = informer::<DynamicObject>(&connection, &kind, true)?;
+    complaint(&informer, &notes).await.names("widgets.steadfast.test").names("404");
+    assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
+    server.create(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.steadfast.test" },
+        "spec": {
+            "group": "steadfast.test",
+            "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                           "schema": { "openAPIV3Schema": { "type": "object" } } }],
+        },
+    }))?;
+    recovers(&informer, 0).await
+}
+
+/// What is done to answers, and what an informer says of it.
+const CORRUPTIONS: [(Corruption, &str); 4] = [
+    (Corruption::Malformed, "malformed JSON"),
+    (Corruption::Truncated, "ended early"),
+    (Corruption::Oversized(2 * LIMIT), "longer than the limit of 65536 bytes"),
+    (Corruption::WrongContentType, "unsupported content type \"text/html\""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_cannot_be_read_are_named_and_made_again() -> Result<(), WorldError> {
+    for (corruption, cause) in CORRUPTIONS {
+        for streamed in [true, false] {
+            // A list of nothing has nothing in its middle but what makes it a list.
+            let objects = if corruption == Corruption::Malformed { 0 } else { 2 };
+            let server = if objects == 0 { ApiServer::start().await? } else { server(ApiServer::builder()).await? };
+            server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
+            let connection = Connection::new(kube_config(&server).await?)?;
+            let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
+            complaint(&informer, &notes).await.names(cause);
+            let asked = server.requests().len();
+            assert!(asked < 20, "{asked} requests, {corruption:?}, streamed: {streamed}");
+            server.faults().answer_truly();
+            recovers(&informer, objects).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_malformed_within_an_object_makes_that_one_unknown_and_no_other() -> Result<(), WorldError> {
+    for streamed in [true, false] {
+        let server = server(ApiServer::builder()).await?;
+        server.faults().corrupt(RequestRule::any().resource("secrets"), Corruption::Malformed);
+        let connection = Connection::new(kube_config(&server).await?)?;
+        let (informer, _) = informer::<Secret>(&connection, &(), streamed)?;
+        recovers(&informer, 2).await?;
+        let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("it is fresh".into()) };
+        let [key] = &*tainted else { return Err(format!("one is unknown, not {tainted:?}").into()) };
+        let lister = informer.lister()?;
+        let known = ["a", "b"].map(|name| lister.get("default", name).is_ok());
+        assert_eq!(known, ["a", "b"].map(|name| name != key.name()), "{key} and no other");
+        server.faults().answer_truly();
+
+        let patch = json!({ "metadata": { "labels": { "app": "web" } } });
+        let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
+        informer.wait_for(&written).await?;
+        assert!(lister.get("default", key.name())?.is_some(), "its next state came whole");
+        assert_discreet();
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_cannot_be_read_are_named_and_nothing_is_lost() -> Result<(), WorldError> {
+    for (corruption, cause) in CORRUPTIONS {
+        let server = server(ApiServer::builder()).await?;
+        let (informer, notes) = secrets(&server).await?;
+        let recorder = Recorder::of(&server);
+        let recording = recorder.record(&informer);
+        recording.until_synced().await;
+
+        recorder.fault("corrupt", true);
+        server.faults().corrupt(RequestRule::any().resource("secrets").verb(Verb::Watch), corruption);
+        server.faults().end_watches();
+        server.create(&secret("c", &json!({ "password": PASSWORD })))?;
+        server.delete_named("secrets", "default", "a")?;
+        let named = async {
+            while !notes.text().contains(cause) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(SOON, named).await;
+        let _ = writeln!(Said, "{}", notes.text());
+        waited.map_err(|_| format!("{corruption:?} is not told: {}", notes.text()))?;
+        server.faults().answer_truly();
+        recorder.fault("corrupt", false);
+
+        recorder.settle(&server).await;
+        check(&history(&server, "", "secrets"), &recorder.trace())?;
+        recovers(&informer, 2).await?;
+    }
+    Ok(())
+}
+
+/// What a user's own type wants of a secret: numbers, where a password is none.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = Secret)]
+struct Numbers {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    data: BTreeMap<String, u32>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_cannot_be_decoded_are_counted_by_name_and_their_content_is_not_told() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    server.create(&secret("empty", &json!({})))?;
+    let connection = Connection::new(kube_config(&server).await?)?;
+    let (informer, _) = informer::<Numbers>(&connection, &(), true)?;
+    recovers(&informer, 3).await?;
+
+    let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("it is fresh".into()) };
+    let named: Vec<String> = tainted.iter().map(ObjectKey::to_string).collect();
+    assert_eq!(named, ["default/a", "default/b"]);
+    let lister = informer.lister()?;
+    assert_eq!(lister.get("default", "empty")?.map(|empty| empty.data.len()), Some(0));
+    let unknown = lister.get("default", "a").expect_err("it is not known").to_string();
+    assert!(unknown.contains("default/a") && unknown.contains("could not be decoded"), "{unknown}");
+    let _ = writeln!(Said, "{unknown} {}", informer.freshness());
+    assert_discreet();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_spoiled_by_the_server_is_unknown_until_its_next_state_is_not() -> Result<(), WorldError> {
+    let server = server(ApiServer::builder()).await?;
+    server.faults().undecodable("default", "a", true);
+    let (informer, _) = secrets(&server).await?;
+    let recorder = Recorder::of(&server);
+    let recording = recorder.record(&informer);
+    recording.until_synced().await;
+    let lister = informer.lister()?;
+    assert!(lister.get("default", "a").is_err(), "it cannot be decoded");
+    assert!(lister.get("default", "b")?.is_some(), "all others go on");
+    assert!(informer.freshness().to_string().contains("default/a"), "{}", informer.freshness());
+    let lists = server.request_counts().full_transfers();
+
+    let patch = |value: &str| json!({ "data": { "password": value } });
+    server.merge_patch("secrets", "default", "a", patch("YQ=="))?;
+    server.faults().undecodable("default", "a", false);
+    // Streams that are open go on as they began.
+    server.faults().end_watches();
+    let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", "a", patch("Yg=="))?)?;
+    informer.wait_for(&written).await?;
+    assert!(lister.get("default", "a")?.is_some(), "its next state can be decoded");
+
+    recorder.settle(&server).await;
+    check(&history(&server, "", "secrets"), &recorder.trace())?;
+    assert_eq!(server.request_counts().full_transfers(), lists, "no list is made for it");
+    let _ = writeln!(Said, "{}", informer.freshness());
+    recovers(&informer, 2).await
+}
