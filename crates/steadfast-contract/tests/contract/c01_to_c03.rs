@@ -205,6 +205,15 @@ fn c3_versions_rise() {
 }
 
 #[test]
+fn c3_a_version_is_told_again_only_once_a_new_epoch_is_announced() {
+    let mut story = Story::of_a();
+    story.restore(5).epoch().tell(updated("a", "u1", 5, 5)).passes();
+
+    let mut story = Story::of_a();
+    story.restore(5).tell(updated("a", "u1", 5, 5)).breaks(&[C3]);
+}
+
+#[test]
 fn c3_a_deleted_object_does_not_come_back() {
     let mut story = Story::of_a();
     story.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(added("a", "u1", 5)).breaks(&[C3, C4]);
