@@ -36,7 +36,15 @@ async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<C
     };
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| unusable(&source, &error, &contexts))
+    let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = read.map_err(|error| unusable(&source, &error, &contexts))?;
+    // Nothing would be trusted, and only the first handshake would say so.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Failure::config(format!(
+            "{source} cannot be used: its certificate-authority holds no certificate"
+        )));
+    }
+    Ok(config)
 }
 
 /// Why a kubeconfig cannot be used; never with its text, which holds secrets.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs, io, process};
 
 use steadfast_apiserver::ApiServer;
@@ -22,7 +23,10 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let objects = manifest::read_all(&args.manifests)?;
     let mut stop = Stop::listen()?;
     ports_are_free(args.port, args.replicas)?;
-    let builder = ApiServer::builder().replicas(args.replicas.into()).tls(args.tls).port(args.port).token(TOKEN);
+    // Objects of another run are other objects, though their names are the same.
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let builder =
+        ApiServer::builder().seed(seed).replicas(args.replicas.into()).tls(args.tls).port(args.port).token(TOKEN);
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
     let created = manifest::create(&server, &objects)?;
 

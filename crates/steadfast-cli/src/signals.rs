@@ -5,6 +5,8 @@ use crate::failure::Failure;
 /// Ready when the program is told to stop: Ctrl-C, or the signal by which services are ended.
 pub(crate) struct Stop {
     #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
@@ -14,9 +16,10 @@ impl Stop {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            let terminate = signal(SignalKind::terminate())
-                .map_err(|error| Failure::run(format!("signals cannot be listened to: {error}")))?;
-            Ok(Self { terminate })
+            let deaf = |error| Failure::run(format!("signals cannot be listened to: {error}"));
+            let interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
+            let terminate = signal(SignalKind::terminate()).map_err(deaf)?;
+            Ok(Self { interrupt, terminate })
         }
         #[cfg(not(unix))]
         Ok(Self {})
@@ -26,9 +29,8 @@ impl Stop {
     pub(crate) async fn told(&mut self) {
         #[cfg(unix)]
         tokio::select! {
+            _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            // Where Ctrl-C cannot be listened to, it ends the program as it always does.
-            Ok(()) = tokio::signal::ctrl_c() => {}
         }
         #[cfg(not(unix))]
         let _ = tokio::signal::ctrl_c().await;

@@ -96,8 +96,7 @@ fn follow(
     style: Style,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    let informer =
-        factory.informer_with::<DynamicObject>(&resource.described, scope).map_err(|error| Failure::usage(error))?;
+    let informer = factory.informer_with::<DynamicObject>(&resource.described, scope).map_err(Failure::usage)?;
     let name = resource.to_string();
     doubts::follow(name.clone(), informer.clone());
     let lines = printer.clone();

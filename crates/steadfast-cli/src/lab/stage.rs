@@ -224,3 +224,46 @@ async fn through(mut config: Config, balancer: &Balancer) -> Result<Config, Trou
     config.cluster_url = format!("{scheme}://{}", balancer.address().await?).parse()?;
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use steadfast::Breach;
+
+    use super::*;
+    use crate::lab::outcome::Outcome;
+    use crate::lab::scenario;
+
+    /// A delete and create during a cut with a compacted history, seen by a library that commits `breach`.
+    async fn recreated(breach: Option<Breach>) -> Result<Outcome, Trouble> {
+        let stage = Stage::plain().await?;
+        ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+        let builder = stage.factory.build::<ConfigMap>(Scope::all());
+        let informer = match breach {
+            Some(breach) => builder.breach(breach).start()?,
+            None => builder.start()?,
+        };
+        let watched = stage.record(informer);
+        stage.ready(&[&watched]).await?;
+        stage.faults().cut();
+        stage.recreate("a", "2")?;
+        stage.delete("b")?;
+        stage.faults().expire_events();
+        stage.faults().heal();
+        stage.recovery(&[&watched], Instant::now(), READY).await;
+        stage.settle(&[&watched]).await;
+        let scenario = scenario::choose(&["recreate-while-cut".to_owned()])?[0];
+        Ok(Outcome::of(scenario, stage.judge(None, None)))
+    }
+
+    #[tokio::test]
+    async fn a_library_that_breaks_its_contract_does_not_pass() -> Result<(), Trouble> {
+        let sound = recreated(None).await?;
+        assert!(sound.passed(), "{:?}", sound.problems);
+        for (breach, clause) in [(Breach::MergedIdentities, "C1"), (Breach::LostDeletes, "C2")] {
+            let outcome = recreated(Some(breach)).await?;
+            assert!(!outcome.passed(), "{breach:?} passed");
+            assert!(outcome.problems.iter().any(|problem| problem.contains(clause)), "{:?}", outcome.problems);
+        }
+        Ok(())
+    }
+}

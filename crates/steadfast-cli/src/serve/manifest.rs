@@ -73,13 +73,11 @@ fn flatten(mut document: Value, objects: &mut Vec<Value>) -> Result<(), String> 
         return items.into_iter().try_for_each(|item| flatten(item, objects));
     }
     let missing = ["/apiVersion", "/kind"].into_iter().find(|key| text(&document, key).is_empty());
-    match missing {
-        Some(key) => Err(format!("{} is missing", &key[1..])),
-        None => {
-            objects.push(document);
-            Ok(())
-        }
+    if let Some(key) = missing {
+        return Err(format!("{} is missing", &key[1..]));
     }
+    objects.push(document);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -90,7 +90,9 @@ mod tests {
 
     fn lines(texts: &[&str]) -> Receiver<String> {
         let (sender, receiver) = sync_channel(texts.len());
-        texts.iter().for_each(|text| sender.send((*text).to_owned()).expect("there is room"));
+        for text in texts {
+            sender.send((*text).to_owned()).expect("there is room");
+        }
         receiver
     }
 

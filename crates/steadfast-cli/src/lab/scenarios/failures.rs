@@ -113,6 +113,8 @@ pub(super) async fn create_while_cut() -> Result<Findings, Trouble> {
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
+    // The port closes a moment after the connections are reset.
+    sleep(Duration::from_millis(100)).await;
     create_fails(&mut stage, "refused", deadline, &[&address, "refused"]).await;
     stage.faults().heal();
     let first = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;

@@ -1,0 +1,128 @@
+//! Whatever is wrong with what it is given, the program says so, and what to do, and ends with a code of its own.
+
+use std::process::Output;
+
+use crate::run::{Serving, file, place, said, steadfast};
+
+/// A kubeconfig for `url`, with `more` lines for its cluster.
+pub(crate) fn kubeconfig(name: &str, url: &str, more: &str) -> String {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
+         contexts: [{{name: here, context: {{cluster: c, user: u}}}}]\n\
+         users: [{{name: u, user: {{token: hunter2}}}}]\n\
+         clusters:\n- name: c\n  cluster:\n    server: {url}\n{more}"
+    );
+    file(name, &text)
+}
+
+fn fails(output: &Output, code: i32, says: &[&str]) {
+    let told = said(output);
+    assert_eq!(output.status.code(), Some(code), "{told}");
+    for part in says {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+    assert!(!told.contains("hunter2"), "a secret is in {told}");
+    assert!(!told.contains("panicked"), "{told}");
+}
+
+#[test]
+fn a_kubeconfig_that_is_missing_or_broken() {
+    let missing = place("there-is-none");
+    fails(
+        &steadfast(&["watch", "pods", "--kubeconfig", &missing]),
+        3,
+        &["cannot be read", "there-is-none", "--kubeconfig"],
+    );
+    let broken = file("broken.kubeconfig", "users: [{name: u, user: {token: hunter2}}\nclusters: 7\n");
+    fails(&steadfast(&["watch", "pods", "--kubeconfig", &broken]), 3, &["no kubeconfig", "line 2"]);
+    fails(&steadfast(&["watch", "pods"]), 3, &["kubeconfig"]);
+}
+
+#[test]
+fn a_context_that_is_not_there() {
+    let good = kubeconfig("context.kubeconfig", "https://127.0.0.1:1", "");
+    let output = steadfast(&["watch", "pods", "--kubeconfig", &good, "--context", "elsewhere"]);
+    fails(&output, 3, &["no context \"elsewhere\"", "it has here"]);
+}
+
+#[test]
+fn a_url_or_a_certificate_that_is_none() {
+    let url = kubeconfig("url.kubeconfig", "ftp://127.0.0.1", "");
+    fails(&steadfast(&["watch", "pods", "--kubeconfig", &url]), 3, &["ftp://127.0.0.1"]);
+    let more = "    certificate-authority-data: bm8gY2VydGlmaWNhdGU=\n";
+    let garbage = kubeconfig("garbage.kubeconfig", "https://127.0.0.1:1", more);
+    fails(&steadfast(&["watch", "pods", "--kubeconfig", &garbage]), 3, &["certificate-authority holds no certificate"]);
+    let pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmJtOD0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    let more = format!("    certificate-authority-data: {pem}\n");
+    let broken = kubeconfig("broken-certificate.kubeconfig", "https://127.0.0.1:1", &more);
+    fails(
+        &steadfast(&["watch", "pods", "--kubeconfig", &broken]),
+        3,
+        &["https://127.0.0.1:1", "check the certificates"],
+    );
+}
+
+#[test]
+fn a_server_that_refuses_for_longer_than_one_is_willing_to_wait() {
+    let refused = kubeconfig("refused.kubeconfig", "https://127.0.0.1:1", "");
+    let output = steadfast(&["watch", "pods", "--kubeconfig", &refused, "--wait", "1"]);
+    fails(&output, 1, &["https://127.0.0.1:1 could not be reached within 1 s", "refused"]);
+}
+
+#[test]
+fn a_server_whose_certificate_nobody_vouches_for() {
+    let (server, other) = (Serving::start("one.kubeconfig", &[]), Serving::start("other.kubeconfig", &[]));
+    let read = |path: &str| std::fs::read_to_string(path).expect("it was written");
+    let server_line = |text: &str| {
+        text.lines().find(|line| line.trim_start().starts_with("server:")).expect("it names a server").to_owned()
+    };
+    let (right, wrong) = (read(&server.kubeconfig), read(&other.kubeconfig));
+    let mixed = file("mixed.kubeconfig", &wrong.replace(&server_line(&wrong), &server_line(&right)));
+    let output = steadfast(&["watch", "pods", "--kubeconfig", &mixed]);
+    fails(&output, 3, &["no TLS with 127.0.0.1", "certificate-authority"]);
+}
+
+#[test]
+fn credentials_that_are_not_accepted() {
+    let server = Serving::start("credentials.kubeconfig", &["--tls", "false"]);
+    let url = server.said[0].trim_start_matches("replica 0: ").to_owned();
+    let wrong = kubeconfig("wrong-token.kubeconfig", &url, "");
+    fails(&steadfast(&["watch", "pods", "--kubeconfig", &wrong]), 3, &["does not accept the credentials", "401"]);
+}
+
+#[test]
+fn resources_and_selectors_that_there_are_not() {
+    fails(&steadfast(&["watch", "depoyments", "--embedded"]), 2, &["\"depoyments\"", "did you mean deployments.apps?"]);
+    fails(&steadfast(&["watch", "pods.example.com", "--embedded"]), 2, &["there is pods"]);
+    fails(&steadfast(&["watch", "pods", "--embedded", "-l", "app in ("]), 2, &["pods", "correct the selector"]);
+    fails(&steadfast(&["watch"]), 2, &["<RESOURCE>"]);
+}
+
+#[test]
+fn a_server_that_speaks_something_else() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it has one");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"220 mail.example.test ESMTP\r\n");
+        }
+    });
+    let plain = kubeconfig("mail.kubeconfig", &format!("http://{address}"), "");
+    let output = steadfast(&["watch", "pods", "--kubeconfig", &plain, "--wait", "2"]);
+    let told = said(&output);
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{told}");
+    assert!(told.contains(&address.to_string()), "{told}");
+}
+
+#[test]
+fn scenarios_manifests_and_ports_that_cannot_be_had() {
+    fails(&steadfast(&["lab", "no-such-thing"]), 2, &["\"no-such-thing\"", "--list"]);
+    fails(&steadfast(&["serve", "-f", "/nonexistent/m.yaml"]), 2, &["/nonexistent/m.yaml cannot be read"]);
+    let secret = file("secret.yaml", "kind: Secret\ndata: {password: hunter2\n");
+    fails(&steadfast(&["serve", "-f", &secret]), 2, &["secret.yaml", "line "]);
+    let unknown = file("unknown.yaml", "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n");
+    fails(&steadfast(&["serve", "-f", &unknown]), 1, &["Thing \"x\" cannot be created", "example.com/v1"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let port = taken.local_addr().expect("it has one").port().to_string();
+    fails(&steadfast(&["serve", "--port", &port]), 1, &[&port, "--port 0"]);
+}

@@ -1,0 +1,55 @@
+//! `steadfast lab`.
+
+use serde_json::Value;
+
+use crate::run::{said, steadfast};
+
+#[test]
+fn scenarios_by_name_are_played_judged_and_told_as_json() {
+    let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
+    assert!(output.status.success(), "{}\n{}", said(&output), String::from_utf8_lossy(&output.stdout));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("it is one JSON object");
+    assert_eq!(told["passed"], true);
+    let scenarios = told["scenarios"].as_array().expect("there are scenarios");
+    let names: Vec<_> = scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["recreate-while-cut", "watch-closed"]);
+    for scenario in scenarios {
+        assert_eq!(scenario["passed"], true);
+        for key in ["changes", "lists", "bytes"] {
+            assert!(scenario[key].as_u64().is_some_and(|count| count > 0), "{key} in {scenario}");
+        }
+        for key in ["lost", "repeated", "out_of_order"] {
+            assert_eq!(scenario[key], 0, "{key} in {scenario}");
+        }
+        assert!(scenario["watches"].is_u64() && scenario["source"].is_string(), "{scenario}");
+        assert!(scenario["recover_ms"].is_u64(), "{scenario}");
+    }
+    let (recreated, closed) = (&scenarios[0], &scenarios[1]);
+    assert_eq!(recreated["source"], "client-go-failure-scenarios 5");
+    assert!(recreated["notice_ms"].is_u64(), "{recreated}");
+    assert_eq!((&closed["lists"], &closed["changes"]), (&1.into(), &10.into()));
+    // People read along beside it.
+    assert!(said(&output).contains("ok     watch-closed"), "{}", said(&output));
+}
+
+#[test]
+fn the_table_has_a_row_for_each() {
+    let output = steadfast(&["lab", "undecodable-object"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("scenario") && told.contains("LISTs"), "{told}");
+    assert!(told.ends_with("all 1 passed\n"), "{told}");
+}
+
+#[test]
+fn every_scenario_of_the_documents_is_explained() {
+    let output = steadfast(&["lab", "--list"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success());
+    for number in 1..=5 {
+        assert!(told.contains(&format!("(client-go-failure-scenarios {number})")), "{told}");
+    }
+    for name in ["watch-closed", "no-spin", "apiserver-restart", "dead-connection", "time-travel"] {
+        assert!(told.contains(&format!("{name} (")), "{told}");
+    }
+}

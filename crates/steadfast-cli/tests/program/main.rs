@@ -1,0 +1,7 @@
+//! The built program, as its users run it.
+
+mod bad_input;
+mod lab;
+mod run;
+mod serve;
+mod watch;

@@ -1,0 +1,106 @@
+//! Running the program and reading what it says.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than any of it takes on a busy machine.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Runs the program to its end.
+pub(crate) fn steadfast(arguments: &[&str]) -> Output {
+    finish(start(arguments))
+}
+
+/// Starts the program; what it says is kept.
+pub(crate) fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program is built")
+}
+
+/// Waits for the end of a program, which is killed where it takes too long.
+pub(crate) fn finish(mut child: Child) -> Output {
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut stderr = child.stderr.take().expect("it is piped");
+    let reading = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stdout.read_to_end(&mut text).map(|_| text)
+    });
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        if begun.elapsed() > LONGEST {
+            child.kill().expect("it can be killed");
+            panic!("it was not over after {LONGEST:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut told = Vec::new();
+    stderr.read_to_end(&mut told).expect("it can be read");
+    let text = reading.join().expect("it does not panic").expect("it can be read");
+    Output { status, stdout: text, stderr: told }
+}
+
+/// Tells the program to stop, as a service manager or, with `INT`, a terminal does.
+#[cfg(unix)]
+pub(crate) fn signal(child: &Child, name: &str) {
+    let told = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(told.expect("there is a kill").success());
+}
+
+/// What it said on standard error.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A file with `text` in a place that no other test has.
+pub(crate) fn file(name: &str, text: &str) -> String {
+    let path = place(name);
+    std::fs::write(&path, text).expect("there is room for it");
+    path
+}
+
+/// Where a file of this name may be written.
+pub(crate) fn place(name: &str) -> String {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    directory.join(name).to_str().expect("the target's path is text").to_owned()
+}
+
+/// `steadfast serve` in the background, killed when it is dropped.
+pub(crate) struct Serving {
+    pub(crate) child: Child,
+    pub(crate) kubeconfig: String,
+    /// What it said until it was ready.
+    pub(crate) said: Vec<String>,
+    pub(crate) rest: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    /// Starts it with `more` arguments, its kubeconfig under `name`, and waits until it is ready.
+    pub(crate) fn start(name: &str, more: &[&str]) -> Self {
+        let kubeconfig = place(name);
+        let mut child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
+        let mut rest = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(rest.read_line(&mut line).expect("it can be read") > 0, "it ended after {said:?}");
+            said.push(line.trim_end().to_owned());
+            if line.starts_with("try: ") {
+                return Self { child, kubeconfig, said, rest };
+            }
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

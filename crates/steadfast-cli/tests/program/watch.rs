@@ -1,0 +1,145 @@
+//! `steadfast watch`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+
+use serde_json::Value;
+
+use crate::run::{Serving, file, finish, said, start, steadfast};
+
+fn lines(stdout: &[u8]) -> Vec<Value> {
+    let parse = |line: &[u8]| serde_json::from_slice(line).expect("every line is JSON");
+    stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(parse).collect()
+}
+
+fn text<'a>(line: &'a Value, key: &str) -> &'a str {
+    line[key].as_str().unwrap_or_else(|| panic!("{key} is no text in {line}"))
+}
+
+#[test]
+fn an_embedded_fleet_is_told_in_as_many_lines_as_asked_for() {
+    let output = steadfast(&["watch", "--embedded", "--until", "60", "-o", "json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output), "");
+    let lines = lines(&output.stdout);
+    assert_eq!(lines.len(), 60);
+
+    let (mut versions, mut types, mut last) = (BTreeMap::<&str, u64>::new(), BTreeSet::new(), "");
+    for line in &lines {
+        let (time, kind) = (text(line, "time"), text(line, "type"));
+        // 2026-01-02T03:04:05.678901Z
+        assert_eq!((time.len(), &time[10..11], &time[19..20], &time[26..]), (27, "T", ".", "Z"), "{time}");
+        assert!(["pods", "deployments.apps"].contains(&text(line, "resource")), "{line}");
+        types.insert(kind);
+        let keys = line.as_object().expect("an object").len();
+        assert_eq!(keys, if kind == "Deleted" { 9 } else { 7 }, "{line}");
+        if kind == "Synced" {
+            assert!(line["uid"].is_null(), "{line}");
+            continue;
+        }
+        last = last.max(time);
+        assert!(!text(line, "namespace").is_empty() && !text(line, "name").is_empty(), "{line}");
+        let version: u64 = text(line, "resourceVersion").parse().expect("a version is a number here");
+        let before = versions.insert(text(line, "uid"), version);
+        match kind {
+            "Added" => assert_eq!(before, None, "added twice: {line}"),
+            "Updated" => assert!(before.is_some_and(|before| before < version), "out of order: {line}"),
+            "Deleted" => {
+                assert!(before.is_some_and(|before| before < version), "out of order: {line}");
+                assert_eq!((text(line, "certainty"), text(line, "reason")), ("Observed", "Deleted"));
+                versions.remove(text(line, "uid"));
+            }
+            other => panic!("there is no {other}"),
+        }
+    }
+    assert_eq!(types, BTreeSet::from(["Added", "Deleted", "Synced", "Updated"]));
+}
+
+#[test]
+fn twenty_lines_are_twenty_lines() {
+    let output = steadfast(&["watch", "--embedded", "--until", "20", "-o", "json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(lines(&output.stdout).len(), 20);
+}
+
+#[test]
+fn the_whole_object_comes_where_it_is_asked_for() {
+    let output = steadfast(&["watch", "po", "--embedded", "-n", "shop", "--until", "2", "-o", "json", "--full"]);
+    let lines = lines(&output.stdout);
+    assert_eq!(lines.len(), 2, "{}", said(&output));
+    for line in lines.iter().filter(|line| line["type"] == "Added") {
+        assert_eq!(
+            (&line["object"]["kind"], &line["object"]["metadata"]["namespace"]),
+            (&"Pod".into(), &"shop".into())
+        );
+        assert_eq!(line["object"]["metadata"]["uid"], line["uid"]);
+    }
+}
+
+#[test]
+fn people_get_a_symbol_a_resource_and_a_place() {
+    let output = steadfast(&["watch", "deploy", "--embedded", "--until", "4"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["+ deployments.apps default/web\n", "+ deployments.apps shop/cart\n", "= deployments.apps synced at "]
+    {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_closed_ends_it_without_a_word() {
+    let mut child = start(&["watch", "--embedded", "-o", "json"]);
+    let mut first = String::new();
+    let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
+    reader.read_line(&mut first).expect("it can be read");
+    assert!(first.contains("Added"), "{first}");
+    drop(reader);
+    let status = child.wait().expect("it can be waited for");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn selectors_contexts_and_names_reach_the_server() {
+    let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default, labels: {app: web}}\n---\n\
+                   apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: default}\n---\n\
+                   apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: kube-system, labels: {app: web}}\n";
+    let manifest = file("selectors.yaml", objects);
+    let server = Serving::start("selectors.kubeconfig", &["-f", &manifest]);
+    let names = |more: &[&str], until: &str| {
+        let common = ["watch", "configmaps", "--kubeconfig", &server.kubeconfig, "-o", "json", "--until", until];
+        let output = steadfast(&[&common, more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let added = lines(&output.stdout).into_iter().filter(|line| line["type"] == "Added");
+        added.map(|line| text(&line, "name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[], "3"), ["a", "b"]);
+    assert_eq!(names(&["-A"], "4"), ["a", "b", "c"]);
+    assert_eq!(names(&["-A", "-l", "app=web"], "3"), ["a", "c"]);
+    assert_eq!(names(&["-A", "--field-selector", "metadata.name=b"], "2"), ["b"]);
+    assert_eq!(names(&["-n", "kube-system", "--context", "embedded"], "2"), ["c"]);
+    let several = ["watch", "cm,ns", "nodes", "--kubeconfig", &server.kubeconfig, "--until", "9"];
+    let output = steadfast(&several);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["+ configmaps default/a", "+ namespaces default", "= nodes synced"] {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_not_there_is_waited_for_and_said_to_be() {
+    use crate::run::signal;
+
+    let kubeconfig = crate::bad_input::kubeconfig("waiting.kubeconfig", "https://127.0.0.1:1", "");
+    let mut child = start(&["watch", "pods", "--kubeconfig", &kubeconfig]);
+    let mut told = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    stderr.read_line(&mut told).expect("it can be read");
+    assert!(told.starts_with("waiting for https://127.0.0.1:1: ") && told.contains("refused"), "{told}");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().expect("it can be asked").is_none(), "it has given up");
+    child.stderr = Some(stderr.into_inner());
+    signal(&child, "INT");
+    let output = finish(child);
+    assert!(output.status.success(), "{}", said(&output));
+}
