@@ -12,8 +12,8 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GetParams, Patch,
 use kube::core::{GroupVersionKind, ObjectMeta};
 use kube::{Client, Resource};
 use serde_json::json;
-use steadfast::{Freshness, Informer, InformerFactory, Kept, Note, Scope};
-use steadfast_contract::{Verdict, check};
+use steadfast::{Breach, Freshness, Informer, InformerFactory, Kept, Note, Scope};
+use steadfast_contract::{Clause, Verdict, check};
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Balancer, Recorder, Recording, WorldError, config_map, labelled_config_map};
 
@@ -230,6 +230,11 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist()
     let dynamic = recorder.record_as(&dynamic, "dynamic");
     everything.until_synced().await;
     dynamic.until_synced().await;
+    // One more, which breaks the contract on purpose: this history has to show it.
+    let other = InformerFactory::new(factory.connection());
+    let broken = other.build::<ConfigMap>(Scope::all()).breach(Breach::MergedIdentities).start()?;
+    let of_broken = reference.recorder();
+    of_broken.record_as(&broken, "broken").until_synced().await;
 
     recorder.fault("killed", true);
     balancer.send_to(1);
@@ -246,8 +251,11 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist()
     balancer.send_to(0);
     recorder.fault("killed", false);
 
+    reference.settle(&of_broken).await?;
     let verdict = judge(&mut reference, &recorder).await?;
     assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
+    let report = steadfast_contract::judge(&reference.history("", "configmaps").await?, &of_broken.trace());
+    assert!(report.of(Clause::C1).next().is_some(), "{report:?}");
     let stories =
         |name: &str| [everything.story(&format!("default/{name}")), dynamic.story(&format!("default/{name}"))];
     for (name, expected) in [
