@@ -132,7 +132,9 @@ async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() ->
     assert_eq!(counts.returned, 0);
 
     let undelivered = factory.shutdown();
-    assert!(undelivered.running >= 2 * STUCK - 1, "the stuck calls are counted: {undelivered:?}");
+    // Of the handlers on the blocked runtime, only the first was ever called.
+    assert!(undelivered.running > STUCK, "the stuck calls are counted: {undelivered:?}");
+    assert!(undelivered.events as u64 >= STUCK as u64 * OBJECTS, "and what they were not told: {undelivered:?}");
     release.store(true, Ordering::Relaxed);
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
@@ -51,6 +52,8 @@ const LONGEST_STATUS: usize = 64 * 1024;
 pub(crate) struct Asker {
     pub(crate) connection: Connection,
     pub(crate) path: String,
+    /// Which permissions its requests need, for people.
+    pub(crate) needs: String,
     pub(crate) selectors: String,
     pub(crate) metadata_only: bool,
 }
@@ -76,16 +79,17 @@ impl Asker {
             .extension(deadlines)
             .extension(placement)
             .body(Body::empty());
+        let needs = self.needs.clone();
         Box::pin(async move {
             let request = built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
             let response = connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))?;
-            read_head(response).await
+            read_head(response, &needs).await
         })
     }
 }
 
 /// The encoding and the body of a good answer, or what the other kind means.
-async fn read_head(response: http::Response<ResponseBody>) -> Result<(Encoding, ResponseBody), Failure> {
+async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Result<(Encoding, ResponseBody), Failure> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -93,7 +97,11 @@ async fn read_head(response: http::Response<ResponseBody>) -> Result<(Encoding, 
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
         let status = text.ok().and_then(|text| decode::status(Encoding::Json, &text));
         let status = Status { code, ..status.unwrap_or_default() };
-        return Err(Failure::from_status(&status, after.map(Duration::from_secs)));
+        let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
+        if head.status == StatusCode::FORBIDDEN {
+            failure.why = format!("{} ({needs})", failure.why).into();
+        }
+        return Err(failure);
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {

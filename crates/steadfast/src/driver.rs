@@ -1,5 +1,7 @@
 //! Drives one informer: feeds the reflector what arrives, and does what it says.
 
+mod records;
+
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -7,18 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use steadfast_core::Instant;
-use steadfast_core::decode::{
-    self, DecodeError, DecodeOptions, Decoder, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord,
-};
+use steadfast_core::decode::{DecodeOptions, Decoder, Encoding, Kept};
 use steadfast_core::event::{Change, Path};
-use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{LineFramer, ListFramer};
+use steadfast_core::freshness::Condition;
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{
-    Failure, Gravity, Input, Note, Output, Record, Reflector, Request, RequestId, Verdict,
-};
-use steadfast_core::store::{Offer, Staging, Tainted};
+use steadfast_core::reflector::{Failure, Gravity, Input, Note, Output, Reflector, Request, RequestId};
+use steadfast_core::store::{Staging, Tainted};
+use steadfast_core::{Instant, ResourceVersion};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
@@ -31,6 +31,9 @@ pub(crate) enum Command {
     /// End the watch, and the handlers with it or after they have been told what waits.
     Stop { handlers: bool },
 }
+
+/// So many pieces of answers are taken in before other informers on this thread have their turn.
+const ARRIVALS_IN_A_ROW: u32 = 16;
 
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
@@ -61,9 +64,10 @@ pub(crate) struct Driver<K> {
     reachable: watch::Receiver<u64>,
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
     resync_at: Option<Instant>,
-    changes: Vec<Change<K>>,
-    /// The first list is in the store since the last publication.
-    viewed: bool,
+    /// What is to be told and done, in this order, at the next flush.
+    notes: Vec<Note>,
+    edits: Vec<Edit<K>>,
+    /// How many objects cannot be decoded.
     tainted: usize,
 }
 
@@ -77,6 +81,16 @@ enum Transfer {
 enum Parser {
     Stream(Encoding, LineFramer),
     List(Encoding, ListFramer, Option<ListMeta>),
+}
+
+/// What is to be done to the store.
+enum Edit<K> {
+    /// Take in what a watch says of an object.
+    Apply(RecordKind, Identity, Result<Arc<K>, Tainted>),
+    /// Put a complete list in the store's place.
+    Commit { staging: Staging<K>, version: Option<ResourceVersion>, initial: bool, new_epoch: bool },
+    /// Take note that nothing up to this version is missing.
+    Advance(ResourceVersion),
 }
 
 enum Wake {
@@ -111,19 +125,37 @@ impl<K: Kept> Driver<K> {
             reachable,
             timer: None,
             resync_at: None,
-            changes: Vec::new(),
-            viewed: false,
+            notes: Vec::new(),
+            edits: Vec::new(),
             tainted: 0,
         }
     }
 
     /// Runs until the informer is stopped or nobody holds it any more.
     pub(crate) async fn run(mut self) {
+        // The user's own code runs in here, where the `Drop` of an object ends; all else of it is contained nearer by.
+        let handlers = if let Ok(handlers) = AssertUnwindSafe(self.work()).catch_unwind().await {
+            self.step(Input::Stop);
+            handlers
+        } else {
+            self.broke();
+            true
+        };
+        self.shared.stop();
+        if handlers {
+            self.shared.close_handlers();
+        }
+        self.shared.end_notes();
+    }
+
+    /// Works until it is told to end; returns whether the handlers are to end too.
+    async fn work(&mut self) -> bool {
         self.step(Input::Start);
-        let handlers = loop {
+        let mut arrivals: u32 = 0;
+        loop {
             match self.next().await {
-                Wake::Command(None) => break true,
-                Wake::Command(Some(Command::Stop { handlers })) => break handlers,
+                Wake::Command(None) => return true,
+                Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
                 Wake::Granted(permit) => {
                     self.transfer = Transfer::Held { _permit: permit };
@@ -135,14 +167,26 @@ impl<K: Kept> Driver<K> {
                     self.step(Input::Tick);
                     self.resync();
                 }
-                Wake::Arrival(id, arrival) => self.arrived(id, arrival),
+                Wake::Arrival(id, arrival) => {
+                    self.arrived(id, arrival);
+                    arrivals = arrivals.wrapping_add(1);
+                    if arrivals.is_multiple_of(ARRIVALS_IN_A_ROW) {
+                        tokio::task::yield_now().await;
+                    }
+                }
             }
-        };
-        self.step(Input::Stop);
-        self.shared.stop();
-        if handlers {
-            self.shared.close_handlers();
         }
+    }
+
+    /// Says that the informer is no more, though nobody stopped it.
+    fn broke(&mut self) {
+        let why = "the informer broke: dropping an object panicked";
+        tracing::error!(informer = %self.shared.name, "{why}");
+        let mut standing = self.reflector.standing().clone();
+        standing.condition = Condition::Stopped;
+        standing.since = self.shared.environment.now();
+        standing.why = why.into();
+        self.shared.stand(&standing);
     }
 
     async fn next(&mut self) -> Wake {
@@ -183,10 +227,8 @@ impl<K: Kept> Driver<K> {
     fn step(&mut self, input: Input) {
         let now = self.shared.environment.now();
         let outputs = self.reflector.step(now, input);
-        let shared = self.shared.clone();
-        let mut writer = shared.writer();
-        self.perform(outputs, &mut writer);
-        self.publish(&mut writer);
+        self.perform(outputs);
+        self.flush();
     }
 
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
@@ -232,19 +274,17 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Takes in a piece of an answer: all its whole records, under one lock and one publication.
+    /// Takes in a piece of an answer: all its whole records, for one publication.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
-        let shared = self.shared.clone();
-        let mut writer = shared.writer();
         let read = match &mut parser {
             Parser::Stream(encoding, framer) => {
                 framer.feed(chunk);
-                self.read_stream(now, id, *encoding, framer, &mut writer)
+                self.read_stream(now, id, *encoding, framer)
             }
             Parser::List(encoding, framer, meta) => {
                 framer.feed(chunk);
-                self.read_list(now, id, *encoding, framer, meta, &mut writer)
+                self.read_list(now, id, *encoding, framer, meta)
             }
         };
         match read {
@@ -256,154 +296,13 @@ impl<K: Kept> Driver<K> {
             Err(failure) => {
                 self.drop_request(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
-                self.perform(outputs, &mut writer);
+                self.perform(outputs);
             }
         }
-        self.publish(&mut writer);
+        self.flush();
     }
 
-    fn read_stream(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        encoding: Encoding,
-        framer: &mut LineFramer,
-        writer: &mut Writer<K>,
-    ) -> Result<(), Failure> {
-        while let Some(record) = framer.next() {
-            let record = record.map_err(|error| Failure::unreadable(error.to_string()))?;
-            let (verdict, object) = match decode::watch_record(encoding, &record) {
-                Ok(WatchRecord::Object { kind, object }) => {
-                    let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
-                    (verdict, Some((kind, object)))
-                }
-                Ok(WatchRecord::Bookmark(bookmark)) => {
-                    (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
-                }
-                Ok(WatchRecord::Error(status)) => {
-                    self.drop_request(id);
-                    (self.reflector.record(now, id, Record::Error(&status)), None)
-                }
-                Err(error) => {
-                    match tainted(&error) {
-                        Some((kind, identity)) => self.tainted_record(now, id, kind, identity, &error, writer),
-                        None => self.unidentified(now, id, &error, writer),
-                    }
-                    continue;
-                }
-            };
-            match (verdict, object) {
-                (Verdict::Apply, Some((kind, object))) => {
-                    let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.keep(&object) };
-                    self.apply(kind, object.identity, kept, writer);
-                }
-                (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
-                (Verdict::Stage, Some((_, object))) => self.stage(&object),
-                (Verdict::Do(outputs), _) => self.perform(outputs, writer),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn read_list(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        encoding: Encoding,
-        framer: &mut ListFramer,
-        meta: &mut Option<ListMeta>,
-        writer: &mut Writer<K>,
-    ) -> Result<(), Failure> {
-        while let Some(part) = framer.next() {
-            match part.map_err(|error| Failure::unreadable(error.to_string()))? {
-                ListPart::Item(item) => match decode::list_item(encoding, &item) {
-                    Ok(object) => {
-                        if self.reflector.list_item(now, id) == Verdict::Stage {
-                            self.stage(&object);
-                        }
-                    }
-                    Err(error) => match tainted(&error) {
-                        Some((_, identity)) => {
-                            self.tainted_record(now, id, RecordKind::Added, identity, &error, writer);
-                        }
-                        None => self.unidentified(now, id, &error, writer),
-                    },
-                },
-                ListPart::Meta(found) => *meta = Some(found),
-                ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::End { .. } => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in a record whose object cannot be read, though it is known which one it is (R8).
-    fn tainted_record(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        kind: RecordKind,
-        identity: Identity,
-        error: &RecordError,
-        writer: &mut Writer<K>,
-    ) {
-        tracing::warn!(informer = %self.shared.name, %error, "an object cannot be read; it answers as unknown");
-        let verdict = match self.reflector.list_item(now, id) {
-            Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
-            staged => staged,
-        };
-        match (verdict, kind) {
-            (Verdict::Apply, _) => self.apply(kind, identity, Err(Tainted), writer),
-            (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
-            (Verdict::Stage, _) => {
-                if let Some(staging) = &mut self.staging {
-                    staging.put(identity, Err(Tainted));
-                }
-            }
-            (Verdict::Do(outputs), _) => self.perform(outputs, writer),
-            (Verdict::Skip, _) => {}
-        }
-    }
-
-    fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError, writer: &mut Writer<K>) {
-        let outputs = self.reflector.step(now, Input::Unidentified(id, error.to_string().into()));
-        self.perform(outputs, writer);
-    }
-
-    /// Applies a record of a watch to the store.
-    fn apply(&mut self, kind: RecordKind, identity: Identity, kept: Result<Arc<K>, Tainted>, writer: &mut Writer<K>) {
-        let changes = &mut self.changes;
-        let tell = |change| changes.push(change);
-        let version = identity.version.clone();
-        if kind == RecordKind::Deleted {
-            let path = Path::Watched { deletion: Some(version.clone()) };
-            writer.store.remove(&identity.key, &identity.uid, &path, tell);
-        } else {
-            writer.store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
-        }
-        writer.store.advance(version);
-    }
-
-    fn stage(&mut self, object: &RawObject) {
-        let Some(staging) = &mut self.staging else { return };
-        if staging.offer(&object.identity) == Offer::Wanted {
-            let kept = keep(&mut self.decoder, &self.keeping, object, &self.shared.name);
-            staging.put(object.identity.clone(), kept);
-        }
-    }
-
-    fn unstage(&mut self, identity: &Identity) {
-        if let Some(staging) = &mut self.staging {
-            staging.remove(identity);
-        }
-    }
-
-    fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
-        keep(&mut self.decoder, &self.keeping, object, &self.shared.name)
-    }
-
-    fn perform(&mut self, outputs: Vec<Output>, writer: &mut Writer<K>) {
+    fn perform(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Send(id, request) => self.send(id, &request),
@@ -412,23 +311,18 @@ impl<K: Kept> Driver<K> {
                     self.transfer = Transfer::Awaited(self.asker.connection.transfer());
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
-                Output::BeginStaging { anew: false } => self.staging = Some(writer.store.begin_relist()),
-                Output::BeginStaging { anew: true } => self.staging = Some(writer.store.begin_anew()),
+                Output::BeginStaging { anew } => {
+                    let store = &self.shared.writer().store;
+                    self.staging = Some(if anew { store.begin_anew() } else { store.begin_relist() });
+                }
                 Output::DropStaging => self.staging = None,
                 Output::Commit { version, initial, new_epoch } => {
                     let Some(staging) = self.staging.take() else { continue };
-                    let changes = &mut self.changes;
-                    let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
-                    let committed =
-                        writer.store.commit(staging, version, &path, new_epoch, |change| changes.push(change));
-                    if let Err(error) = committed {
-                        tracing::error!(informer = %self.shared.name, %error, "a list was refused by the store");
-                    }
-                    self.viewed = true;
+                    self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
                 }
-                Output::Advance(version) => writer.store.advance(version),
+                Output::Advance(version) => self.edits.push(Edit::Advance(version)),
                 Output::RememberPages => self.asker.connection.remember_pages(&self.asker.path),
-                Output::Note(note) => self.tell(&note),
+                Output::Note(note) => self.notes.push(note),
             }
         }
     }
@@ -444,6 +338,21 @@ impl<K: Kept> Driver<K> {
         self.streams.remove(&id);
     }
 
+    /// Tells what there is to tell, makes the edits, shows them, tells the handlers and whoever waits.
+    fn flush(&mut self) {
+        // Before the lock is taken: what is called may ask anything of this informer.
+        for note in std::mem::take(&mut self.notes) {
+            self.tell(&note);
+        }
+        let edited = !self.edits.is_empty();
+        if edited {
+            self.edit();
+        }
+        if self.shared.stand(self.reflector.standing()) || edited {
+            self.shared.tell_moved();
+        }
+    }
+
     fn tell(&self, note: &Note) {
         let informer = &self.shared.name;
         match note.gravity() {
@@ -453,26 +362,23 @@ impl<K: Kept> Driver<K> {
         self.shared.tell(note);
     }
 
-    /// Makes visible what was done, and tells the handlers and whoever waits.
-    fn publish(&mut self, writer: &mut Writer<K>) {
-        let viewed = std::mem::take(&mut self.viewed);
-        let changed = viewed || !self.changes.is_empty();
-        self.shared.publish(writer, &mut self.changes, viewed);
-        if changed {
-            self.note_tainted(writer);
+    /// Makes the edits, all under one lock and with one publication.
+    fn edit(&mut self) {
+        let mut changes = Vec::new();
+        let mut viewed = false;
+        let shared = self.shared.clone();
+        // What only it holds is dropped when the lock is released: dropping a great many objects takes its time, and
+        // their `Drop` is the user's.
+        let _before = shared.snapshot();
+        let mut writer = shared.writer();
+        for edit in self.edits.drain(..) {
+            viewed |= edit.carry_out(&mut writer, &mut changes, &shared.name);
         }
-        if viewed {
+        self.shared.publish(&mut writer, &changes, viewed);
+        self.tainted = note_tainted(&mut self.reflector, &writer, self.tainted);
+        drop(writer);
+        if viewed && self.resync_at.is_none() {
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);
-        }
-        self.shared.stand(self.reflector.standing());
-        self.shared.tell_moved();
-    }
-
-    fn note_tainted(&mut self, writer: &Writer<K>) {
-        let tainted = writer.store.working().tainted().count();
-        if tainted > 0 || self.tainted > 0 {
-            self.tainted = tainted;
-            self.reflector.set_tainted(writer.store.working().tainted().cloned().collect());
         }
     }
 
@@ -487,38 +393,44 @@ impl<K: Kept> Driver<K> {
     }
 }
 
-/// Which object a record is about that cannot be read, where enough of it could be.
-fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
-    let PartialIdentity { key, uid, version } = error.identity.clone();
-    let kind = error.kind.unwrap_or(RecordKind::Added);
-    Some((kind, Identity { key: key?, uid: uid?, version: version? }))
+/// Tells the reflector which keys answer `Unknown`, if that may have changed; returns how many.
+fn note_tainted<K: Kept>(reflector: &mut Reflector, writer: &Writer<K>, before: usize) -> usize {
+    let tainted = writer.store.working().tainted().count();
+    if (tainted, before) != (0, 0) {
+        reflector.set_tainted(writer.store.working().tainted().cloned().collect());
+    }
+    tainted
 }
 
-/// Decodes an object into the form in which it is kept; what cannot be taints its entry (R8).
-fn keep<K: Kept>(
-    decoder: &mut Decoder,
-    keeping: &Keeping<K>,
-    object: &RawObject,
-    informer: &str,
-) -> Result<Arc<K>, Tainted> {
-    let Identity { key, version, .. } = &object.identity;
-    // The user's own code: what it breaks stays with this object.
-    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let kept = K::decode(object, decoder)?;
-        Ok(match &keeping.transform {
-            Some(transform) => transform(kept),
-            None => kept,
-        })
-    }));
-    match kept {
-        Ok(Ok(kept)) => Ok(Arc::new(kept)),
-        Ok(Err::<_, DecodeError>(error)) => {
-            tracing::warn!(%informer, %key, %version, %error, "an object cannot be decoded; it answers as unknown");
-            Err(Tainted)
-        }
-        Err(_) => {
-            tracing::error!(%informer, %key, %version, "decoding or transforming an object panicked; it answers as unknown");
-            Err(Tainted)
+impl<K: Kept> Edit<K> {
+    /// Makes the edit, collects what it changed, and returns whether the store now is a complete list.
+    fn carry_out(self, writer: &mut Writer<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
+        let tell = |change| changes.push(change);
+        match self {
+            Self::Apply(RecordKind::Deleted, identity, _) => {
+                let path = Path::Watched { deletion: Some(identity.version.clone()) };
+                writer.store.remove(&identity.key, &identity.uid, &path, tell);
+                writer.store.advance(identity.version);
+                false
+            }
+            Self::Apply(_, identity, kept) => {
+                let version = identity.version.clone();
+                writer.store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
+                writer.store.advance(version);
+                false
+            }
+            Self::Commit { staging, version, initial, new_epoch } => {
+                let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
+                let committed = writer.store.commit(staging, version, &path, new_epoch, tell);
+                if let Err(error) = &committed {
+                    tracing::error!(%informer, %error, "a list was refused by the store");
+                }
+                committed.is_ok()
+            }
+            Self::Advance(version) => {
+                writer.store.advance(version);
+                false
+            }
         }
     }
 }

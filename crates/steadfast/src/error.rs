@@ -33,7 +33,7 @@ pub struct NoRuntime;
 
 /// A cache has nothing to read yet: its first list is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{resource} not synced: {state}; wait for it with wait_for_sync")]
+#[error("{resource} not synced: {state}")]
 pub struct NotSynced {
     /// The resource and its scope.
     pub resource: String,

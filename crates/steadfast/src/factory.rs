@@ -57,9 +57,23 @@ struct Ask {
 struct Running {
     informer: Box<dyn Any + Send + Sync>,
     managed_fields: bool,
-    /// Which transform, by its address.
-    transform: Option<usize>,
+    transform: Option<TransformId>,
     control: Arc<dyn Control>,
+}
+
+/// Which transform it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TransformId {
+    /// A function that captures nothing is what its type says.
+    Function(TypeId),
+    /// A closure that captures something is like no other.
+    Closure,
+}
+
+impl TransformId {
+    fn is(self, other: Self) -> bool {
+        self == other && self != Self::Closure
+    }
 }
 
 /// What a factory does with an informer of any type.
@@ -68,6 +82,7 @@ trait Control: Send + Sync {
     fn is_synced(&self) -> bool;
     fn wait_for_sync(&self, deadline: Duration) -> BoxFuture<'_, bool>;
     fn stop(&self);
+    fn is_stopped(&self) -> bool;
     fn handlers_idle(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
 }
@@ -87,6 +102,10 @@ impl<K: Kept> Control for Informer<K> {
 
     fn stop(&self) {
         self.stop_reading();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared().is_stopped()
     }
 
     fn handlers_idle(&self) -> bool {
@@ -115,7 +134,7 @@ impl InformerFactory {
         &self.inner.connection
     }
 
-    /// The informer of `K` in `scope`: a new one, or the one that runs already.
+    /// The informer of `K` in `scope`: a new one, or the one that runs already and was not stopped.
     ///
     /// # Errors
     ///
@@ -190,14 +209,18 @@ impl InformerFactory {
     /// Tells what was not delivered. The connection stays, for whoever else uses it.
     pub fn shutdown(&self) -> Undelivered {
         let controls = self.close();
-        controls.iter().for_each(|control| control.stop());
+        for control in &controls {
+            control.stop();
+        }
         sum(&controls)
     }
 
     /// Ends all watches, lets the handlers see what waits for them for as long as `deadline`, then ends them too.
     pub async fn shutdown_drained(&self, deadline: Duration) -> Undelivered {
         let controls = self.close();
-        controls.iter().for_each(|control| control.stop());
+        for control in &controls {
+            control.stop();
+        }
         let environment = self.inner.connection.environment().clone();
         let end = environment.now() + deadline;
         while environment.now() < end && !controls.iter().all(|control| control.handlers_idle()) {
@@ -241,7 +264,7 @@ pub struct InformerBuilder<'a, K> {
     scope: Scope,
     settings: ReflectorSettings,
     managed_fields: bool,
-    transform: Option<Transform<K>>,
+    transform: Option<(TransformId, Transform<K>)>,
     object_limit: usize,
     resync: Option<Duration>,
     breaches: Breaches,
@@ -256,13 +279,17 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 
     /// Changes every object before it is kept. It must answer the same for the same object, and leave its identity.
+    ///
+    /// Who asks with the same function shares one informer; a closure that captures something is like no other.
     #[must_use]
-    pub fn transform(mut self, transform: impl Fn(K) -> K + Send + Sync + 'static) -> Self {
-        self.transform = Some(Arc::new(transform));
+    pub fn transform<F: Fn(K) -> K + Send + Sync + 'static>(mut self, transform: F) -> Self {
+        let captures = size_of::<F>() > 0;
+        let id = if captures { TransformId::Closure } else { TransformId::Function(TypeId::of::<F>()) };
+        self.transform = Some((id, Arc::new(transform)));
         self
     }
 
-    /// Has the handlers look at every object again after each `period`, as `Resynced`.
+    /// Has the handlers look at every object again after each `period`, as `Resynced`; zero is never.
     #[must_use]
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
@@ -312,12 +339,12 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// Where one runs that keeps its objects otherwise.
     pub fn start(self) -> Result<Informer<K>, InformerError> {
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
-        let transform = self.transform.as_ref().map(|transform| Arc::as_ptr(transform).cast::<()>() as usize);
+        let transform = self.transform.as_ref().map(|(id, _)| *id);
         let mut informers = self.factory.lock();
         if informers.closed {
             return Err(InformerError::ShutDown);
         }
-        if let Some(running) = informers.running.get(&ask) {
+        if let Some(running) = informers.running.get(&ask).filter(|running| !running.control.is_stopped()) {
             let conflict = |difference| InformerError::Conflict {
                 resource: self.collection.name().to_owned(),
                 scope: self.scope.to_string(),
@@ -326,7 +353,12 @@ impl<K: Kept> InformerBuilder<'_, K> {
             if running.managed_fields != self.managed_fields {
                 return Err(conflict("choice about managedFields"));
             }
-            if running.transform != transform {
+            let same = match (running.transform, transform) {
+                (None, None) => true,
+                (Some(running), Some(asked)) => running.is(asked),
+                _ => false,
+            };
+            if !same {
                 return Err(conflict("transform"));
             }
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
@@ -362,14 +394,15 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let asker = Asker {
             connection,
             path: self.collection.path().to_owned(),
+            needs: format!("needs list and watch on {resource}"),
             selectors: self.scope.query(),
             metadata_only: K::metadata_only(),
         };
         let keeping = Keeping {
             decode: DecodeOptions { keep_managed_fields: self.managed_fields },
-            transform: self.transform,
+            transform: self.transform.map(|(_, transform)| transform),
             object_limit: self.object_limit,
-            resync: self.resync,
+            resync: self.resync.filter(|period| *period > Duration::ZERO),
         };
         let (commands, received) = mpsc::unbounded_channel();
         let driver = Driver::new(shared.clone(), reflector, asker, keeping, received);

@@ -72,6 +72,9 @@ impl<K: Kept> Informer<K> {
     }
 
     /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.
+    ///
+    /// A handler that holds this informer keeps it running until it is stopped or the handler removed. One added after
+    /// the stop is told nothing.
     pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Registration<K> {
         self.add_handler(Closure(handle))
     }
@@ -114,7 +117,8 @@ impl<K: Kept> Informer<K> {
         Registration { runner }
     }
 
-    /// Tells `callback` what a log line would: faults, relists, resumes. It must not block.
+    /// Tells `callback` what a log line would: faults, relists, resumes; before the readers and handlers see what comes
+    /// of it. It must not block.
     pub fn on_note(&self, callback: impl Fn(&Note) + Send + Sync + 'static) {
         self.shared().on_note(Arc::new(callback));
     }
@@ -144,19 +148,23 @@ impl<K: Kept> Informer<K> {
 
     /// Adds an index by the values that `extract` finds in an object, filled when it is handed out.
     ///
-    /// `extract` must answer the same for the same object; for one on which it panics it counts as finding nothing.
+    /// `extract` must answer the same for the same object; one on which it panics counts as having no more values. It
+    /// must not ask this informer for handlers or indexes. An index is kept up as long as the informer runs, so it is
+    /// to be made once.
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
     {
-        let name = self.name().to_owned();
+        let name: Arc<str> = self.name().into();
         let contained = move |object: &K| {
-            let found = std::panic::catch_unwind(AssertUnwindSafe(|| extract(object)));
-            if found.is_err() {
-                tracing::error!(informer = %name, "an index function panicked; the object is not in that index");
-            }
-            found.into_iter().flatten()
+            let values = contained(&name, || extract(object).into_iter());
+            let name = name.clone();
+            // The values may be found as late as they are taken.
+            values.into_iter().flat_map(move |mut values| {
+                let name = name.clone();
+                std::iter::from_fn(move || contained(&name, || values.next()).flatten())
+            })
         };
         let index = self.shared().writer().store.add_index(contained);
         Index::new(self.owner.clone(), index)
@@ -183,7 +191,7 @@ impl<K: Kept> Informer<K> {
     ///
     /// When `deadline` passes first: the state and its cause.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
-        self.wait_until(deadline, |shared| shared.is_synced()).await.map_err(|_| self.not_synced())
+        self.wait_until(deadline, Shared::is_synced).await.map_err(|_| self.not_synced())
     }
 
     /// Waits until the cache holds `written` or a later state of its resource: reads then see that write.
@@ -216,19 +224,32 @@ impl<K: Kept> Informer<K> {
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, or the informer is stopped.
+    /// When `deadline` passes first, the informer is stopped, or the object is not held and its version cannot be
+    /// compared, so that "gone" and "not there yet" look alike.
     pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
         let meta = object.meta();
         let (Some(name), Some(uid), Some(version)) = (&meta.name, &meta.uid, &meta.resource_version) else {
             return Err(WaitError::NoVersion);
         };
         let version = ResourceVersion::from(version.as_str());
+        let held = |snapshot: &Snapshot<K>| {
+            snapshot.entry(meta.namespace.as_deref(), name).is_some_and(|entry| *entry.uid == **uid)
+        };
+        let begun = self.snapshot();
+        let was_held = held(&begun);
+        if !version.is_ordered() && !was_held {
+            return Err(WaitError::Opaque { version: version.to_string() });
+        }
+        let epoch = begun.epoch();
+        drop(begun);
         let gone = |shared: &Shared<K>| {
             let snapshot = shared.snapshot();
-            let held = snapshot.entry(meta.namespace.as_deref(), name);
-            // A cache that has not reached the object's own version lacks it for another reason.
-            snapshot.version().is_some_and(|at| !at.is_older_than(&version))
-                && held.is_none_or(|entry| *entry.uid != **uid)
+            // A cache that has not reached the object's own version lacks it for another reason. In another epoch its
+            // version says nothing, and the list that began that epoch all.
+            let reached = was_held
+                || snapshot.epoch() != epoch
+                || snapshot.version().is_some_and(|at| !at.is_older_than(&version));
+            reached && !held(&snapshot)
         };
         self.wait_aided(deadline, format!("the end of {name} ({uid})"), gone).await
     }
@@ -283,16 +304,27 @@ impl<K: Kept> Informer<K> {
 
     /// Ends the watch; the handlers may go on with what waits for them.
     pub(crate) fn stop_reading(&self) {
+        self.shared().stop();
         let _ = self.owner.commands.send(Command::Stop { handlers: false });
     }
 
     /// Ends the watch, also when cut off; what handlers were not told stays untold. The cache stays readable.
     pub fn stop(&self) {
+        self.shared().stop();
         let _ = self.owner.commands.send(Command::Stop { handlers: true });
     }
 }
 
 struct Stopped(bool);
+
+/// Runs the user's `extract`; what it breaks stays with the object.
+fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
+    let found = std::panic::catch_unwind(AssertUnwindSafe(extract));
+    if found.is_err() {
+        tracing::error!(%informer, "an index function panicked; the object has no more values in that index");
+    }
+    found.ok()
+}
 
 /// A handler's place at an informer. Dropping it removes nothing; [`remove`](Self::remove) does.
 pub struct Registration<K> {
@@ -308,13 +340,12 @@ impl<K> std::fmt::Debug for Registration<K> {
 impl<K: Send + Sync + 'static> Registration<K> {
     /// Whether the handler has returned from every object that was there when its view began.
     pub fn has_synced(&self) -> bool {
-        *self.runner.synced().borrow()
+        self.runner.is_synced()
     }
 
-    /// Waits until [`has_synced`](Self::has_synced).
-    pub async fn until_synced(&self) {
-        // The sender lives as long as the runner that `self` holds.
-        let _ = self.runner.synced().wait_for(|synced| *synced).await;
+    /// Waits until [`has_synced`](Self::has_synced), or until the handler is ended before that; returns which.
+    pub async fn until_synced(&self) -> bool {
+        self.runner.until_synced().await
     }
 
     /// What the handler has done and has before it.
@@ -323,9 +354,10 @@ impl<K: Send + Sync + 'static> Registration<K> {
     }
 
     /// Ends the handler: no call begins any more. Returns how many events it was not told.
+    ///
+    /// What the handler holds is let go, when the calls that are running have returned.
     pub fn remove(&self) -> usize {
-        self.runner.close();
-        self.runner.undelivered()
+        self.runner.remove()
     }
 
     pub(crate) fn runner(&self) -> &Arc<Runner<K>> {

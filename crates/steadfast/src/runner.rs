@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt;
 use steadfast_core::ObjectKey;
 use steadfast_core::breach::{Breach, Breaches};
-use steadfast_core::event::Change;
+use steadfast_core::event::{Change, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
@@ -24,8 +24,19 @@ pub(crate) enum Mode<K> {
     Sync(Arc<dyn Handler<K>>),
     /// On the runtime that was current at registration.
     Async(Arc<dyn BoxedAsyncHandler<K>>, Handle),
-    /// Not at all: someone takes the events when they like, woken by this.
-    Pulled(tokio::sync::Notify),
+    /// Not at all: someone takes the events when they like.
+    Pulled,
+}
+
+// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+impl<K> Clone for Mode<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Sync(handler) => Self::Sync(handler.clone()),
+            Self::Async(handler, runtime) => Self::Async(handler.clone(), runtime.clone()),
+            Self::Pulled => Self::Pulled,
+        }
+    }
 }
 
 /// The counts of a handler.
@@ -39,18 +50,20 @@ pub struct HandlerCounts {
     pub skipped: u64,
     /// Entries that wait or are being told.
     pub entries: usize,
-    /// Calls that are running.
+    /// Calls that have begun and are not over.
     pub running: usize,
 }
 
 /// One handler of an informer.
 pub(crate) struct Runner<K> {
-    mode: Mode<K>,
     concurrency: usize,
     environment: SharedEnvironment,
+    breaches: Breaches,
     state: Mutex<State<K>>,
-    /// Whether the handler has returned from every object of its first view (C9).
-    synced: watch::Sender<bool>,
+    /// Wakes whoever pulls.
+    pulled: Notify,
+    view: watch::Sender<View>,
+    /// Written under the lock of `state`, so that no call begins once it is set.
     closed: AtomicBool,
     returned: AtomicU64,
     panicked: AtomicU64,
@@ -58,10 +71,27 @@ pub(crate) struct Runner<K> {
 }
 
 struct State<K> {
+    /// How the handler is called; nothing once it is closed, so that what the handler holds is let go.
+    mode: Option<Mode<K>>,
     queue: DeliveryQueue<K>,
     /// The whole first view is in the queue, or was.
     viewed: bool,
-    workers: usize,
+    /// Workers that were given an event and have not begun to tell it.
+    waiting: usize,
+    /// Calls that have begun and are not over.
+    running: usize,
+    /// What was not told when the handler was closed.
+    untold: usize,
+}
+
+/// How far a handler is with the objects of its first view (C9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    Incomplete,
+    /// It has returned from every one of them.
+    Complete,
+    /// It was closed before.
+    GivenUp,
 }
 
 impl<K: Send + Sync + 'static> Runner<K> {
@@ -72,12 +102,21 @@ impl<K: Send + Sync + 'static> Runner<K> {
         breaches: Breaches,
     ) -> Arc<Self> {
         let concurrency = if breaches.commit(Breach::OverlappingCalls) { 8 } else { concurrency.max(1) };
+        let state = State {
+            mode: Some(mode),
+            queue: DeliveryQueue::new(breaches),
+            viewed: false,
+            waiting: 0,
+            running: 0,
+            untold: 0,
+        };
         Arc::new(Self {
-            mode,
             concurrency,
             environment,
-            state: Mutex::new(State { queue: DeliveryQueue::new(breaches), viewed: false, workers: 0 }),
-            synced: watch::Sender::new(false),
+            breaches,
+            state: Mutex::new(state),
+            pulled: Notify::new(),
+            view: watch::Sender::new(View::Incomplete),
             closed: AtomicBool::new(false),
             returned: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -87,83 +126,107 @@ impl<K: Send + Sync + 'static> Runner<K> {
 
     /// Takes in changes; `viewed` says that the first view is complete with them.
     pub(crate) fn push(self: &Arc<Self>, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
-        if self.is_closed() {
-            return;
-        }
         {
             let mut state = self.lock();
+            if self.is_closed() {
+                return;
+            }
             changes.into_iter().for_each(|change| state.queue.push(change));
             state.viewed |= viewed;
-            self.tell_sync(&state);
+            self.tell_view(&state);
         }
         self.start();
     }
 
     /// Starts workers for what waits, as many as the handler allows.
     fn start(self: &Arc<Self>) {
-        if let Mode::Pulled(notify) = &self.mode {
-            notify.notify_one();
-            return;
-        }
         loop {
-            let delivery = {
+            let (mode, delivery) = {
                 let mut state = self.lock();
-                if state.workers >= self.concurrency {
+                let mode = match &state.mode {
+                    None => return,
+                    Some(Mode::Pulled) => break,
+                    Some(mode) => mode.clone(),
+                };
+                if state.waiting + state.running >= self.concurrency {
                     return;
                 }
                 let Some(delivery) = state.queue.pop() else { return };
-                state.workers += 1;
-                delivery
+                state.waiting += 1;
+                (mode, delivery)
             };
-            let worker = Worker { runner: self.clone(), finished: false };
-            match &self.mode {
+            let worker = Worker { runner: self.clone(), stage: Stage::Waiting };
+            match mode {
                 Mode::Sync(handler) => {
-                    let handler = handler.clone();
                     self.environment.run_blocking(Box::new(move || worker.run(&*handler, delivery)));
                 }
                 Mode::Async(handler, runtime) => {
-                    let handler = handler.clone();
                     runtime.spawn(async move { worker.run_async(&*handler, delivery).await });
                 }
-                Mode::Pulled(_) => {}
+                Mode::Pulled => {}
             }
         }
+        self.pulled.notify_one();
     }
 
     /// Takes the next event for someone who pulls.
-    pub(crate) fn pull(&self) -> Option<Delivery<K>> {
+    pub(crate) fn pull(&self) -> Pull<K> {
         let mut state = self.lock();
-        let delivery = state.queue.pop()?;
+        let Some(delivery) = state.queue.pop() else {
+            return if self.is_closed() { Pull::End } else { Pull::Nothing };
+        };
         state.queue.done(&delivery.key);
-        self.tell_sync(&state);
-        Some(delivery)
+        self.tell_view(&state);
+        Pull::Event(delivery.event)
     }
 
-    /// What wakes someone who pulls.
-    pub(crate) fn pulled(&self) -> Option<&tokio::sync::Notify> {
-        match &self.mode {
-            Mode::Pulled(notify) => Some(notify),
-            Mode::Sync(_) | Mode::Async(..) => None,
-        }
+    /// Waits until there may be something to pull.
+    pub(crate) async fn pulled(&self) {
+        self.pulled.notified().await;
     }
 
-    /// The call for `key` is over; takes the next one for the same worker.
-    fn next(&self, key: &ObjectKey) -> Option<Delivery<K>> {
-        let mut state = self.lock();
-        state.queue.done(key);
-        self.tell_sync(&state);
-        if self.is_closed() {
-            return None;
-        }
-        state.queue.pop()
-    }
-
-    /// Takes no more changes and makes no more calls; those running are left to themselves.
+    /// Takes no more changes and begins no more calls; those running are left to themselves.
+    ///
+    /// What waits is let go of, unless someone pulls it, who may yet take it.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Mode::Pulled(notify) = &self.mode {
-            notify.notify_one();
+        let given_up;
+        {
+            let mut state = self.lock();
+            if self.is_closed() {
+                return;
+            }
+            self.closed.store(true, Ordering::Release);
+            state.untold = state.waiting;
+            let mode = state.mode.take();
+            let queue = if matches!(mode, Some(Mode::Pulled)) {
+                None
+            } else {
+                state.untold += state.queue.undelivered();
+                Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
+            };
+            given_up = (mode, queue);
+            self.view.send_if_modified(|view| {
+                let waited = *view == View::Incomplete;
+                if waited {
+                    *view = View::GivenUp;
+                }
+                waited
+            });
         }
+        drop_contained(given_up);
+        self.pulled.notify_one();
+    }
+
+    /// Closes the handler for whoever wants nothing more of it; returns what it was not told, which no later count has.
+    pub(crate) fn remove(&self) -> usize {
+        self.close();
+        let (untold, queue) = {
+            let mut state = self.lock();
+            let untold = std::mem::take(&mut state.untold) + state.queue.undelivered();
+            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
+        };
+        drop_contained(queue);
+        untold
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -172,7 +235,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
 
     /// What was not told.
     pub(crate) fn undelivered(&self) -> usize {
-        self.lock().queue.undelivered()
+        let state = self.lock();
+        let waiting = if self.is_closed() { state.untold } else { state.waiting };
+        waiting + state.queue.undelivered()
     }
 
     /// Whether nothing waits and no call runs.
@@ -180,8 +245,16 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.lock().queue.is_empty()
     }
 
-    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    /// Whether the handler has returned from every object of its first view (C9).
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.view.borrow() == View::Complete
+    }
+
+    /// Waits until the handler is synced or closed; returns which.
+    pub(crate) async fn until_synced(&self) -> bool {
+        // The sender lives as long as `self`.
+        let view = self.view.subscribe().wait_for(|view| *view != View::Incomplete).await.map(|view| *view);
+        view.is_ok_and(|view| view == View::Complete)
     }
 
     pub(crate) fn counts(&self) -> HandlerCounts {
@@ -191,13 +264,13 @@ impl<K: Send + Sync + 'static> Runner<K> {
             panicked: self.panicked.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
             entries: state.queue.len(),
-            running: state.workers,
+            running: state.running,
         }
     }
 
-    fn tell_sync(&self, state: &State<K>) {
-        if state.viewed && state.queue.initial_left() == 0 {
-            self.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    fn tell_view(&self, state: &State<K>) {
+        if state.viewed && state.queue.initial_left() == 0 && !self.is_closed() {
+            self.view.send_if_modified(|view| std::mem::replace(view, View::Complete) == View::Incomplete);
         }
     }
 
@@ -220,15 +293,39 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 }
 
-/// A call that is running, and the right to make the next ones.
+/// What there is to pull.
+pub(crate) enum Pull<K> {
+    /// This.
+    Event(Event<K>),
+    /// Nothing now.
+    Nothing,
+    /// Nothing, now or later.
+    End,
+}
+
+/// Drops what may hold the user's own objects; what their `Drop` breaks stays with them.
+pub(crate) fn drop_contained<T>(dropped: T) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| drop(dropped))).is_err() {
+        tracing::error!("dropping an object or a handler panicked");
+    }
+}
+
+/// The right to make calls, one after the other.
 struct Worker<K: Send + Sync + 'static> {
     runner: Arc<Runner<K>>,
-    finished: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Running,
+    Over,
 }
 
 impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
-        let mut next = Some(first);
+        let mut next = self.begin(first);
         while let Some(Delivery { key, event }) = next {
             let mut retry = 0;
             loop {
@@ -243,13 +340,13 @@ impl<K: Send + Sync + 'static> Worker<K> {
                     Err(_) => break,
                 }
             }
-            next = self.runner.next(&key);
+            drop_contained(event);
+            next = self.next(&key);
         }
-        self.finished = true;
     }
 
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
-        let mut next = Some(first);
+        let mut next = self.begin(first);
         while let Some(Delivery { key, event }) = next {
             let mut retry = 0;
             loop {
@@ -265,24 +362,57 @@ impl<K: Send + Sync + 'static> Worker<K> {
                     Err(_) => break,
                 }
             }
-            next = self.runner.next(&key);
+            drop_contained(event);
+            next = self.next(&key);
         }
-        self.finished = true;
+    }
+
+    /// The first call begins, unless the handler was closed before its worker came to it.
+    fn begin(&mut self, first: Delivery<K>) -> Option<Delivery<K>> {
+        let mut state = self.runner.lock();
+        state.waiting -= 1;
+        if self.runner.is_closed() {
+            self.stage = Stage::Over;
+            return None;
+        }
+        state.running += 1;
+        self.stage = Stage::Running;
+        Some(first)
+    }
+
+    /// The call for `key` is over; the next one begins, if there is one.
+    fn next(&mut self, key: &ObjectKey) -> Option<Delivery<K>> {
+        let mut state = self.runner.lock();
+        state.queue.done(key);
+        self.runner.tell_view(&state);
+        let next = if self.runner.is_closed() { None } else { state.queue.pop() };
+        if next.is_none() {
+            // Under the same lock as the look into the queue: what comes later finds this worker gone.
+            state.running -= 1;
+            self.stage = Stage::Over;
+        }
+        next
     }
 }
 
 impl<K: Send + Sync + 'static> Drop for Worker<K> {
     fn drop(&mut self) {
-        self.runner.lock().workers -= 1;
-        if self.runner.is_closed() {
-            return;
+        {
+            let mut state = self.runner.lock();
+            match self.stage {
+                Stage::Over => return,
+                Stage::Waiting => state.waiting -= 1,
+                Stage::Running => state.running -= 1,
+            }
+            if self.stage == Stage::Waiting && self.runner.is_closed() {
+                return;
+            }
         }
-        if self.finished {
-            // A change may have come between the last look into the queue and the line above.
-            self.runner.start();
-        } else {
+        if !self.runner.is_closed() {
             tracing::error!("the async runtime of a handler has ended; the handler is told nothing more");
             self.runner.close();
         }
+        // The event that this worker had.
+        self.runner.lock().untold += 1;
     }
 }

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use steadfast_core::Freshness;
 use steadfast_core::breach::{Breach, Breaches};
-use steadfast_core::event::{Change, Event};
+use steadfast_core::event::{Change, Entry, Event};
 use steadfast_core::freshness::Standing;
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Snapshot, Store, StoreReader};
+use steadfast_core::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
-use crate::runner::{HandlerCounts, Runner};
+use crate::runner::{HandlerCounts, Runner, drop_contained};
 use crate::scope::Scope;
 
 /// The state of an informer.
@@ -28,6 +28,7 @@ pub(crate) struct Shared<K> {
     reader: StoreReader<K>,
     /// The one lock: taken by the driver for a batch of records, and by whoever adds a handler or an index.
     writer: Mutex<Writer<K>>,
+    stopped: AtomicBool,
     /// Counts publications and changes of standing.
     moved: watch::Sender<u64>,
     synced: AtomicBool,
@@ -40,7 +41,6 @@ type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
 pub(crate) struct Writer<K> {
     pub(crate) store: Store<K>,
     handlers: Vec<Arc<Runner<K>>>,
-    stopped: bool,
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -59,7 +59,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
             breaches,
             standing: ArcSwap::from_pointee(standing),
             reader: store.reader(),
-            writer: Mutex::new(Writer { store, handlers: Vec::new(), stopped: false }),
+            writer: Mutex::new(Writer { store, handlers: Vec::new() }),
+            stopped: AtomicBool::new(false),
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             notes: Mutex::default(),
@@ -89,7 +90,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
     /// them, so that the informer is synced before any handler can be (C9).
-    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &mut Vec<Change<K>>, viewed: bool) {
+    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &[Change<K>], viewed: bool) {
         let handler_first = self.breaches.commit(Breach::HandlerFirst);
         if handler_first {
             writer.deliver(changes, viewed);
@@ -103,7 +104,6 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if !handler_first {
             writer.deliver(changes, viewed);
         }
-        changes.clear();
     }
 
     /// Tells of every publication and change of standing from here on.
@@ -138,26 +138,34 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Adds a handler and shows it what there is.
+    /// Adds a handler and shows it what there is; after the end there is nothing to be told.
     pub(crate) fn add_handler(&self, runner: Arc<Runner<K>>) {
         let mut writer = self.writer();
+        // Under the lock under which `close_handlers` finds all there are, so that none is between the two.
+        if self.is_stopped() {
+            runner.close();
+        }
         if self.is_synced() {
             runner.push(first_view(writer.store.working()), true);
-        }
-        if writer.stopped {
-            runner.close();
         }
         writer.handlers.retain(|held| !held.is_closed());
         writer.handlers.push(runner);
     }
 
+    /// Nothing more is to come: waits end, and handlers added from here on are told nothing.
     pub(crate) fn stop(&self) {
-        self.writer().stopped = true;
+        self.stopped.store(true, Ordering::Release);
         self.tell_moved();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.writer().stopped
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Lets go of the note callbacks: what they hold may hold this.
+    pub(crate) fn end_notes(&self) {
+        let notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        drop_contained(notes);
     }
 
     /// Ends all handlers and tells what they were not told.
@@ -201,23 +209,26 @@ impl<K: Send + Sync + 'static> Writer<K> {
         }
     }
 
-    /// Has all handlers look at all objects again.
-    pub(crate) fn resync(&mut self) {
-        let changes: Vec<Change<K>> = changes_of(self.store.working(), |object| Event::Resynced { object }).collect();
-        self.deliver(&changes, false);
+    /// Has the handlers look at all objects again, save those that have not seen all of them once.
+    pub(crate) fn resync(&self) {
+        let synced: Vec<_> = self.handlers.iter().filter(|handler| handler.is_synced()).collect();
+        if synced.is_empty() {
+            return;
+        }
+        let again = |(key, entry): (&ObjectKey, &Arc<Entry<K>>)| {
+            let object = entry.object.clone().filter(|_| !entry.tainted)?;
+            Some(Change { key: key.clone(), uid: entry.uid.clone(), event: Event::Resynced { object } })
+        };
+        for handler in synced {
+            handler.push(self.store.working().iter().filter_map(again), false);
+        }
     }
 }
 
+/// What a handler that comes late is shown. A tainted object is told as it last was: its end will be told too.
 fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
-    changes_of(snapshot, |object| Event::Added { object, initial: true })
-}
-
-fn changes_of<K: Send + Sync + 'static>(
-    snapshot: &Snapshot<K>,
-    event: impl Fn(Arc<K>) -> Event<K>,
-) -> impl Iterator<Item = Change<K>> {
-    snapshot.iter().filter_map(move |(key, entry)| {
-        let object = entry.object.clone()?;
-        Some(Change { key: key.clone(), uid: entry.uid.clone(), event: event(object) })
+    snapshot.iter().filter_map(|(key, entry)| {
+        let event = Event::Added { object: entry.object.clone()?, initial: true };
+        Some(Change { key: key.clone(), uid: entry.uid.clone(), event })
     })
 }

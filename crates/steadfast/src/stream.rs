@@ -10,7 +10,7 @@ use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
 
 use crate::informer::Informer;
-use crate::runner::{Mode, Runner};
+use crate::runner::{Mode, Pull, Runner};
 
 /// The events of an informer, one after the other.
 ///
@@ -25,7 +25,7 @@ pub struct Watch<K: Kept> {
 
 impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
-        let registration = informer.register(Mode::Pulled(tokio::sync::Notify::new()), 1);
+        let registration = informer.register(Mode::Pulled, 1);
         let runner = registration.runner().clone();
         Self { informer, woken: woken(runner.clone()), runner }
     }
@@ -42,11 +42,7 @@ impl<K: Kept> Watch<K> {
 }
 
 fn woken<K: Kept>(runner: Arc<Runner<K>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move {
-        if let Some(notify) = runner.pulled() {
-            notify.notified().await;
-        }
-    })
+    Box::pin(async move { runner.pulled().await })
 }
 
 impl<K: Kept> Stream for Watch<K> {
@@ -54,11 +50,10 @@ impl<K: Kept> Stream for Watch<K> {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         loop {
-            if let Some(delivery) = self.runner.pull() {
-                return Poll::Ready(Some(delivery.event));
-            }
-            if self.runner.is_closed() {
-                return Poll::Ready(None);
+            match self.runner.pull() {
+                Pull::Event(event) => return Poll::Ready(Some(event)),
+                Pull::End => return Poll::Ready(None),
+                Pull::Nothing => {}
             }
             std::task::ready!(self.woken.poll_unpin(context));
             self.woken = woken(self.runner.clone());
@@ -68,7 +63,7 @@ impl<K: Kept> Stream for Watch<K> {
 
 impl<K: Kept> Drop for Watch<K> {
     fn drop(&mut self) {
-        self.runner.close();
+        self.runner.remove();
     }
 }
 

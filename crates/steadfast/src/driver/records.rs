@@ -1,0 +1,179 @@
+//! Records and list entries: who they are about, whether they are wanted, and the form in which they are kept.
+//!
+//! All of this is done before the store is locked, the user's own code included.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use steadfast_core::Instant;
+use steadfast_core::decode::{
+    self, DecodeError, Decoder, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord,
+};
+use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
+use steadfast_core::record::{Identity, ListMeta, RecordKind};
+use steadfast_core::reflector::{Failure, Input, Record, RequestId, Verdict};
+use steadfast_core::store::{Offer, Tainted};
+
+use super::{Driver, Edit, Keeping};
+
+impl<K: Kept> Driver<K> {
+    pub(super) fn read_stream(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        encoding: Encoding,
+        framer: &mut LineFramer,
+    ) -> Result<(), Failure> {
+        while let Some(record) = framer.next() {
+            let record = record.map_err(|error| Failure::unreadable(error.to_string()))?;
+            let (verdict, object) = match decode::watch_record(encoding, &record) {
+                Ok(WatchRecord::Object { kind, object }) => {
+                    let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
+                    (verdict, Some((kind, object)))
+                }
+                Ok(WatchRecord::Bookmark(bookmark)) => {
+                    (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
+                }
+                Ok(WatchRecord::Error(status)) => {
+                    self.drop_request(id);
+                    (self.reflector.record(now, id, Record::Error(&status)), None)
+                }
+                Err(error) => {
+                    match tainted(&error) {
+                        Some((kind, identity)) => self.tainted_record(now, id, kind, identity, &error),
+                        None => self.unidentified(now, id, &error),
+                    }
+                    continue;
+                }
+            };
+            match (verdict, object) {
+                (Verdict::Apply, Some((kind, object))) => {
+                    let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.keep(&object) };
+                    self.edits.push(Edit::Apply(kind, object.identity, kept));
+                }
+                (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
+                (Verdict::Stage, Some((_, object))) => self.stage(&object),
+                (Verdict::Do(outputs), _) => self.perform(outputs),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_list(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        encoding: Encoding,
+        framer: &mut ListFramer,
+        meta: &mut Option<ListMeta>,
+    ) -> Result<(), Failure> {
+        while let Some(part) = framer.next() {
+            match part.map_err(|error| Failure::unreadable(error.to_string()))? {
+                ListPart::Item(item) => match decode::list_item(encoding, &item) {
+                    Ok(object) => {
+                        if self.reflector.list_item(now, id) == Verdict::Stage {
+                            self.stage(&object);
+                        }
+                    }
+                    Err(error) => match tainted(&error) {
+                        Some((_, identity)) => {
+                            self.tainted_record(now, id, RecordKind::Added, identity, &error);
+                        }
+                        None => self.unidentified(now, id, &error),
+                    },
+                },
+                ListPart::Meta(found) => *meta = Some(found),
+                ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
+                ListPart::End { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a record whose object cannot be read, though it is known which one it is (R8).
+    fn tainted_record(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        kind: RecordKind,
+        identity: Identity,
+        error: &RecordError,
+    ) {
+        tracing::warn!(informer = %self.shared.name, %error, "an object cannot be read; it answers as unknown");
+        let verdict = match self.reflector.list_item(now, id) {
+            Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
+            staged => staged,
+        };
+        match (verdict, kind) {
+            (Verdict::Apply, _) => self.edits.push(Edit::Apply(kind, identity, Err(Tainted))),
+            (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
+            (Verdict::Stage, _) => {
+                if let Some(staging) = &mut self.staging {
+                    staging.put(identity, Err(Tainted));
+                }
+            }
+            (Verdict::Do(outputs), _) => self.perform(outputs),
+            (Verdict::Skip, _) => {}
+        }
+    }
+
+    fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+        let outputs = self.reflector.step(now, Input::Unidentified(id, error.to_string().into()));
+        self.perform(outputs);
+    }
+
+    fn stage(&mut self, object: &RawObject) {
+        let Some(staging) = &mut self.staging else { return };
+        if staging.offer(&object.identity) == Offer::Wanted {
+            let kept = keep(&mut self.decoder, &self.keeping, object, &self.shared.name);
+            staging.put(object.identity.clone(), kept);
+        }
+    }
+
+    fn unstage(&mut self, identity: &Identity) {
+        if let Some(staging) = &mut self.staging {
+            staging.remove(identity);
+        }
+    }
+
+    fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
+        keep(&mut self.decoder, &self.keeping, object, &self.shared.name)
+    }
+}
+
+/// Which object a record is about that cannot be read, where enough of it could be.
+fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
+    let PartialIdentity { key, uid, version } = error.identity.clone();
+    let kind = error.kind.unwrap_or(RecordKind::Added);
+    Some((kind, Identity { key: key?, uid: uid?, version: version? }))
+}
+
+/// Decodes an object into the form in which it is kept; what cannot be taints its entry (R8).
+fn keep<K: Kept>(
+    decoder: &mut Decoder,
+    keeping: &Keeping<K>,
+    object: &RawObject,
+    informer: &str,
+) -> Result<Arc<K>, Tainted> {
+    let Identity { key, version, .. } = &object.identity;
+    // The user's own code: what it breaks stays with this object.
+    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let kept = K::decode(object, decoder)?;
+        Ok(match &keeping.transform {
+            Some(transform) => transform(kept),
+            None => kept,
+        })
+    }));
+    match kept {
+        Ok(Ok(kept)) => Ok(Arc::new(kept)),
+        Ok(Err::<_, DecodeError>(error)) => {
+            tracing::warn!(%informer, %key, %version, %error, "an object cannot be decoded; it answers as unknown");
+            Err(Tainted)
+        }
+        Err(_) => {
+            tracing::error!(%informer, %key, %version, "decoding or transforming an object panicked; it answers as unknown");
+            Err(Tainted)
+        }
+    }
+}
