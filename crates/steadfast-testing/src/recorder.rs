@@ -273,9 +273,13 @@ impl Recorder {
         while !informers.iter().all(|informer| informer.is_settled()) && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        informers.iter().for_each(|informer| informer.say_freshness(self));
+        for informer in &informers {
+            informer.say_freshness(self);
+        }
         self.write(Record::Settled);
-        informers.iter().for_each(|informer| informer.say_contents(self));
+        for informer in &informers {
+            informer.say_contents(self);
+        }
     }
 
     /// Adds a record, at the present.
