@@ -85,16 +85,15 @@ impl Serving {
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         let kubeconfig = place(name);
         let mut child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
-        let mut rest = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut said = Vec::new();
-        loop {
+        let rest = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut serving = Self { child, kubeconfig, said: Vec::new(), rest };
+        while !serving.said.last().is_some_and(|line| line.starts_with("try: ")) {
             let mut line = String::new();
-            assert!(rest.read_line(&mut line).expect("it can be read") > 0, "it ended after {said:?}");
-            said.push(line.trim_end().to_owned());
-            if line.starts_with("try: ") {
-                return Self { child, kubeconfig, said, rest };
-            }
+            let read = serving.rest.read_line(&mut line).expect("it can be read");
+            assert!(read > 0, "it ended after {:?}", serving.said);
+            serving.said.push(line.trim_end().to_owned());
         }
+        serving
     }
 }
 

@@ -9,8 +9,9 @@ use kube::api::Api;
 use steadfast::transport::Protocol;
 use steadfast::{Informer, ReflectorSettings, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::lab::outcome::Findings;
 use crate::lab::scenario::Trouble;
@@ -111,10 +112,14 @@ pub(super) async fn dead_connection() -> Result<Findings, Trouble> {
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
-    stage.faults().restart();
+    stage.faults().stop();
+    sleep(Duration::from_millis(200)).await;
+    stage.faults().start();
+    let restart = Instant::now();
+    listening(&stage).await?;
     ask_often(&mut stage, "after the restart").await;
     stage.change("a", "2")?;
-    let restarted = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    let restarted = stage.recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
     stage.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
 
     let (fault, dark_from) = (Instant::now(), stage.server.elapsed());
@@ -139,6 +144,18 @@ pub(super) async fn dead_connection() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover.max(restarted)))
 }
 
+/// Waits until the server's port is open.
+async fn listening(stage: &Stage) -> Result<(), Trouble> {
+    let address = stage.server.address(0).ok_or("the server has no port")?;
+    timeout(PROMPT, async {
+        while TcpStream::connect(address).await.is_err() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await?;
+    Ok(())
+}
+
 /// Asks twenty times, as a program does that knows of no trouble.
 async fn ask_often(stage: &mut Stage, when: &str) {
     let namespaces: Api<Namespace> = Api::all(stage.connection.client());
@@ -159,31 +176,38 @@ pub(super) async fn time_travel() -> Result<Findings, Trouble> {
 
     // A resume on a replica that lags.
     let fault = Instant::now();
-    let resumed = move_to_lagging(&mut stage, &config_maps, 0, 1, 1).await?;
+    let resumed = move_to_lagging(&mut stage, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
     stage.checks.same("full transfers at the resume", &stage.lists(), &1);
 
     // A relist on a replica that lags.
     stage.faults().replica(0).start();
     stage.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
-    let relisted = move_to_lagging(&mut stage, &config_maps, 1, 0, 2).await?;
+    let relisted = move_to_lagging(&mut stage, &config_maps, Moved::Relisting).await?;
     stage.checks.expect(stage.lists() > 1, "nothing was listed again");
     stage.settle(&[&config_maps]).await;
     stage.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
     Ok(stage.judge(notice, resumed.max(relisted)))
 }
 
-/// The replica `to` stops following, the other one goes on and stops; tells how soon all is well once `to` follows.
-async fn move_to_lagging(
-    stage: &mut Stage,
-    config_maps: &Watched,
-    from: usize,
-    to: usize,
-    round: u32,
-) -> Result<Option<Duration>, Trouble> {
+/// How a client comes to a replica that lags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    /// With the version it has, from the first replica to the second.
+    Resuming,
+    /// With a list, from the second replica to the first.
+    Relisting,
+}
+
+/// One replica stops following, the other one goes on and stops; tells how soon all is well once the first follows.
+async fn move_to_lagging(stage: &mut Stage, config_maps: &Watched, moved: Moved) -> Result<Option<Duration>, Trouble> {
+    let (from, to, values) = match moved {
+        Moved::Resuming => (0, 1, 100..110),
+        Moved::Relisting => (1, 0, 200..210),
+    };
     stage.faults().replica(to).lag(true);
-    for step in 0..10 {
-        stage.change("a", &(round * 100 + step).to_string())?;
+    for value in values.clone() {
+        stage.change("a", &value.to_string())?;
         // Slowly enough to be told one by one.
         sleep(Duration::from_millis(10)).await;
     }
@@ -192,7 +216,11 @@ async fn move_to_lagging(
     stage.balance_to(to);
     stage.faults().replica(from).stop();
     sleep(Duration::from_secs(2)).await;
-    stage.change("a", &(round * 100 + 50).to_string())?;
+    if moved == Moved::Relisting {
+        let told = config_maps.informer.freshness();
+        stage.checks.expect(!told.is_fresh(), format_args!("waiting for a replica that lags is called {told}"));
+    }
+    stage.change("a", &values.end.to_string())?;
     stage.faults().replica(to).lag(false);
     let recover = stage.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
     stage.checks.within("the recovery once the replica has caught up", recover, Duration::from_secs(10));
