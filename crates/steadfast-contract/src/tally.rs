@@ -68,6 +68,7 @@ fn repetition(call: &Call<'_>) -> Option<Repetition> {
         (Seen::Deleted { .. }, _, None) => Some(Repetition::Same),
         (Seen::Resynced { .. } | Seen::Deleted { .. }, ..) => None,
         (_, Place::Behind(_), Some(open)) if open.version == object.version => Some(Repetition::Same),
+        (_, Place::At(now), Some(open)) if open.index == Some(now) => Some(Repetition::Same),
         (_, Place::Behind(_), _) => Some(Repetition::Older),
         _ => None,
     }

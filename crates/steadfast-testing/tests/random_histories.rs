@@ -157,10 +157,11 @@ impl World {
         self.recorder.fault(name, on);
     }
 
-    /// The server is restored from a backup, a few versions back, and nothing is written until that can be noticed:
-    /// once the new versions have passed the old ones, only an audit could (R12).
+    /// The server is restored from a backup, a few versions back, after everybody has seen what that undoes; and
+    /// nothing is written until it can be noticed. Otherwise only an audit could (R12).
     async fn restore(&mut self) {
         self.heal();
+        tokio::time::sleep(Duration::from_secs(200)).await;
         let back = 1 + self.pick(10);
         let _ = writeln!(self.log, "{:?} restore, {back} back", self.server.elapsed());
         self.server.faults().restore(self.server.revision().saturating_sub(back).max(1));

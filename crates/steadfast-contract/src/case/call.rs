@@ -71,6 +71,11 @@ pub(crate) struct Prior<'a> {
     pub(crate) at: Duration,
 }
 
+/// Whether `object` is the very state that was told last.
+fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
+    open.is_some_and(|open| open.uid == object.uid && open.version == object.version && open.index.is_some())
+}
+
 /// What a handler knows of one name, while its calls are read.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge<'a> {
@@ -99,6 +104,8 @@ impl<'a> Knowledge<'a> {
         };
         let place = match line.find(object, from, known_by) {
             Place::Behind(index) if !ordered => Place::At(index),
+            // Told once more, rightly or not: it is where it was.
+            Place::Behind(_) if again(self.open.as_ref(), object) => here.map_or(Place::Never, Place::At),
             place => place,
         };
         let exit = match seen {
