@@ -1,0 +1,467 @@
+//! The bounds R1 to R11 of the contract in virtual time, with default settings.
+//!
+//! What is noticed, and when, is what an informer's freshness says: nobody tells it which fault is on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use steadfast::transport::Settings;
+use steadfast::{Freshness, Informer, InformerFactory, Note, ResourceVersion, Scope};
+use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
+use steadfast_testing::{InMemory, Recorder, WorldError, config_map};
+use tokio::time::Instant;
+
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// A server in memory, one client of it over HTTP/2, and an informer that is synced.
+struct World {
+    server: ApiServer,
+    /// Which replica new connections go to.
+    replica: Arc<AtomicUsize>,
+    factory: InformerFactory,
+}
+
+impl World {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+        let server = builder.in_memory().start().await?;
+        let settings = Settings { prior_knowledge: true, ..Settings::default() };
+        let memory = InMemory { seed: 7, settings, ..InMemory::default() };
+        let factory = InformerFactory::new(&memory.connection(&server).await?);
+        Ok(Self { server, replica: memory.replica, factory })
+    }
+
+    async fn new() -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder()).await
+    }
+
+    /// An informer of all config maps, synced.
+    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+        let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
+        informer.wait_for_sync(PERIOD).await?;
+        until(SOON, || informer.freshness().is_fresh()).await?;
+        Ok(informer)
+    }
+
+    fn lists(&self) -> usize {
+        self.server.request_counts().full_transfers()
+    }
+
+    fn newest(&self) -> ResourceVersion {
+        ResourceVersion::from(self.server.revision().to_string().as_str())
+    }
+}
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// Waits until `reached`, and tells how long that took; an error after `limit`.
+async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+    let begun = Instant::now();
+    while !reached() {
+        if begun.elapsed() > limit {
+            return Err(format!("not within {limit:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// The names of the states that follow each other within `time`; never is a state fresh and older than two periods.
+async fn states<K: steadfast::Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
+    let begun = Instant::now();
+    let mut states: Vec<&'static str> = Vec::new();
+    while begun.elapsed() < time {
+        let state = informer.freshness();
+        if let Freshness::Fresh { age, .. } = &state {
+            assert!(*age <= 2 * PERIOD, "fresh at the age of {age:?}");
+        }
+        if states.last() != Some(&state.name()) {
+            states.push(state.name());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    states
+}
+
+/// Everything that `informer` notes.
+fn notes<K: steadfast::Kept>(informer: &Informer<K>) -> Arc<Mutex<Vec<Note>>> {
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let own = notes.clone();
+    informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
+    notes
+}
+
+fn has_noted(notes: &Mutex<Vec<Note>>, wanted: impl Fn(&Note) -> bool) -> bool {
+    notes.lock().unwrap_or_else(PoisonError::into_inner).iter().any(wanted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn r1_a_peer_that_vanished_is_noticed_within_15_seconds() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    world.server.faults().black_hole(true);
+    let noticed = until(Duration::from_secs(15), || !informer.freshness().is_fresh()).await?;
+    assert!(noticed > Duration::from_secs(4), "a healthy silence is no fault: {noticed:?}");
+    assert!(matches!(informer.freshness(), Freshness::Resuming(_)), "{}", informer.freshness());
+    until(Duration::from_secs(30), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
+
+    world.server.create(&config_map("a", "1"))?;
+    world.server.faults().heal();
+    until(Duration::from_secs(20), || informer.freshness().is_fresh()).await?;
+    informer.wait_for_version(&world.newest(), SOON).await?;
+    assert_eq!(world.lists(), 1, "it went on where it was");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r2_a_stalled_stream_is_replaced_by_a_second_watch() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let connections = world.server.connections().len();
+    world.server.faults().stall_streams(true);
+    world.server.create(&config_map("a", "1"))?;
+    let seen = states(&informer, 2 * PERIOD).await;
+    assert!(seen == ["fresh"] || seen == ["fresh", "suspect", "fresh"], "{seen:?}");
+    assert_eq!(informer.lister()?.len(), 1, "what the stalled stream held back is here");
+    assert!(world.server.connections().len() > connections, "the second watch is on another connection");
+    assert_eq!(world.lists(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r2_a_frozen_server_behind_a_live_connection_is_suspect_then_stale_then_fresh() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    world.server.faults().freeze(true);
+    let seen = states(&informer, 3 * PERIOD).await;
+    assert_eq!(seen[..3], ["fresh", "suspect", "stale"], "{seen:?}");
+    assert!(!informer.freshness().is_fresh());
+    world.server.faults().freeze(false);
+    until(PERIOD, || informer.freshness().is_fresh()).await?;
+    world.server.create(&config_map("a", "1"))?;
+    informer.wait_for_version(&world.newest(), SOON).await?;
+    assert_eq!(world.lists(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r2_bookmarks_of_a_frozen_etcd_are_no_proof() -> Result<(), WorldError> {
+    let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
+    let informer = world.synced().await?;
+    world.server.faults().freeze_etcd(true);
+    let seen = states(&informer, 3 * PERIOD).await;
+    assert_eq!(seen[..3], ["fresh", "suspect", "stale"], "{seen:?}");
+    world.server.faults().freeze_etcd(false);
+    until(PERIOD, || informer.freshness().is_fresh()).await?;
+    assert_eq!(world.lists(), 1, "doubt alone is no reason to list");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r2_a_quiet_and_healthy_hour_is_fresh_and_costs_next_to_nothing() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let before = world.server.request_counts();
+    assert_eq!(states(&informer, 60 * PERIOD).await, ["fresh"]);
+    let after = world.server.request_counts();
+    assert_eq!(after.full_transfers(), before.full_transfers());
+    let (watches, probes) = (after.watches - before.watches, after.probes - before.probes);
+    assert!((6..=12).contains(&watches), "a watch lasts five to ten minutes: {watches}");
+    assert!(probes <= 60, "at most one probe a period: {probes}");
+    let open = world.factory.connection().connections().len();
+    assert!(open <= 2, "one for the watch, one for probes: {open}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r3_where_streamed_lists_do_not_work_pages_do_and_that_is_remembered() -> Result<(), WorldError> {
+    type Fault = fn(&ApiServer);
+    let faults: [(&str, Fault, u64); 4] = [
+        ("no end", |server| server.faults().no_initial_events_end(true), 35),
+        ("refused", |server| server.faults().refuse_streamed_lists(true), 1),
+        ("bookmark without its annotation", |server| server.faults().unannotated_initial_events_end(true), 1),
+        ("taken for watches", |server| server.faults().ignore_streamed_lists(true), 35),
+    ];
+    for (name, fault, seconds) in faults {
+        let world = World::new().await?;
+        world.server.create(&config_map("a", "1"))?;
+        fault(&world.server);
+        let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+        let notes = notes(&informer);
+        informer.wait_for_sync(Duration::from_secs(seconds)).await.map_err(|error| format!("{name}: {error}"))?;
+        assert_eq!(informer.lister()?.len(), 1, "{name}");
+        assert!(has_noted(&notes, |note| matches!(note, Note::FellBackToPages { .. })), "{name}");
+
+        let other = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
+        other.wait_for_sync(SOON).await.map_err(|error| format!("{name}: {error}"))?;
+        let counts = world.server.request_counts();
+        assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "{name}: what failed is not tried again");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r4_ends_resets_and_drains_are_resumed_without_a_list() -> Result<(), WorldError> {
+    type Fault = fn(&World);
+    let faults: [(&str, Fault); 4] = [
+        ("clean end", |world| world.server.faults().end_watches()),
+        ("reset", |world| world.server.faults().reset()),
+        ("drain", |world| world.server.faults().goaway()),
+        ("restart, answered by another replica", |world| {
+            world.replica.store(1, Ordering::Relaxed);
+            world.server.faults().replica(0).restart();
+        }),
+    ];
+    let world = World::of(ApiServer::builder().replicas(2)).await?;
+    let recorder = Recorder::of(&world.server);
+    let recording = recorder.record(&world.synced().await?);
+    for (number, (name, fault)) in faults.iter().enumerate() {
+        fault(&world);
+        let key = format!("c-{number}");
+        world.server.create(&config_map(&key, "1"))?;
+        let informer = recording.informer();
+        informer.wait_for_version(&world.newest(), SOON).await.map_err(|error| format!("{name}: {error}"))?;
+        until(SOON, || informer.freshness().is_fresh()).await?;
+        until(SOON, || recording.story(&format!("default/{key}")) == ["Added"]).await?;
+        assert_eq!(world.lists(), 1, "{name}");
+    }
+    assert_eq!(recording.events().len(), faults.len(), "nothing is repeated");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_an_expired_version_costs_one_list() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let recorder = Recorder::of(&world.server);
+    let recording = recorder.record(&world.synced().await?);
+    world.server.faults().cut();
+    world.server.delete_named("configmaps", "default", "a")?;
+    world.server.create(&config_map("b", "1"))?;
+    world.server.compact();
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    until(Duration::from_secs(10), || !recording.story("default/b").is_empty()).await?;
+    until(SOON, || recording.story("default/a") == ["Added", "Deleted Inferred Deleted"]).await?;
+    tokio::time::sleep(PERIOD).await;
+    assert_eq!(world.lists(), 2, "one list, and no loop");
+    assert!(recording.informer().freshness().is_fresh());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_lagging_replica_is_told_as_stale_and_takes_nothing_back() -> Result<(), WorldError> {
+    let world = World::of(ApiServer::builder().replicas(2)).await?;
+    world.server.create(&config_map("a", "1"))?;
+    let recorder = Recorder::of(&world.server);
+    let recording = recorder.record(&world.synced().await?);
+    let informer = recording.informer();
+    world.server.faults().replica(1).lag(true);
+    world.server.create(&config_map("b", "1"))?;
+    informer.wait_for_version(&world.newest(), SOON).await?;
+
+    // It takes a watch from a version that it has not reached, but no list.
+    world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world.replica.store(1, Ordering::Relaxed);
+    world.server.faults().replica(0).stop();
+    until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
+    assert_eq!(informer.lister()?.len(), 2, "it reads on from what it has");
+    world.server.faults().replica(1).lag(false);
+    until(Duration::from_secs(15), || informer.freshness().is_fresh()).await?;
+    assert_eq!(recording.events().len(), 2, "nothing was taken back");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_restored_history_is_a_new_epoch_in_which_objects_go_on() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("kept", "1"))?;
+    let backup = world.server.revision();
+    world.server.create(&config_map("lost", "1"))?;
+    let recorder = Recorder::of(&world.server);
+    let recording = recorder.record(&world.synced().await?);
+    let notes = notes(recording.informer());
+    world.server.faults().restore(backup);
+    // The server takes a watch from a version it has not reached: only the search for a proof finds out.
+    until(2 * PERIOD, || has_noted(&notes, |note| matches!(note, Note::NewEpoch { .. }))).await?;
+    until(SOON, || recording.informer().freshness().is_fresh()).await?;
+    until(SOON, || recording.story("default/lost") == ["Added", "Deleted Inferred Deleted"]).await?;
+    assert!(recording.story("default/kept").iter().all(|told| !told.starts_with("Deleted")), "its UID goes on");
+    assert_eq!(recording.informer().snapshot().epoch(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r6_a_server_that_accepts_and_closes_is_tried_rarely_and_found_promptly() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let connection = world.factory.connection().clone();
+    world.server.faults().accept_and_close(true);
+    world.server.faults().reset();
+    let before = connection.opened();
+    until(Duration::from_millis(250), || connection.opened() > before).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let dialled = connection.opened() - before;
+    assert!((5..=100).contains(&dialled), "in a minute: {dialled}");
+    let late = connection.opened();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(connection.opened() - late <= 60, "in the next minute: {}", connection.opened() - late);
+    world.server.faults().accept_and_close(false);
+    world.server.create(&config_map("a", "1"))?;
+    informer.wait_for_version(&world.newest(), Duration::from_secs(9)).await?;
+    assert!(informer.freshness().is_fresh());
+    assert_eq!(world.lists(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r7_a_forbidden_resource_delays_no_other_and_names_what_it_lacks() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    let config_maps = world.factory.informer::<ConfigMap>(Scope::all())?;
+    config_maps.wait_for_sync(Duration::from_millis(100)).await?;
+    let Err(error) = world.factory.wait_for_sync(Duration::from_secs(5)).await else {
+        panic!("secrets are forbidden");
+    };
+    let text = error.to_string();
+    for part in ["secrets in all namespaces: failed for", "403 Forbidden", "needs list and watch on secrets"] {
+        assert!(text.contains(part), "{part:?} is to be in {text:?}");
+    }
+    assert!(!text.contains("configmaps"), "{text}");
+    let asked = world.server.requests().iter().filter(|request| request.code == Some(403)).count();
+    assert!(asked < 10, "it is not asked without end: {asked}");
+
+    world.server.faults().answer_truly();
+    secrets.wait_for_sync(Duration::from_secs(9)).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b", "never"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    world.server.faults().undecodable("default", "never", true);
+    let recorder = Recorder::of(&world.server);
+    let recording = recorder.record(&world.synced().await?);
+    let informer = recording.informer();
+    let lister = informer.lister()?;
+    assert_eq!(named(informer), ["default/never"], "named from the first list on");
+    assert!(lister.get("default", "never").is_err());
+
+    spoil(&world, "a", true).await?;
+    write(&world, informer, "a", "2").await?;
+    assert_eq!(named(informer), ["default/a", "default/never"], "named without any other change");
+    assert!(lister.get("default", "a").is_err());
+    assert_eq!(lister.all().len(), 1);
+    write(&world, informer, "b", "2").await?;
+    until(SOON, || recording.story("default/b") == ["Added", "Updated"]).await?;
+
+    spoil(&world, "a", false).await?;
+    write(&world, informer, "a", "3").await?;
+    until(SOON, || recording.story("default/a") == ["Added", "Updated"]).await?;
+    assert_eq!(named(informer), ["default/never"]);
+
+    spoil(&world, "a", true).await?;
+    write(&world, informer, "a", "4").await?;
+    for name in ["a", "never"] {
+        world.server.delete_named("configmaps", "default", name)?;
+    }
+    informer.wait_for_version(&world.newest(), SOON).await?;
+    until(SOON, || recording.story("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
+    assert_eq!(recording.story("default/never"), [""; 0], "what was never told does not end");
+    assert_eq!(named(informer), [""; 0], "what is gone is not named");
+    assert_eq!(world.lists(), 1);
+    Ok(())
+}
+
+/// Has the server send the object `name` so that it cannot be decoded, or as it is, on streams from here on.
+async fn spoil(world: &World, name: &str, on: bool) -> Result<(), WorldError> {
+    world.server.faults().undecodable("default", name, on);
+    let watches = world.server.request_counts().watches;
+    world.server.faults().end_watches();
+    until(SOON, || world.server.request_counts().watches > watches).await?;
+    Ok(())
+}
+
+/// Writes `value` and waits for it.
+async fn write(world: &World, informer: &Informer<ConfigMap>, name: &str, value: &str) -> Result<(), WorldError> {
+    world.server.merge_patch("configmaps", "default", name, serde_json::json!({ "data": { "value": value } }))?;
+    Ok(informer.wait_for_version(&world.newest(), SOON).await?)
+}
+
+/// The objects that a fresh cache says it cannot read.
+fn named(informer: &Informer<ConfigMap>) -> Vec<String> {
+    match informer.freshness() {
+        Freshness::Fresh { tainted, .. } => tainted.iter().map(ToString::to_string).collect(),
+        doubt => vec![doubt.to_string()],
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_a_stop_is_prompt_when_cut_off_and_cancels_what_is_under_way() -> Result<(), WorldError> {
+    type Fault = fn(&ApiServer);
+    let faults: [(&str, Fault); 4] = [
+        ("healthy", |_| {}),
+        ("frozen", |server| server.faults().freeze(true)),
+        ("black hole", |server| server.faults().black_hole(true)),
+        ("cut", |server| server.faults().cut()),
+    ];
+    for (name, fault) in faults {
+        let world = World::new().await?;
+        let informer = world.synced().await?;
+        fault(&world.server);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        informer.stop();
+        let took = until(SOON, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
+        assert!(took <= Duration::from_millis(20), "{name}: {took:?}");
+        if name != "black hole" {
+            until(Duration::from_millis(100), || world.server.open_watches(0) == 0)
+                .await
+                .map_err(|error| format!("{name}: the watch goes on: {error}"))?;
+        }
+        assert!(informer.wait_for_version(&ResourceVersion::from("999"), PERIOD).await.is_err(), "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_the_drop_of_the_last_handle_ends_the_watch() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let registration = informer.on_event(|_| {});
+    let lister = informer.lister()?;
+    let World { server, factory, .. } = world;
+    drop((factory, informer));
+    tokio::time::sleep(SOON).await;
+    assert_eq!(server.open_watches(0), 1, "a lister keeps it");
+    server.faults().freeze(true);
+    drop(lister);
+    until(Duration::from_millis(100), || server.open_watches(0) == 0).await?;
+    assert_eq!(registration.remove(), 0, "a registration does not");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_retry_after_is_honoured_with_jitter_and_capped_at_a_minute() -> Result<(), WorldError> {
+    for (code, asked, least) in [(429, 7, 7), (503, 7, 7), (500, 3, 3), (429, 3600, 60), (503, 3600, 60)] {
+        let mut delays = Vec::new();
+        for _ in 0..2 {
+            let world = World::new().await?;
+            let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
+            world.server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(asked)));
+            let begun = Instant::now();
+            let streamed = world.factory.informer::<ConfigMap>(Scope::all())?;
+            streamed.wait_for_sync(2 * PERIOD).await?;
+            delays.push(begun.elapsed());
+        }
+        for delay in delays {
+            let (least, most) = (Duration::from_secs(least), Duration::from_secs(least) * 111 / 100);
+            assert!((least..=most).contains(&delay), "{code}, asked for {asked} s: {delay:?}");
+        }
+    }
+    Ok(())
+}

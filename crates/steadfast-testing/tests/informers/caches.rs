@@ -1,0 +1,238 @@
+//! What is kept, how it is read, and who shares it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::{Expression, ObjectMeta, Selector};
+use kube::{CustomResource, Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use steadfast::{Freshness, InformerError, Scope};
+use steadfast_apiserver::{ApiServer, ResourceDeclaration};
+use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
+
+use super::{SOON, World, names, settled};
+
+fn without_data(config_map: ConfigMap) -> ConfigMap {
+    ConfigMap { data: None, ..config_map }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let ask = || world.factory.build::<ConfigMap>(Scope::all());
+    let slim = ask().transform(without_data).start()?;
+    slim.wait_for_sync(SOON).await?;
+    assert!(slim.lister()?.all()[0].data.is_none());
+
+    ask().transform(without_data).start()?.wait_for_sync(SOON).await?;
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "the same function is the same ask");
+    for other in [ask().start(), ask().transform(|kept| kept).start()] {
+        let Err(error @ InformerError::Conflict { .. }) = other else { panic!("it keeps its objects otherwise") };
+        assert!(error.to_string().contains("transform"), "{error}");
+    }
+    let kept = ask().transform(without_data).keep_managed_fields().start();
+    assert!(kept.is_err_and(|error| error.to_string().contains("managedFields")));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_transform_taints_its_object_alone() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let picky = |object: ConfigMap| {
+        assert_ne!(object.name_any(), "a", "this one is not to my liking");
+        object
+    };
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    informer.wait_for_sync(SOON).await?;
+    assert!(informer.lister()?.get("default", "a").is_err());
+    assert_eq!(names(&informer.lister()?.all()), ["b"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_is_filled_when_it_is_handed_out_and_kept_up() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
+        world.server.create(&pod(name, node))?;
+    }
+    let pods = world.factory.informer::<Pod>(Scope::all())?;
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let early = pods.index(node);
+    pods.wait_for_sync(SOON).await?;
+    let late = pods.index(node);
+    for index in [&early, &late] {
+        assert_eq!(names(&index.get(&"n-1".to_owned())), ["a", "c"]);
+    }
+    world.server.delete_named("pods", "default", "a")?;
+    world.server.create(&pod("d", "n-1"))?;
+    settled().await;
+    for index in [&early, &late] {
+        assert_eq!(names(&index.get(&"n-1".to_owned())), ["c", "d"]);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_function_that_panics_leaves_out_its_object_alone() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let informer = world.synced().await?;
+    let picky = |object: &ConfigMap| {
+        assert_ne!(object.name_any(), "a");
+        Some(())
+    };
+    // One that panics only when its values are taken.
+    let lazy = |object: &ConfigMap| {
+        let name = object.name_any();
+        std::iter::once_with(move || assert_ne!(name, "a"))
+    };
+    let (picky, lazy) = (informer.index(picky), informer.index(lazy));
+    world.write("a", "2")?;
+    let written = world.write("b", "2")?;
+    informer.wait_for(&written).await?;
+    assert_eq!(names(&picky.get(&())), ["b"]);
+    assert_eq!(names(&lazy.get(&())), ["b"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lister_reads_by_name_namespace_and_selector() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&labelled_config_map("web", "1", ("app", "web")))?;
+    world.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
+    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
+    world.server.create(&config_map_in("shop", "plain", "1"))?;
+    let lister = world.synced().await?.lister()?;
+    let web: Selector = Expression::Equal("app".to_owned(), "web".to_owned()).into();
+    assert_eq!(names(&lister.select(&web)), ["web"]);
+    assert_eq!(names(&lister.namespace("shop")), ["plain"]);
+    assert_eq!(names(&lister.all()), ["db", "web", "plain"]);
+    assert!(lister.get("shop", "plain")?.is_some() && lister.get("shop", "web")?.is_none());
+
+    let shop = world.factory.informer::<ConfigMap>(Scope::namespace("shop"))?;
+    let one = world.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
+    world.factory.wait_for_sync(SOON).await?;
+    assert_eq!(names(&shop.lister()?.all()), ["plain"]);
+    assert_eq!(names(&one.lister()?.all()), ["web"]);
+    Ok(())
+}
+
+/// Only what its owner needs of a config map.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = ConfigMap)]
+struct Slim {
+    metadata: ObjectMeta,
+    data: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_the_type_that_was_asked_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let metadata = world.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
+    let slim = world.factory.informer::<Slim>(Scope::all())?;
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let dynamic = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    world.factory.wait_for_sync(SOON).await?;
+    assert_eq!(metadata.lister()?.all()[0].name_any(), "a");
+    assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("1"));
+    assert_eq!(dynamic.lister()?.all()[0].data["data"]["value"], "1");
+
+    world.write("a", "2")?;
+    settled().await;
+    assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("2"));
+    assert!(metadata.lister()?.all()[0].resource_version() == slim.lister()?.all()[0].resource_version());
+    Ok(())
+}
+
+#[derive(Clone, Debug, CustomResource, Deserialize, Serialize)]
+#[kube(group = "shop.example", version = "v1", kind = "Order", namespaced, schema = "disabled")]
+struct OrderSpec {
+    item: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_resource_is_a_resource() -> Result<(), WorldError> {
+    let declared = ResourceDeclaration::namespaced("shop.example", "v1", "Order", "orders");
+    let world = World::of(ApiServer::builder().resource(declared)).await?;
+    let orders = world.factory.informer::<Order>(Scope::namespace("default"))?;
+    orders.wait_for_sync(SOON).await?;
+    let mut order = Order::new("a", OrderSpec { item: "tea".to_owned() });
+    order.metadata.namespace = Some("default".to_owned());
+    let order: Order = serde_json::from_value(world.server.create(&order)?)?;
+    orders.wait_for(&order).await?;
+    assert_eq!(orders.lister()?.get("default", "a")?.map(|order| order.spec.item.clone()), Some("tea".to_owned()));
+    assert_eq!(orders.name(), "orders.shop.example in namespace default");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_ask_is_the_same_watch_and_clusters_stand_side_by_side() -> Result<(), WorldError> {
+    let (first, second) = (World::new().await?, World::new().await?);
+    first.server.create(&config_map("a", "1"))?;
+    second.server.create(&config_map("b", "1"))?;
+    let informers = [first.synced().await?, first.synced().await?, second.synced().await?];
+    let held: Vec<_> = informers.iter().map(|informer| Ok(names(&informer.lister()?.all()))).collect();
+    assert_eq!(held.into_iter().collect::<Result<Vec<_>, WorldError>>()?, [["a"], ["a"], ["b"]]);
+    assert_eq!(first.server.request_counts().full_transfers(), 1);
+    first.factory.shutdown();
+    second.server.create(&config_map("c", "1"))?;
+    settled().await;
+    assert_eq!(informers[2].lister()?.len(), 2, "one cluster's end is not another's");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_error_names_the_resource_and_the_cause() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().cut();
+    let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
+    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("it is cut off") };
+    let Err(all) = world.factory.wait_for_sync(SOON).await else { panic!("it is cut off") };
+    for text in [one.to_string(), all.to_string()] {
+        for part in ["configmaps in namespace shop, labels app=web", "starting for", "refused", "attempts"] {
+            assert!(text.contains(part), "{part:?} is to be in {text:?}");
+        }
+    }
+    Ok(())
+}
+
+/// An object whose `Drop` panics, once that is asked for.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = ConfigMap)]
+struct Brittle {
+    metadata: ObjectMeta,
+}
+
+static BRITTLE: AtomicBool = AtomicBool::new(false);
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert!(!BRITTLE.load(Ordering::Relaxed) || std::thread::panicking(), "brittle");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_breaks_on_the_drop_of_an_object_says_so() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.factory.informer::<Brittle>(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    let changes = informer.changed();
+    BRITTLE.store(true, Ordering::Relaxed);
+    world.write("a", "2")?;
+    settled().await;
+    BRITTLE.store(false, Ordering::Relaxed);
+    assert!(changes.has_changed()?, "whoever waits is told");
+    let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
+    assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! Handlers and streams: what they are told, when they end, what they can ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, InformerError, Scope};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{SOON, Told, World, follow, settled};
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_comes_late_sees_what_there_is_as_initial() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    world.server.create(&config_map("b", "1"))?;
+    settled().await;
+    let (told, registration) = follow(&informer);
+    assert!(registration.until_synced().await);
+    assert_eq!(told.all(), ["Added a initially", "Added b initially"]);
+    world.server.create(&config_map("c", "1"))?;
+    settled().await;
+    assert_eq!(told.all()[2..], ["Added c"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_nothing_is_synced_when_the_informer_is() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let (_, early) = follow(&informer);
+    assert!(!early.has_synced() && informer.lister().is_err());
+    informer.wait_for_sync(SOON).await?;
+    assert!(early.until_synced().await && informer.lister()?.is_empty());
+    assert!(follow(&informer).1.has_synced(), "a late one at once");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_shows_everything_again_to_those_who_saw_it_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let period = Duration::from_secs(30);
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).resync(period).start()?;
+    let (told, registration) = follow(&informer);
+    registration.until_synced().await;
+    tokio::time::sleep(2 * period + SOON).await;
+    assert_eq!(told.all(), ["Added a initially", "Resynced a", "Resynced a"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_period_of_zero_is_none() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).resync(Duration::ZERO).start()?;
+    let (told, registration) = follow(&informer);
+    registration.until_synced().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(told.all(), ["Added a initially"]);
+    Ok(())
+}
+
+#[test]
+fn an_async_handler_without_a_runtime_is_an_error() -> Result<(), WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    let world = runtime.block_on(World::new())?;
+    let informer = {
+        let _current = runtime.enter();
+        world.factory.informer::<ConfigMap>(Scope::all())?
+    };
+    let Err(error) = informer.on_event_async(|_| async {}) else { panic!("there is no runtime here") };
+    assert!(error.to_string().contains("tokio runtime"), "{error}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_runtime_has_ended_is_closed_and_says_what_it_missed() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b", "c"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let informer = world.synced().await?;
+    let ended = tokio::runtime::Builder::new_current_thread().build()?;
+    let handle = ended.handle().clone();
+    ended.shutdown_background();
+    let registration = {
+        let _current = handle.enter();
+        informer.on_event_async(|_| async {})?
+    };
+    assert!(!registration.until_synced().await, "it never will be");
+    assert_eq!(registration.remove(), 3);
+    Ok(())
+}
+
+/// Panics on the first `panics` calls of each event, and says which call it is.
+struct Clumsy {
+    told: Told,
+    panics: u32,
+}
+
+impl Handler<ConfigMap> for Clumsy {
+    fn handle(&self, event: Event<ConfigMap>, call: Call) {
+        self.told.say(format!("{} {}", event.object().name_any(), call.retry));
+        assert!(call.retry >= self.panics, "clumsy");
+    }
+}
+
+impl AsyncHandler<ConfigMap> for Clumsy {
+    async fn handle(&self, event: Event<ConfigMap>, call: Call) {
+        Handler::handle(self, event, call);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panics_is_made_again_marked_and_skipped_after_three_retries() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    for (panics, calls, skipped) in [(1, vec!["a 0", "a 1"], 0), (9, vec!["a 0", "a 1", "a 2", "a 3"], 1)] {
+        for asynchronous in [false, true] {
+            let told = Told::default();
+            let handler = Clumsy { told: told.clone(), panics };
+            let registration =
+                if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler) };
+            assert!(registration.until_synced().await, "panicking out is returning, for the first view");
+            assert_eq!(told.all(), calls);
+            let counts = registration.counts();
+            assert_eq!((counts.skipped, counts.returned, counts.entries), (skipped, 1 - skipped, 0));
+            registration.remove();
+        }
+    }
+    Ok(())
+}
+
+/// Waits in each call until it is let go, and says how many calls run beside it.
+struct Slow {
+    now: AtomicUsize,
+    most: Arc<AtomicUsize>,
+}
+
+impl AsyncHandler<ConfigMap> for Slow {
+    async fn handle(&self, _event: Event<ConfigMap>, _call: Call) {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn concurrency(&self) -> usize {
+        3
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_gets_the_concurrency_it_declares_across_names() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 0..9 {
+        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+    }
+    let informer = world.synced().await?;
+    let most = Arc::new(AtomicUsize::new(0));
+    let registration = informer.add_async_handler(Slow { now: AtomicUsize::new(0), most: most.clone() })?;
+    let begun = tokio::time::Instant::now();
+    registration.until_synced().await;
+    assert_eq!(most.load(Ordering::Relaxed), 3);
+    assert_eq!(begun.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
+
+    for value in ["2", "3", "4"] {
+        let written = world.write("c-0", value)?;
+        informer.wait_for(&written).await?;
+    }
+    assert_eq!(registration.counts().running, 1, "calls for one name never overlap");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_handler_is_called_no_more_and_lets_go_of_what_it_holds() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let informer = world.synced().await?;
+    let held = Arc::new(());
+    let watched = Arc::downgrade(&held);
+    let called = Arc::new(AtomicBool::new(false));
+    let own = called.clone();
+    let registration = informer.on_event(move |_| {
+        own.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
+    });
+    assert_eq!(registration.remove(), 2, "what it was not told");
+    settled().await;
+    assert!(!called.load(Ordering::Relaxed), "no call begins after the removal");
+    assert!(watched.upgrade().is_none(), "what the handler held is gone");
+    assert!(!registration.has_synced() && !registration.until_synced().await);
+    assert_eq!(world.factory.shutdown().events, 0, "what a removed handler was not told was counted then");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_added_after_the_stop_is_told_nothing_and_waits_for_nothing() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    informer.stop();
+    let (told, registration) = follow(&informer);
+    assert!(!registration.until_synced().await);
+    settled().await;
+    let (late, _) = follow(&informer);
+    settled().await;
+    assert_eq!((told.all(), late.all()), (vec![], vec![]));
+    assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
+    assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
+    let again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    again.wait_for_sync(SOON).await?;
+    assert!(again.freshness().is_fresh(), "a stopped informer is not handed out again: {}", again.freshness());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = noted.clone();
+    informer.on_note(move |_| {
+        own.on_event(|_| {});
+        own.index(|object: &ConfigMap| object.metadata.name.clone());
+        let _ = (own.handlers(), own.freshness(), own.lister());
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    informer.wait_for_sync(SOON).await?;
+    assert!(noted.load(Ordering::Relaxed) > 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_resumes_by_itself_and_ends_when_stopped_after_what_it_had() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
+    let first = changes.next().await.map(|event| event.object().name_any());
+    assert_eq!(first.as_deref(), Some("a"));
+    world.server.faults().cut();
+    world.server.create(&config_map("b", "1"))?;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(changes.next().now_or_never().is_none(), "a fault does not end it");
+    world.server.faults().heal();
+    let second = changes.next().await.map(|event| event.object().name_any());
+    assert_eq!(second.as_deref(), Some("b"));
+
+    world.server.create(&config_map("c", "1"))?;
+    world.server.create(&config_map("d", "1"))?;
+    settled().await;
+    changes.informer().stop();
+    settled().await;
+    let rest: Vec<String> = changes.map(|event| event.object().name_any()).collect().await;
+    assert_eq!(rest, ["c", "d"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_shutdown_delivers_what_a_plain_one_counts() -> Result<(), WorldError> {
+    for drained in [false, true] {
+        let world = World::new().await?;
+        for number in 0..5 {
+            world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        }
+        let informer = world.synced().await?;
+        let returned = Arc::new(AtomicUsize::new(0));
+        let own = returned.clone();
+        informer.on_event_async(move |_| {
+            let own = own.clone();
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                own.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        settled().await;
+        let undelivered =
+            if drained { world.factory.shutdown_drained(10 * SOON).await } else { world.factory.shutdown() };
+        let expected = if drained { (0, 0, 5) } else { (4, 1, 0) };
+        assert_eq!((undelivered.events, undelivered.running, returned.load(Ordering::Relaxed)), expected);
+        assert!(matches!(world.factory.informer::<ConfigMap>(Scope::all()), Err(InformerError::ShutDown)));
+        settled().await;
+        assert_eq!(world.server.open_watches(0), 0, "the watch has ended");
+    }
+    Ok(())
+}

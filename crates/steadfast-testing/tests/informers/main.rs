@@ -1,0 +1,81 @@
+//! What users of informers rely on, beside what the contract's checker sees: in virtual time, on a server in memory.
+
+mod caches;
+mod handlers;
+mod waits;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use steadfast::{Event, Informer, InformerFactory, Kept, Registration, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::{InMemory, WorldError};
+
+const SOON: Duration = Duration::from_secs(2);
+
+struct World {
+    server: ApiServer,
+    factory: InformerFactory,
+}
+
+impl World {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+        let server = builder.in_memory().start().await?;
+        let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
+        Ok(Self { server, factory })
+    }
+
+    async fn new() -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder()).await
+    }
+
+    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+        let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
+        informer.wait_for_sync(SOON).await?;
+        Ok(informer)
+    }
+
+    /// Writes `value` to a config map of `default`.
+    fn write(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+        let patch = json!({ "data": { "value": value } });
+        Ok(serde_json::from_value(self.server.merge_patch("configmaps", "default", name, patch)?)?)
+    }
+}
+
+/// What handlers were told, in words.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn say(&self, text: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    fn event<K: Resource>(&self, event: &Event<K>) {
+        let initial = if matches!(event, Event::Added { initial: true, .. }) { " initially" } else { "" };
+        self.say(format!("{} {}{initial}", event.name(), event.object().name_any()));
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Waits until everything has happened that can happen without time passing by.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+fn follow<K: Kept + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informer.on_event(move |event| own.event(&event));
+    (told, registration)
+}
+
+fn names<K: Resource>(objects: &[Arc<K>]) -> Vec<String> {
+    objects.iter().map(|object| object.name_any()).collect()
+}

@@ -1,0 +1,73 @@
+//! Waits for writes and for ends.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{ResourceVersion, Scope, WaitError};
+use steadfast_testing::{WorldError, config_map, labelled_config_map};
+
+use super::{SOON, World, settled};
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_writes_return_when_the_cache_has_them() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
+    informer.wait_for_sync(SOON).await?;
+    let inside: ConfigMap =
+        serde_json::from_value(world.server.create(&labelled_config_map("a", "1", ("app", "web")))?)?;
+    informer.wait_for(&inside).await?;
+    assert!(informer.lister()?.get("default", "a")?.is_some());
+
+    let begun = tokio::time::Instant::now();
+    let outside: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    informer.wait_for(&outside).await?;
+    assert!(begun.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", begun.elapsed());
+
+    world.server.delete_named("configmaps", "default", "a")?;
+    informer.wait_gone(&inside, SOON).await?;
+    assert!(informer.lister()?.get("default", "a")?.is_none());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let mut odd = config_map("a", "1");
+    assert_eq!(informer.wait_for(&odd).await, Err(WaitError::NoVersion));
+    odd.metadata.resource_version = Some("v7-of-something".to_owned());
+    odd.metadata.uid = Some("u".to_owned());
+    assert!(matches!(informer.wait_for(&odd).await, Err(WaitError::Opaque { .. })));
+    assert!(matches!(informer.wait_gone(&odd, SOON).await, Err(WaitError::Opaque { .. })), "gone, or not there yet");
+
+    world.server.faults().cut();
+    let Err(late) = informer.wait_for_version(&ResourceVersion::from("9999"), SOON).await else {
+        panic!("nobody has written that");
+    };
+    assert!(late.to_string().starts_with("configmaps in all namespaces did not reach version 9999 within 2.0 s"));
+    let waiting = informer.clone();
+    let wait = tokio::spawn(async move { waiting.wait_for_version(&ResourceVersion::from("9999"), SOON).await });
+    settled().await;
+    informer.stop();
+    assert!(matches!(wait.await?, Err(WaitError::Stopped { .. })), "a stop ends it");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_an_end_is_not_misled_by_a_new_epoch() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let backup = world.server.revision();
+    let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
+    informer.wait_for_sync(SOON).await?;
+    world.server.faults().cut();
+    // The cache will never reach this version: the history in which it was given is no more.
+    let newer: ConfigMap = serde_json::from_value(world.server.create(&config_map("newer", "1"))?)?;
+    let waiting = informer.clone();
+    let wait = tokio::spawn(async move { waiting.wait_gone(&newer, Duration::from_secs(120)).await });
+    settled().await;
+    world.server.faults().restore(backup);
+    world.server.faults().heal();
+    wait.await??;
+    assert_eq!(informer.snapshot().epoch(), 1);
+    Ok(())
+}
