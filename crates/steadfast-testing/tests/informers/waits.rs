@@ -57,6 +57,7 @@ async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
 async fn a_wait_for_an_end_is_not_misled_by_a_new_epoch() -> Result<(), WorldError> {
     let world = World::new().await?;
     let backup = world.server.revision();
+    world.server.create(&config_map("lost", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
     informer.wait_for_sync(SOON).await?;
     world.server.faults().cut();
