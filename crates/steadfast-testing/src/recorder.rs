@@ -158,7 +158,7 @@ impl Recorder {
         informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone() }));
         drop(informers);
 
-        let (recorder, named) = (self.clone(), name.to_owned());
+        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
         informer.on_note(move |note| {
             let informer = named.clone();
             let text = |version: &Option<ResourceVersion>| version.as_ref().map(ToString::to_string);
@@ -169,6 +169,12 @@ impl Recorder {
                 Note::Relisted { held, version } => {
                     recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }
+                // Named here, it may be gone before anybody asks for the freshness that names it too.
+                Note::Undecodable { key, .. } => recorder.write_as_of_now(|| {
+                    let (state, mut tainted) = told::freshness(&watched.freshness());
+                    tainted.push(Key::new(key.namespace(), key.name()));
+                    Record::Freshness { informer, state, tainted }
+                }),
                 Note::NewEpoch { .. } => recorder.write(Record::Epoch { informer }),
                 _ => {}
             }

@@ -374,8 +374,8 @@ impl<K: Kept> Driver<K> {
         for edit in self.edits.drain(..) {
             viewed |= edit.carry_out(&mut writer, &mut changes, &shared.name);
         }
-        self.shared.publish(&mut writer, &changes, viewed);
         self.tainted = note_tainted(&mut self.reflector, &writer, self.tainted);
+        self.shared.publish(&mut writer, &changes, viewed, self.reflector.standing());
         drop(writer);
         if viewed && self.resync_at.is_none() {
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);

@@ -89,8 +89,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
-    /// them, so that the informer is synced before any handler can be (C9).
-    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &[Change<K>], viewed: bool) {
+    /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
+    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &[Change<K>], viewed: bool, standing: &Standing) {
         let handler_first = self.breaches.commit(Breach::HandlerFirst);
         if handler_first {
             writer.deliver(changes, viewed);
@@ -98,6 +98,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         writer.store.publish();
+        self.stand(standing);
         if viewed {
             self.synced.store(true, Ordering::Release);
         }

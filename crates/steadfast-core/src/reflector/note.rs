@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::key::ObjectKey;
 use crate::version::ResourceVersion;
 
 /// Something worth a line.
@@ -68,6 +69,15 @@ pub enum Note {
     },
     /// The doubt is over.
     Proven,
+    /// The newest state of an object cannot be decoded: it answers as unknown until one can.
+    Undecodable {
+        /// Which object.
+        key: ObjectKey,
+        /// The version of that state.
+        version: ResourceVersion,
+        /// Which object it is and what is wrong with it, without its content.
+        why: Arc<str>,
+    },
     /// A record or a list entry could not be attributed to any object.
     Unidentified {
         /// What is wrong with it, without its content.
@@ -100,6 +110,7 @@ impl Note {
             | Self::NewEpoch { .. }
             | Self::Lagging { .. }
             | Self::Suspect { .. }
+            | Self::Undecodable { .. }
             | Self::Unidentified { .. } => Gravity::Fault,
         }
     }
@@ -128,6 +139,7 @@ impl fmt::Display for Note {
             Self::SeekingProof => f.write_str("no proof of freshness for a period; seeking one"),
             Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
             Self::Proven => f.write_str("freshness proven"),
+            Self::Undecodable { why, .. } => write!(f, "{why}; it answers as unknown until a later version can be"),
             Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
         }
     }

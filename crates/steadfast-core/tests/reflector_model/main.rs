@@ -89,6 +89,7 @@ fn name_of(note: &Note) -> &'static str {
         Note::SeekingProof => "sought a proof",
         Note::Suspect { .. } => "suspect",
         Note::Proven => "proven",
+        Note::Undecodable { .. } => "undecodable",
         Note::Unidentified { .. } => "unnamed",
     }
 }

@@ -6,15 +6,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use steadfast_core::Instant;
-use steadfast_core::decode::{
-    self, DecodeError, Decoder, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord,
-};
+use steadfast_core::decode::{self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord};
 use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{Failure, Input, Record, RequestId, Verdict};
+use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::{Offer, Tainted};
 
-use super::{Driver, Edit, Keeping};
+use super::{Driver, Edit};
 
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(
@@ -100,7 +98,7 @@ impl<K: Kept> Driver<K> {
         identity: Identity,
         error: &RecordError,
     ) {
-        tracing::warn!(informer = %self.shared.name, %error, "an object cannot be read; it answers as unknown");
+        self.undecodable(&identity, error);
         let verdict = match self.reflector.list_item(now, id) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
@@ -126,9 +124,16 @@ impl<K: Kept> Driver<K> {
     fn stage(&mut self, object: &RawObject) {
         let Some(staging) = &mut self.staging else { return };
         if staging.offer(&object.identity) == Offer::Wanted {
-            let kept = keep(&mut self.decoder, &self.keeping, object, &self.shared.name);
-            staging.put(object.identity.clone(), kept);
+            let kept = self.keep(object);
+            if let Some(staging) = &mut self.staging {
+                staging.put(object.identity.clone(), kept);
+            }
         }
+    }
+
+    fn undecodable(&mut self, identity: &Identity, why: &impl ToString) {
+        let Identity { key, version, .. } = identity.clone();
+        self.notes.push(Note::Undecodable { key, version, why: why.to_string().into() });
     }
 
     fn unstage(&mut self, identity: &Identity) {
@@ -137,8 +142,26 @@ impl<K: Kept> Driver<K> {
         }
     }
 
+    /// Decodes an object into the form in which it is kept; what cannot be taints its entry (R8).
     fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
-        keep(&mut self.decoder, &self.keeping, object, &self.shared.name)
+        let Self { decoder, keeping, .. } = self;
+        // The user's own code: what it breaks stays with this object.
+        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let kept = K::decode(object, decoder)?;
+            Ok(match &keeping.transform {
+                Some(transform) => transform(kept),
+                None => kept,
+            })
+        }));
+        match kept {
+            Ok(Ok(kept)) => return Ok(Arc::new(kept)),
+            Ok(Err::<_, DecodeError>(error)) => self.undecodable(&object.identity, &error),
+            Err(_) => self.undecodable(
+                &object.identity,
+                &format!("{}: decoding or transforming it panicked", object.identity.key),
+            ),
+        }
+        Err(Tainted)
     }
 }
 
@@ -147,33 +170,4 @@ fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
     let PartialIdentity { key, uid, version } = error.identity.clone();
     let kind = error.kind.unwrap_or(RecordKind::Added);
     Some((kind, Identity { key: key?, uid: uid?, version: version? }))
-}
-
-/// Decodes an object into the form in which it is kept; what cannot be taints its entry (R8).
-fn keep<K: Kept>(
-    decoder: &mut Decoder,
-    keeping: &Keeping<K>,
-    object: &RawObject,
-    informer: &str,
-) -> Result<Arc<K>, Tainted> {
-    let Identity { key, version, .. } = &object.identity;
-    // The user's own code: what it breaks stays with this object.
-    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let kept = K::decode(object, decoder)?;
-        Ok(match &keeping.transform {
-            Some(transform) => transform(kept),
-            None => kept,
-        })
-    }));
-    match kept {
-        Ok(Ok(kept)) => Ok(Arc::new(kept)),
-        Ok(Err::<_, DecodeError>(error)) => {
-            tracing::warn!(%informer, %key, %version, %error, "an object cannot be decoded; it answers as unknown");
-            Err(Tainted)
-        }
-        Err(_) => {
-            tracing::error!(%informer, %key, %version, "decoding or transforming an object panicked; it answers as unknown");
-            Err(Tainted)
-        }
-    }
 }
