@@ -53,7 +53,7 @@ impl Connection {
     ///
     /// No configuration is found, or it cannot be used.
     pub async fn infer() -> Result<Self, ConnectError> {
-        let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
+        let config = kube::Config::infer().await?;
         let environment = Threads::new().map_err(ConnectError::Threads)?;
         let environment = Arc::new(environment);
         let (done, built) = oneshot::channel();

@@ -1,6 +1,9 @@
 //! What can go wrong before a request reaches the transport, and there.
 
+use std::error::Error as _;
 use std::io;
+
+use kube::config::{InferConfigError, KubeconfigError};
 
 use crate::transport::TransportError;
 
@@ -8,8 +11,11 @@ use crate::transport::TransportError;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Neither a kubeconfig nor a cluster around this program was found.
-    #[error("no cluster configuration: {0}; set KUBECONFIG, or run in a pod with a service account")]
-    Infer(#[source] Box<kube::config::InferConfigError>),
+    #[error("no cluster configuration: {detail}; set KUBECONFIG, or run in a pod with a service account")]
+    Infer {
+        /// What is wrong; nothing of a kubeconfig's text is in it.
+        detail: String,
+    },
     /// The URL of the server.
     #[error("the server's URL {url:?} cannot be used: {detail}")]
     Url {
@@ -53,6 +59,25 @@ pub enum ConnectError {
     Threads(#[source] io::Error),
 }
 
+impl From<InferConfigError> for ConnectError {
+    fn from(error: InferConfigError) -> Self {
+        let detail = match error.source().and_then(|source| source.downcast_ref()) {
+            Some(error) => unusable(error),
+            None => "neither a kubeconfig nor a service account is there".to_owned(),
+        };
+        Self::Infer { detail }
+    }
+}
+
+/// Why a kubeconfig cannot be used, without its text, which holds tokens and keys.
+fn unusable(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else { return error.to_string() };
+    match error.location() {
+        Some(at) => format!("the kubeconfig is none, from line {}, column {} on", at.line(), at.column()),
+        None => "the kubeconfig is none".to_owned(),
+    }
+}
+
 /// Why a request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
@@ -76,5 +101,21 @@ impl SendError {
             Self::Transport(error) => error.maybe_sent(),
             Self::Credentials { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    #[test]
+    fn a_malformed_kubeconfig_is_named_by_its_place_and_not_quoted() {
+        let text = "users:\n- name: admin\n  user: {token: s3cr3t-token, token: [}\n";
+        let error = Kubeconfig::from_yaml(text).unwrap_err();
+        assert!(error.to_string().contains("s3cr3t"), "kube quotes it: {error}");
+        let told = unusable(&error);
+        assert!(told.contains("line 3") && !told.contains("s3cr3t"), "{told}");
     }
 }

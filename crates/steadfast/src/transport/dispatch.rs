@@ -12,6 +12,7 @@ use super::connection::{Role, Sender};
 use super::error::TransportError;
 use super::pool::Pool;
 use super::settings::{Deadlines, Placement};
+use super::state::ConnectionState;
 use super::{http1, http2};
 
 /// How often a request that no server looked at is put on another connection.
@@ -189,7 +190,11 @@ impl Pool {
     fn no_place(&self, waited: Duration) -> TransportError {
         let connections = self.connections();
         let busy: usize = connections.iter().map(|connection| connection.streams).sum();
-        let detail = format!("{} connections carry {busy} requests", connections.len());
+        let opening = connections.iter().filter(|connection| connection.state == ConnectionState::Connecting).count();
+        let detail = match opening {
+            0 => format!("{} connections carry {busy} requests", connections.len()),
+            opening => format!("{opening} of {} are still being opened", connections.len()),
+        };
         TransportError::Busy { peer: self.server(), detail, waited }
     }
 }

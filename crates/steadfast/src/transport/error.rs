@@ -13,7 +13,7 @@ use rustls::CertificateError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
     /// No socket could be opened.
-    #[error("cannot connect to {peer}: {source}; check that the API server runs there and can be reached")]
+    #[error("cannot connect to {}; check that the API server runs there and can be reached", reached(.peer, .source))]
     Dial {
         /// The server.
         peer: String,
@@ -134,6 +134,12 @@ pub enum TransportError {
         /// The server may have acted on the request.
         maybe_sent: bool,
     },
+}
+
+/// A peer and what became of reaching it; an address that is the peer's own name is not said twice.
+fn reached(peer: &str, source: &io::Error) -> String {
+    let text = source.to_string();
+    if text.starts_with(peer) { text } else { format!("{peer}: {text}") }
 }
 
 impl TransportError {
