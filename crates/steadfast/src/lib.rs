@@ -72,12 +72,8 @@ pub use steadfast_core::store::Snapshot;
 pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, ObjectKey, ResourceVersion};
 pub use stream::Watch;
 
-/// The events of `K` in `scope` as a stream, and nothing else to hold.
-///
-/// # Errors
-///
-/// None today; a stream shares the ways of [`InformerFactory`], which has some.
-pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
+/// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.
+pub fn watch<K>(connection: &Connection, scope: Scope) -> Watch<K>
 where
     K: Kept + Resource,
     K::DynamicType: Default,
@@ -85,15 +81,7 @@ where
     watch_with(connection, &K::DynamicType::default(), scope)
 }
 
-/// The events of the resource that `kind` describes in `scope` as a stream.
-///
-/// # Errors
-///
-/// None today; a stream shares the ways of [`InformerFactory`], which has some.
-pub fn watch_with<K: Kept + Resource>(
-    connection: &Connection,
-    kind: &K::DynamicType,
-    scope: Scope,
-) -> Result<Watch<K>, InformerError> {
-    InformerFactory::new(connection).informer_with::<K>(kind, scope).map(Watch::new)
+/// The events of the resource that `kind` describes in `scope` as a stream, by a watch of its own.
+pub fn watch_with<K: Kept + Resource>(connection: &Connection, kind: &K::DynamicType, scope: Scope) -> Watch<K> {
+    Watch::new(InformerFactory::new(connection).build_with::<K>(kind, scope).launch())
 }

@@ -119,7 +119,9 @@ impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
     }
 
     /// The objects that have `value`, ordered by namespace and name, of one moment.
-    pub fn get(&self, value: &I) -> Vec<Arc<K>> {
-        self.owner.shared.snapshot().by_index(&self.index, value).cloned().collect()
+    ///
+    /// An index of `String`s is asked with a `&str`.
+    pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Arc<K>> {
+        self.owner.shared.snapshot().by_index(&self.index, &value.to_owned()).cloned().collect()
     }
 }

@@ -67,13 +67,13 @@ async fn an_index_is_filled_when_it_is_handed_out_and_kept_up() -> Result<(), Wo
     pods.wait_for_sync(SOON).await?;
     let late = pods.index(node);
     for index in [&early, &late] {
-        assert_eq!(names(&index.get(&"n-1".to_owned())), ["a", "c"]);
+        assert_eq!(names(&index.get("n-1")), ["a", "c"]);
     }
     world.server.delete_named("pods", "default", "a")?;
     world.server.create(&pod("d", "n-1"))?;
     settled().await;
     for index in [&early, &late] {
-        assert_eq!(names(&index.get(&"n-1".to_owned())), ["c", "d"]);
+        assert_eq!(names(&index.get("n-1")), ["c", "d"]);
     }
     Ok(())
 }
