@@ -279,8 +279,12 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the call that panicked is made again.
-    fn panicked(&self, key: &ObjectKey, retry: u32) -> bool {
+    /// Counts a call, and tells whether its event is done with: told, or given up after its retries.
+    fn is_over(&self, made: &std::thread::Result<()>, key: &ObjectKey, retry: u32) -> bool {
+        if made.is_ok() {
+            self.returned.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let again = retry < RETRIES && !self.is_closed();
         if again {
@@ -289,7 +293,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             self.skipped.fetch_add(1, Ordering::Relaxed);
             tracing::error!(%key, retries = retry, "a handler panicked again; the event is skipped and counted");
         }
-        again
+        !again
     }
 }
 
@@ -327,17 +331,11 @@ impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
         while let Some(Delivery { key, event }) = next {
-            let mut retry = 0;
-            loop {
-                let event = event.clone();
-                let call = Call { retry };
-                match std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call))) {
-                    Ok(()) => {
-                        self.runner.returned.fetch_add(1, Ordering::Relaxed);
-                        break;
-                    }
-                    Err(_) if self.runner.panicked(&key, retry) => retry += 1,
-                    Err(_) => break,
+            for retry in 0.. {
+                let (event, call) = (event.clone(), Call { retry });
+                let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
+                if self.runner.is_over(&made, &key, retry) {
+                    break;
                 }
             }
             drop_contained(event);
@@ -348,18 +346,11 @@ impl<K: Send + Sync + 'static> Worker<K> {
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
         while let Some(Delivery { key, event }) = next {
-            let mut retry = 0;
-            loop {
-                let event = event.clone();
-                let call = Call { retry };
+            for retry in 0.. {
+                let (event, call) = (event.clone(), Call { retry });
                 let made = AssertUnwindSafe(async { handler.handle(event, call).await }).catch_unwind().await;
-                match made {
-                    Ok(()) => {
-                        self.runner.returned.fetch_add(1, Ordering::Relaxed);
-                        break;
-                    }
-                    Err(_) if self.runner.panicked(&key, retry) => retry += 1,
-                    Err(_) => break,
+                if self.runner.is_over(&made, &key, retry) {
+                    break;
                 }
             }
             drop_contained(event);
