@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Breach, Informer, InformerFactory, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::{Balancer, Recorder, WorldError, config_map, connection, history};
 
@@ -27,8 +27,13 @@ impl Stage {
     }
 
     async fn on(server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
+        let connection = connection(&server).await?;
+        Self::over(&connection, server, breach)
+    }
+
+    fn over(connection: &Connection, server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
         server.create(&config_map("a", "1"))?;
-        let factory = InformerFactory::new(&connection(&server).await?);
+        let factory = InformerFactory::new(connection);
         let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
         let informer = match breach {
             Some(breach) => builder.breach(breach).start()?,
@@ -92,21 +97,24 @@ caught!(c11_records_dropped_in_silence_are_caught, C11, DroppedRecords, created_
 caught!(c12_a_wait_that_ends_too_early_is_caught, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
 
 async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    stage.server.faults().cut();
-    stage.server.delete_named("configmaps", "default", "a")?;
-    stage.server.create(&config_map("a", "2"))?;
-    stage.server.faults().expire_events();
-    stage.server.faults().heal();
-    Ok(stage.judge().await)
+    let recreated = config_map("a", "2");
+    cut_off(breach, |server| server.create(&recreated).map(drop)).await
 }
 
 async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
+    cut_off(breach, |_| Ok(())).await
+}
+
+/// `a` is deleted while the client is cut off, `then` happens, and the history of it expires.
+async fn cut_off(
+    breach: Option<Breach>,
+    then: impl FnOnce(&ApiServer) -> Result<(), Status>,
+) -> Result<Report, WorldError> {
     let stage = Stage::new(breach).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().cut();
     stage.server.delete_named("configmaps", "default", "a")?;
+    then(&stage.server)?;
     stage.server.faults().expire_events();
     stage.server.faults().heal();
     Ok(stage.judge().await)
@@ -128,18 +136,10 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
 /// The second replica lags; the client's next connection goes there, and its version is no longer held.
 async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
-    server.faults().replica(1).lag(false);
     let balancer = Balancer::start([0, 1].map(|replica| server.address(replica)));
-    server.create(&config_map("a", "1"))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", balancer.address().await?).parse()?;
-    let factory = InformerFactory::new(&steadfast::Connection::new(config)?);
-    let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
-    let informer = match breach {
-        Some(breach) => builder.breach(breach).start()?,
-        None => builder.start()?,
-    };
-    let stage = Stage { recorder: Recorder::of(&server), server, informer, _factory: factory };
+    let stage = Stage::over(&Connection::new(config)?, server, breach)?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().replica(1).lag(true);
     for value in ["2", "3"] {
