@@ -4,24 +4,30 @@ mod auth;
 mod builder;
 mod client;
 mod error;
+mod keeper;
+mod proxies;
+mod reach;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
-use crate::transport::{ConnectionReport, Pool, ResponseBody};
+use crate::transport::{ConnectionReport, Pool, ResponseBody, TransportError};
 use auth::Authorizer;
 use builder::Addressing;
 pub use builder::ConnectionBuilder;
-pub use error::{ConnectError, SendError};
+pub use error::{ConnectError, SendError, unusable};
+use keeper::Keeper;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -35,7 +41,8 @@ pub struct Connection {
 struct Inner {
     pool: Pool,
     authorizer: Authorizer,
-    addressing: Addressing,
+    addressing: ArcSwap<Addressing>,
+    keeper: Keeper,
     agent: HeaderValue,
     server: String,
     default_namespace: String,
@@ -49,16 +56,52 @@ struct Inner {
 impl Connection {
     /// The server that the kubeconfig or the cluster around this program names, as `kube` infers it.
     ///
+    /// The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the context that is current now.
+    ///
     /// # Errors
     ///
     /// No configuration is found, or it cannot be used.
     pub async fn infer() -> Result<Self, ConnectError> {
         let config = kube::Config::infer().await?;
-        let environment = Threads::new().map_err(ConnectError::Threads)?;
-        let environment = Arc::new(environment);
+        let context = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
+        let again = move || {
+            // Another context may be another cluster, which a program that runs is not to wander to.
+            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+            async move {
+                if options.context.is_none() {
+                    return Ok::<_, ConnectError>(kube::Config::infer().await?);
+                }
+                let mut config = kube::Config::from_kubeconfig(&options).await?;
+                config.apply_debug_overrides();
+                Ok(config)
+            }
+        };
+        Self::build_aside(Self::builder(config).loader(again)).await
+    }
+
+    /// The server of the configuration that `load` gives, now and whenever it may have changed.
+    ///
+    /// It is asked again every 5 minutes, and when the server refuses credentials or TLS fails; see
+    /// [`ConnectionBuilder::loader`].
+    ///
+    /// # Errors
+    ///
+    /// What `load` says the first time, or its configuration cannot be used.
+    pub async fn from_loader<F, R, E>(load: F) -> Result<Self, ConnectError>
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<kube::Config, E>> + Send + 'static,
+        E: Into<ConnectError>,
+    {
+        let config = load().await.map_err(Into::into)?;
+        Self::build_aside(Self::builder(config).loader(load)).await
+    }
+
+    /// Builds where a credential plugin may take its time, which is not the caller's runtime's to lose.
+    async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
+        let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
         let (done, built) = oneshot::channel();
-        let builder = Self::builder(config).environment(environment.clone());
-        // A credential plugin may take its time, which is not the caller's runtime's to lose.
+        let builder = builder.environment(environment.clone());
         environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
         built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
     }
@@ -146,7 +189,8 @@ impl Connection {
     /// No credentials could be had, or what the transport met.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
-        let mut request = inner.addressing.address(request);
+        let known = inner.keeper.generation();
+        let mut request = inner.addressing.load().address(request);
         request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
         let body = request.body().try_clone();
         let head = request.extensions().clone();
@@ -159,16 +203,39 @@ impl Connection {
             *spare.extensions_mut() = head;
             spare
         });
-        let answer = inner.pool.send(request).await?;
-        let Some(mut spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else {
+        let answer = match inner.pool.send(request).await {
+            Err(error @ TransportError::Tls { .. }) => {
+                // No request has left yet, so that one may be sent by what the configuration says now.
+                let Some(spare) = spare else { return Err(error.into()) };
+                if !inner.keeper.refused(inner, known).await {
+                    return Err(error.into());
+                }
+                return self.send_again(spare).await;
+            }
+            answer => answer?,
+        };
+        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else {
             return Ok(answer);
         };
-        if !inner.authorizer.renew(generation).await? {
+        let renewed = inner.authorizer.renew(generation).await;
+        let other = matches!(renewed, Ok(true)) && !inner.authorizer.has_none();
+        if !other && !inner.keeper.refused(inner, known).await {
+            renewed?;
+            inner.authorizer.complain();
             return Ok(answer);
         }
         drop(answer);
-        inner.authorizer.authorize(spare.headers_mut()).await?;
-        Ok(inner.pool.send(spare).await?)
+        let answer = self.send_again(spare).await?;
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            inner.authorizer.complain();
+        }
+        Ok(answer)
+    }
+
+    /// Sends `request` with the credentials and headers of now.
+    async fn send_again(&self, mut request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
+        self.inner.authorizer.authorize(request.headers_mut()).await?;
+        Ok(self.inner.pool.send(request).await?)
     }
 }
 

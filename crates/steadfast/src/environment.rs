@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -40,12 +41,19 @@ pub trait Environment: Send + Sync + 'static {
     /// A random number, uniform over all of `u64`.
     fn random(&self) -> u64;
 
-    /// Opens a byte stream to `host` and `port`, every address of the name tried.
+    /// The addresses of `host`, a name or an address without brackets, the one to prefer first.
     ///
     /// # Errors
     ///
-    /// What the network said, of the last address tried.
-    fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>>;
+    /// What the resolver said, without the name.
+    fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+
+    /// Opens a byte stream to one address; whoever asks sets the deadline.
+    ///
+    /// # Errors
+    ///
+    /// What the network said, without the address.
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>>;
 }
 
 /// An environment shared by everything that runs in it.

@@ -6,7 +6,7 @@
 //! | `connection` | one connection: its state machine, its streams, its record |
 //! | `state` | that state machine as a table; what is dead stays dead |
 //! | `life` | the task of one connection, from its dial to its end |
-//! | `connector` | a socket, TLS on it, and which protocol was agreed |
+//! | `connector` | a socket to one of the server's addresses, a proxy before it, TLS on it, and which protocol was agreed |
 //! | `http2`, `http1` | one connection at work: its driver, and one request on it |
 //! | `heartbeat` | is the peer there, also when nobody asks |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
@@ -31,7 +31,7 @@ mod socket;
 mod state;
 
 pub use body::ResponseBody;
-pub(crate) use connector::{Connector, Target};
+pub(crate) use connector::{Connector, Proxy, Route, Target};
 pub use error::TransportError;
 pub use pool::Pool;
 pub use report::{ConnectionReport, Protocol};

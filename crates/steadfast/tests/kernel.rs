@@ -62,7 +62,7 @@ fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s()
         let threads = Threads::new().expect("threads");
         let peer = network.peer;
         let mut ordinary = TcpStream::connect(peer).await.expect("a connection");
-        let mut socket = threads.dial(&peer.ip().to_string(), peer.port()).await.expect("a connection");
+        let mut socket = threads.dial(peer).await.expect("a connection");
         network.cut();
         let begun = Instant::now();
         socket.write_all(b"GET ").await.expect("the kernel takes it");

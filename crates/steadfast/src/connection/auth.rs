@@ -1,24 +1,32 @@
 //! Credentials: what is put into a request's `Authorization`, and how it is renewed.
 
 use std::future::{Ready, ready};
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Request, Response};
-use kube::client::{AuthError, Body, ConfigExt};
+use kube::client::{Body, ConfigExt};
 use kube::config::AuthInfo;
 use steadfast_core::Instant;
 use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
+use super::error::{describe, describe_boxed};
 use super::{ConnectError, SendError};
 use crate::environment::SharedEnvironment;
 
 /// How often credentials are renewed at most because a server refuses them.
 const RENEWAL: Duration = Duration::from_secs(5);
+
+/// How often a token is read from its file; a kubelet renews it long before it expires.
+const TOKEN_FILE: Duration = Duration::from_secs(60);
+
+/// How often it is said that the server refuses the credentials.
+const COMPLAINT: Duration = Duration::from_secs(60);
 
 type Source = BoxCloneService<Request<Body>, Shown, BoxError>;
 
@@ -27,16 +35,17 @@ type Shown = Response<Option<HeaderValue>>;
 
 /// Puts credentials into requests.
 pub(super) struct Authorizer {
-    config: kube::Config,
     server: String,
     environment: SharedEnvironment,
     /// How long getting credentials may take.
     patience: Duration,
     current: Mutex<Current>,
     renewing: tokio::sync::Mutex<Option<Instant>>,
+    complained: Mutex<Option<Instant>>,
 }
 
 struct Current {
+    config: Arc<kube::Config>,
     credentials: Credentials,
     generation: u64,
 }
@@ -45,38 +54,84 @@ struct Current {
 enum Credentials {
     None,
     Fixed(HeaderValue),
-    /// From a file or a plugin, which is asked again before they expire.
+    File(Arc<TokenFile>),
+    /// From a plugin, which is asked again before they expire.
     Sourced(Source),
+}
+
+/// A token in a file, as it was read last.
+struct TokenFile {
+    path: PathBuf,
+    read: Mutex<(HeaderValue, Instant)>,
 }
 
 impl Authorizer {
     /// Credentials as `config` says.
     pub(super) fn new(
-        config: kube::Config,
+        config: Arc<kube::Config>,
         server: String,
         environment: SharedEnvironment,
         patience: Duration,
     ) -> Result<Self, ConnectError> {
-        let credentials = Credentials::load(&config).map_err(|detail| ConnectError::Credentials { detail })?;
+        let loaded = Credentials::load(&config, environment.now());
+        let credentials = loaded.map_err(|detail| ConnectError::Credentials { detail })?;
         Ok(Self {
-            config,
             server,
             environment,
             patience,
-            current: Mutex::new(Current { credentials, generation: 0 }),
+            current: Mutex::new(Current { config, credentials, generation: 0 }),
             renewing: tokio::sync::Mutex::new(None),
+            complained: Mutex::new(None),
         })
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether requests carry no credentials, as where a certificate is all that says who we are.
+    pub(super) fn has_none(&self) -> bool {
+        matches!(self.current().credentials, Credentials::None)
+    }
+
+    /// Takes the credentials of `config` from now on.
+    pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), SendError> {
+        let credentials = self.load(config.clone()).await?;
+        let mut current = self.current();
+        *current = Current { config, credentials, generation: current.generation + 1 };
+        Ok(())
+    }
+
+    /// Says, once in a while, that the server takes none of the credentials there are.
+    pub(super) fn complain(&self) {
+        let now = self.environment.now();
+        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        if complained.is_some_and(|last| now.since(last) < COMPLAINT) {
+            return;
+        }
+        *complained = Some(now);
+        let server = &self.server;
+        if renewable(&self.current().config.auth_info) {
+            tracing::warn!(%server, "the server refuses the credentials (401), new ones from their source too");
+        } else {
+            tracing::warn!(
+                %server,
+                "the server refuses the credentials (401), and the configuration has no source of others; \
+                 give it new ones, or a tokenFile or an exec plugin that does"
+            );
+        }
     }
 
     /// Puts credentials into `headers`; says which generation of them.
     pub(super) async fn authorize(&self, headers: &mut HeaderMap) -> Result<u64, SendError> {
         let (credentials, generation) = {
-            let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = self.current();
             (current.credentials.clone(), current.generation)
         };
         let value = match credentials {
             Credentials::None => None,
             Credentials::Fixed(value) => Some(value),
+            Credentials::File(file) => Some(self.token(file).await),
             Credentials::Sourced(source) => {
                 let (done, asked) = oneshot::channel();
                 // A plugin's threads are those of the runtime that it is asked on.
@@ -95,11 +150,12 @@ impl Authorizer {
 
     /// Gets other credentials than those of the generation `refused`; says whether there are any.
     pub(super) async fn renew(&self, refused: u64) -> Result<bool, SendError> {
-        if !renewable(&self.config.auth_info) {
+        let config = self.current().config.clone();
+        if !renewable(&config.auth_info) {
             return Ok(false);
         }
         let mut renewed = self.renewing.lock().await;
-        if self.current.lock().unwrap_or_else(PoisonError::into_inner).generation > refused {
+        if self.current().generation > refused {
             return Ok(true);
         }
         let now = self.environment.now();
@@ -108,14 +164,38 @@ impl Authorizer {
         }
         *renewed = Some(now);
         tracing::info!(server = %self.server, "the server refuses the credentials; they are asked for anew");
-        let (done, loaded) = oneshot::channel();
-        let config = self.config.clone();
-        self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config)))));
-        let credentials = self.within_patience(loaded).await?.map_err(|detail| self.failed(detail))?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let credentials = self.load(config).await?;
+        let mut current = self.current();
         current.credentials = credentials;
         current.generation += 1;
         Ok(true)
+    }
+
+    /// The credentials of `config`, from wherever it has them.
+    async fn load(&self, config: Arc<kube::Config>) -> Result<Credentials, SendError> {
+        let (done, loaded) = oneshot::channel();
+        let now = self.environment.now();
+        self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config, now)))));
+        self.within_patience(loaded).await?.map_err(|detail| self.failed(detail))
+    }
+
+    /// The token in `file`, read again where it was read long ago; the last one where it cannot be.
+    async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
+        let now = self.environment.now();
+        let (last, read) = file.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if now.since(read) < TOKEN_FILE {
+            return last;
+        }
+        let (done, found) = oneshot::channel();
+        let path = file.path.clone();
+        self.environment.run_blocking(Box::new(move || drop(done.send(read_token(&path)))));
+        let found = self.within_patience(found).await.map_err(|error| error.to_string());
+        let token = found.and_then(|found| found).unwrap_or_else(|error| {
+            tracing::warn!(server = %self.server, error, "the token cannot be read again; the last one is used");
+            last
+        });
+        *file.read.lock().unwrap_or_else(PoisonError::into_inner) = (token.clone(), now);
+        token
     }
 
     async fn within_patience<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, SendError> {
@@ -135,13 +215,38 @@ impl Authorizer {
 
 /// Whether the configuration has a source of other credentials than those it began with.
 fn renewable(info: &AuthInfo) -> bool {
-    let fixed = info.token.is_some() || (info.username.is_some() && info.password.is_some());
-    info.auth_provider.is_some() || (!fixed && (info.token_file.is_some() || info.exec.is_some()))
+    info.auth_provider.is_some() || (!fixed(info) && (info.token_file.is_some() || info.exec.is_some()))
+}
+
+/// Whether the configuration itself holds the credentials, which then come before files and plugins.
+fn fixed(info: &AuthInfo) -> bool {
+    info.token.is_some() || (info.username.is_some() && info.password.is_some())
+}
+
+fn read_token(path: &Path) -> Result<HeaderValue, String> {
+    let shown = path.display();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("the token file {shown} cannot be read: {error}"))?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(format!("the token file {shown} is empty"));
+    }
+    let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| format!("what the token file {shown} holds is no token"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 impl Credentials {
     /// Reads files and runs plugins, so it may block.
-    fn load(config: &kube::Config) -> Result<Self, String> {
+    fn load(config: &kube::Config, now: Instant) -> Result<Self, String> {
+        let info = &config.auth_info;
+        // Read here, since `kube` takes the end of the file's line for a part of the token.
+        if let Some(path) = info.token_file.as_ref().filter(|_| info.auth_provider.is_none() && !fixed(info)) {
+            let path = PathBuf::from(path);
+            let token = read_token(&path)?;
+            return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((token, now)) })));
+        }
         let Some(layer) = config.auth_layer().map_err(|error| describe(&error))? else { return Ok(Self::None) };
         Ok(match layer.layer(Revealed) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {
@@ -168,50 +273,5 @@ impl Service<Request<Body>> for Revealed {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         ready(Ok(Response::new(request.headers().get(AUTHORIZATION).cloned())))
-    }
-}
-
-/// An error of `kube` in words in which no secret can be.
-pub(super) fn describe(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Auth(error) => describe_auth(error),
-        error => error.to_string(),
-    }
-}
-
-fn describe_boxed(error: &BoxError) -> String {
-    match error.downcast_ref::<AuthError>() {
-        Some(error) => describe_auth(error),
-        None => "their source failed".to_owned(),
-    }
-}
-
-/// The library prints what a plugin has printed, a token among it; this says only what is known to be none.
-fn describe_auth(error: &AuthError) -> String {
-    match error {
-        // Its arguments and environment may hold secrets as well as its output.
-        AuthError::AuthExecRun { out, .. } => {
-            format!("the credential plugin failed ({}); run it by hand to see why", out.status)
-        }
-        AuthError::AuthExecParse(_) => {
-            "what the credential plugin printed is no ExecCredential; run it by hand to see it".to_owned()
-        }
-        AuthError::ParseTokenKey(_) | AuthError::AuthExecSerialize(_) => {
-            "the credential plugin's input or output is not the JSON it should be; run it by hand to see it".to_owned()
-        }
-        AuthError::AuthExec(_) => "the configured auth provider cannot be used; use an exec plugin instead".to_owned(),
-        AuthError::InvalidBasicAuth(_)
-        | AuthError::InvalidBearerToken(_)
-        | AuthError::UnrefreshableTokenResponse
-        | AuthError::ExecPluginFailed
-        | AuthError::MalformedTokenExpirationDate(_)
-        | AuthError::AuthExecStart(_)
-        | AuthError::ReadTokenFile(..)
-        | AuthError::MissingCommand
-        | AuthError::ExecMissingClusterInfo
-        | AuthError::NoValidNativeRootCA(_) => error.to_string(),
-        // Compiled in only with features that other crates of a program may ask of `kube`.
-        #[allow(unreachable_patterns)]
-        _ => "their source failed".to_owned(),
     }
 }

@@ -5,20 +5,21 @@ use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use http::header::HeaderValue;
-use http::uri::Scheme;
 use http::{Request, Uri};
 use kube::client::middleware::{BaseUri, ExtraHeaders};
 use kube::client::{Body, ConfigExt};
-use rustls::pki_types::ServerName;
 use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
-use super::auth::{self, Authorizer};
-use super::{ConnectError, Connection, Inner};
+use super::auth::Authorizer;
+use super::error::describe;
+use super::keeper::{Keeper, Loader};
+use super::{ConnectError, Connection, Inner, reach};
 use crate::environment::SharedEnvironment;
 use crate::environment::threads::Threads;
-use crate::transport::{Connector, Pool, Settings, Target};
+use crate::transport::{Connector, Pool, Settings};
 
 /// What a connection is made of; see [`Connection::builder`].
 pub struct ConnectionBuilder {
@@ -26,11 +27,12 @@ pub struct ConnectionBuilder {
     environment: Option<SharedEnvironment>,
     settings: Settings,
     agent: Option<String>,
+    loader: Option<Loader>,
 }
 
 impl ConnectionBuilder {
     pub(super) fn new(config: kube::Config) -> Self {
-        Self { config, environment: None, settings: Settings::default(), agent: None }
+        Self { config, environment: None, settings: Settings::default(), agent: None, loader: None }
     }
 
     /// Runs in `environment` instead of threads of its own.
@@ -54,6 +56,24 @@ impl ConnectionBuilder {
         self
     }
 
+    /// Asks `load` for the configuration anew: every 5 minutes, and when the server refuses credentials or TLS fails.
+    ///
+    /// What has changed is used by new connections and requests; connections there are end with their streams. A
+    /// configuration that names another server is not followed: what an informer knows is of one server.
+    #[must_use]
+    pub fn loader<F, R, E>(mut self, load: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<kube::Config, E>> + Send + 'static,
+        E: Into<ConnectError>,
+    {
+        self.loader = Some(Arc::new(move || {
+            let loading = load();
+            Box::pin(async move { loading.await.map_err(Into::into) })
+        }));
+        self
+    }
+
     /// The connection; nothing is dialled before the first request.
     ///
     /// A credential plugin that the configuration names is run here, and waited for.
@@ -62,7 +82,7 @@ impl ConnectionBuilder {
     ///
     /// The configuration cannot be used: its URL, certificates or credentials.
     pub fn build(self) -> Result<Connection, ConnectError> {
-        let Self { config, environment, settings, agent } = self;
+        let Self { config, environment, settings, agent, loader } = self;
         let environment = match environment {
             Some(environment) => environment,
             None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
@@ -70,71 +90,28 @@ impl ConnectionBuilder {
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
         let agent = HeaderValue::from_str(&agent)
             .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
-        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let connector = connector(&config, &server, environment.clone(), settings.prior_knowledge)?;
-        let addressing = Addressing::new(&config)?;
-        let default_namespace = config.default_namespace.clone();
-        let transfers = Arc::new(Semaphore::new(settings.transfers.max(1)));
-        let authorizer = Authorizer::new(config, server.clone(), environment.clone(), settings.headers)?;
+        let server = reach::server(&config);
+        let target = reach::target(&config)?;
+        let config = Arc::new(config);
+        let keeper = Keeper::new(config.clone(), target.clone(), loader, environment.clone(), &settings);
+        let route = reach::route(&config, &target, settings.prior_knowledge)?;
+        let authorizer = Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers)?;
         let inner = Inner {
-            pool: Pool::new(connector, settings),
             authorizer,
-            addressing,
+            addressing: ArcSwap::from_pointee(Addressing::new(&config)?),
             agent,
             server,
-            default_namespace,
-            transfers,
+            default_namespace: config.default_namespace.clone(),
+            transfers: Arc::new(Semaphore::new(settings.transfers.max(1))),
             paged: Mutex::default(),
+            pool: Pool::new(Connector::new(environment.clone(), target, route), settings),
+            keeper,
             environment,
         };
-        Ok(Connection { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        Keeper::start(&inner);
+        Ok(Connection { inner })
     }
-}
-
-fn connector(
-    config: &kube::Config,
-    server: &str,
-    environment: SharedEnvironment,
-    prior_knowledge: bool,
-) -> Result<Connector, ConnectError> {
-    let url = &config.cluster_url;
-    let invalid = |detail: &str| ConnectError::Url { url: server.to_owned(), detail: detail.to_owned() };
-    let host = url.host().ok_or_else(|| invalid("it names no host"))?;
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    refuse_proxy(config, server, &host)?;
-    let secure = match url.scheme() {
-        Some(scheme) if *scheme == Scheme::HTTPS => true,
-        Some(scheme) if *scheme == Scheme::HTTP => false,
-        _ => return Err(invalid("it begins with neither https:// nor http://")),
-    };
-    let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let target = Target { host, port };
-    if !secure {
-        return Ok(Connector::plain(environment, target, prior_knowledge));
-    }
-    let broken = |detail: String| ConnectError::Tls { server: server.to_owned(), detail };
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Where a program's crates bring two providers, rustls panics unless one is the default. An error
-        // means that another thread has just set one, which serves as well.
-        drop(rustls::crypto::ring::default_provider().install_default());
-    }
-    let tls = config.rustls_client_config().map_err(|error| broken(auth::describe(&error)))?;
-    let name = config.tls_server_name.clone().unwrap_or_else(|| target.host.clone());
-    let name = ServerName::try_from(name.clone())
-        .map_err(|_| broken(format!("{name:?} is no name that a certificate can have")))?;
-    Ok(Connector::secure(environment, target, tls, name))
-}
-
-fn refuse_proxy(config: &kube::Config, server: &str, host: &str) -> Result<(), ConnectError> {
-    let Some(proxy) = &config.proxy_url else { return Ok(()) };
-    // `kube` takes it from the environment of the process too, whose proxies never mean the machine itself.
-    let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    if local {
-        return Ok(());
-    }
-    let port = proxy.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let proxy = format!("{}{port}", proxy.host().unwrap_or("without a name"));
-    Err(ConnectError::Proxy { proxy, server: server.to_owned() })
 }
 
 /// Makes a request for a path one for the server, with the configuration's headers.
@@ -143,9 +120,9 @@ pub(super) struct Addressing {
 }
 
 impl Addressing {
-    fn new(config: &kube::Config) -> Result<Self, ConnectError> {
+    pub(super) fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let headers =
-            config.extra_headers_layer().map_err(|error| ConnectError::Headers { detail: auth::describe(&error) })?;
+            config.extra_headers_layer().map_err(|error| ConnectError::Headers { detail: describe(&error) })?;
         Ok(Self { service: config.base_uri_layer().layer(headers.layer(Given)) })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +16,7 @@ use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
 
 type Dialer = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync;
+type Resolver = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
 
 /// Everything on the runtime that is current at its creation.
 ///
@@ -25,11 +27,14 @@ pub struct Local {
     handle: Handle,
     origin: tokio::time::Instant,
     random: Random,
+    resolver: Arc<Resolver>,
     dialer: Arc<Dialer>,
 }
 
 impl Local {
-    /// Randomness from `seed`, sockets from `dial`.
+    /// Randomness from `seed`, sockets from `dial`, which is told an address and a port.
+    ///
+    /// Every name means 127.0.0.1, unless [`with_names`](Self::with_names) says otherwise.
     ///
     /// # Panics
     ///
@@ -42,8 +47,26 @@ impl Local {
             handle: Handle::current(),
             origin: tokio::time::Instant::now(),
             random: Random::seeded(seed),
+            resolver: Arc::new(|host, port| Box::pin(async move { Ok(vec![alone(&host, port)]) })),
             dialer: Arc::new(dial),
         }
+    }
+
+    /// The addresses of names from `resolve`, the one to prefer first.
+    #[must_use]
+    pub fn with_names<R>(mut self, resolve: R) -> Self
+    where
+        R: Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    {
+        self.resolver = Arc::new(move |host, port| {
+            let addresses = match host.parse::<IpAddr>() {
+                Ok(literal) => Ok(vec![literal]),
+                Err(_) => resolve(&host),
+            };
+            let addresses = addresses.map(|all| all.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
+            Box::pin(std::future::ready(addresses))
+        });
+        self
     }
 
     /// Randomness from `seed`, sockets from TCP.
@@ -52,8 +75,15 @@ impl Local {
     ///
     /// Where no tokio runtime is current.
     pub fn over_tcp(seed: u64) -> Self {
-        Self::new(seed, |host, port| Box::pin(async move { tcp::dial(&host, port).await }))
+        let mut environment = Self::new(seed, |host, port| Box::pin(tcp::dial(alone(&host, port))));
+        environment.resolver = Arc::new(|host, port| Box::pin(async move { tcp::resolve(&host, port).await }));
+        environment
     }
+}
+
+/// The address that `host` is, or that of this machine.
+fn alone(host: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port)
 }
 
 impl Environment for Local {
@@ -88,8 +118,12 @@ impl Environment for Local {
         self.random.next()
     }
 
-    fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
-        (self.dialer)(host.to_owned(), port)
+    fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        (self.resolver)(host.to_owned(), port)
+    }
+
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        (self.dialer)(address.ip().to_string(), address.port())
     }
 }
 

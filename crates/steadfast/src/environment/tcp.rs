@@ -4,18 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::Socket;
-
-/// How long one address is given to answer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long one address is waited for before the next is tried beside it.
-const STAGGER: Duration = Duration::from_millis(500);
 
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(4);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
@@ -31,37 +23,16 @@ impl Socket for TcpStream {
     }
 }
 
-/// Connects to the first address of `host` that answers.
-pub(super) async fn dial(host: &str, port: u16) -> io::Result<Box<dyn Socket>> {
-    let mut addresses = tokio::net::lookup_host((host, port)).await?;
-    let mut attempts = FuturesUnordered::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    loop {
-        let more = addresses.next().map(|address| attempts.push(connect(address))).is_some();
-        if attempts.is_empty() {
-            return Err(last);
-        }
-        tokio::select! {
-            attempt = attempts.next() => match attempt {
-                Some(Ok(stream)) => return Ok(Box::new(stream)),
-                Some(Err(error)) => last = error,
-                None => {}
-            },
-            () = tokio::time::sleep(STAGGER), if more => {}
-        }
-    }
+/// The addresses of `host`, in the system's order.
+pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-    let silence = |_| {
-        let silence = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-        named(io::Error::new(io::ErrorKind::TimedOut, silence))
-    };
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-    let stream = connected.map_err(silence)?.map_err(named)?;
-    configure(&stream).map_err(named)?;
-    Ok(stream)
+/// Connects to `address`.
+pub(super) async fn dial(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
+    let stream = TcpStream::connect(address).await?;
+    configure(&stream)?;
+    Ok(Box::new(stream))
 }
 
 fn configure(stream: &TcpStream) -> io::Result<()> {

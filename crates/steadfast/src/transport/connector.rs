@@ -1,7 +1,13 @@
 //! From a server's address to a byte stream on which a protocol is agreed.
 
+mod connect;
+mod proxy;
+mod race;
+mod socks;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -10,6 +16,8 @@ use super::error::TransportError;
 use super::report::Protocol;
 use super::socket::{Counted, Stream, Traffic};
 use crate::environment::SharedEnvironment;
+pub(crate) use proxy::Proxy;
+use race::{Addresses, Reached};
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +39,39 @@ impl Target {
     }
 }
 
+/// What new connections are to be made of: it may change, as certificates do.
+pub(crate) struct Route {
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    plain: Protocol,
+    proxy: Option<Proxy>,
+}
+
+impl Route {
+    /// TLS on every stream, with HTTP/2 if the server agrees and HTTP/1.1 otherwise.
+    pub(crate) fn secure(mut config: ClientConfig, name: ServerName<'static>) -> Self {
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self { tls: Some((TlsConnector::from(Arc::new(config)), name)), plain: Protocol::Http1, proxy: None }
+    }
+
+    /// No TLS; HTTP/2 only if the server is known to speak it.
+    pub(crate) fn plain(prior_knowledge: bool) -> Self {
+        let plain = if prior_knowledge { Protocol::Http2 } else { Protocol::Http1 };
+        Self { tls: None, plain, proxy: None }
+    }
+
+    /// The same through `proxy`, if there is one.
+    pub(crate) fn through(mut self, proxy: Option<Proxy>) -> Self {
+        self.proxy = proxy;
+        self
+    }
+}
+
 /// Opens byte streams to one server.
 pub(crate) struct Connector {
     environment: SharedEnvironment,
     target: Target,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
-    plain: Protocol,
+    route: ArcSwap<Route>,
+    addresses: Arc<Addresses>,
 }
 
 /// A byte stream, and what is to be spoken on it.
@@ -44,6 +79,8 @@ pub(super) struct Wire {
     pub(super) stream: Box<dyn Stream>,
     pub(super) protocol: Protocol,
     pub(super) peer: String,
+    /// To be proven by the first answer; else the next connection tries another address first.
+    pub(super) reached: Reached,
 }
 
 /// How far the opening of a connection has come.
@@ -53,7 +90,7 @@ pub(super) struct Stage(Mutex<&'static str>);
 impl Stage {
     /// At the beginning.
     pub(super) fn new() -> Self {
-        Self(Mutex::new("the name or TCP"))
+        Self(Mutex::new("finding its address"))
     }
 
     /// What is being done.
@@ -68,22 +105,15 @@ impl Stage {
 }
 
 impl Connector {
-    /// TLS on every stream, with HTTP/2 if the server agrees and HTTP/1.1 otherwise.
-    pub(crate) fn secure(
-        environment: SharedEnvironment,
-        target: Target,
-        mut config: ClientConfig,
-        name: ServerName<'static>,
-    ) -> Self {
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let tls = Some((TlsConnector::from(Arc::new(config)), name));
-        Self { environment, target, tls, plain: Protocol::Http1 }
+    /// To `target`, by `route`.
+    pub(crate) fn new(environment: SharedEnvironment, target: Target, route: Route) -> Self {
+        let addresses = Arc::new(Addresses::new(environment.clone()));
+        Self { environment, target, route: ArcSwap::from_pointee(route), addresses }
     }
 
-    /// No TLS; HTTP/2 only if the server is known to speak it.
-    pub(crate) fn plain(environment: SharedEnvironment, target: Target, prior_knowledge: bool) -> Self {
-        let plain = if prior_knowledge { Protocol::Http2 } else { Protocol::Http1 };
-        Self { environment, target, tls: None, plain }
+    /// Makes new streams by `route` from now on.
+    pub(crate) fn reroute(&self, route: Route) {
+        self.route.store(Arc::new(route));
     }
 
     /// The environment that sockets come from.
@@ -98,18 +128,32 @@ impl Connector {
 
     /// Opens one stream, its traffic counted in `traffic`.
     pub(super) async fn open(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
-        let dialled = self.environment.dial(&self.target.host, self.target.port).await;
-        let socket = dialled.map_err(|error| TransportError::Dial { peer: self.name(), source: Arc::new(error) })?;
+        let route = self.route.load_full();
+        let next = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
+        let dialled = race::dial(&self.addresses, &next.host, next.port, || stage.enter("TCP")).await;
+        let (socket, reached) = dialled.map_err(|error| match &route.proxy {
+            Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
+            None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
+        })?;
         let peer = socket.peer();
-        let socket = Counted::new(socket, traffic, self.environment.clone());
-        let Some((connector, name)) = &self.tls else {
-            return Ok(Wire { stream: Box::new(socket), protocol: self.plain, peer });
+        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic, self.environment.clone()));
+        if let Some(proxy) = &route.proxy {
+            stage.enter("the proxy");
+            let passed = proxy.pass(stream, &self.target).await;
+            stream = passed.map_err(|detail| self.refused(proxy, detail))?;
+        }
+        let Some((connector, name)) = &route.tls else {
+            return Ok(Wire { stream, protocol: route.plain, peer, reached });
         };
         stage.enter("TLS");
         let stream =
-            connector.connect(name.clone(), socket).await.map_err(|error| TransportError::tls(self.name(), error))?;
+            connector.connect(name.clone(), stream).await.map_err(|error| TransportError::tls(self.name(), error))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         let protocol = if agreed == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        Ok(Wire { stream: Box::new(stream), protocol, peer })
+        Ok(Wire { stream: Box::new(stream), protocol, peer, reached })
+    }
+
+    fn refused(&self, proxy: &Proxy, detail: String) -> TransportError {
+        TransportError::Proxy { peer: self.name(), proxy: proxy.name(), detail }
     }
 }

@@ -17,8 +17,18 @@ pub enum TransportError {
     Dial {
         /// The server.
         peer: String,
-        /// What the network said, of the last address tried.
+        /// What the network said of each address.
         source: Arc<io::Error>,
+    },
+    /// The proxy before the server was not reached, or did not let us through.
+    #[error("cannot reach {peer} through the proxy {proxy}: {detail}")]
+    Proxy {
+        /// The server.
+        peer: String,
+        /// The proxy, without credentials.
+        proxy: String,
+        /// What it did, and what to do about it.
+        detail: String,
     },
     /// The connection was not established in time.
     #[error("cannot connect to {peer}: {stage} took longer than {:.1} s; the network or the server is stuck", .waited.as_secs_f64())]
@@ -147,6 +157,7 @@ impl TransportError {
     pub fn peer(&self) -> &str {
         match self {
             Self::Dial { peer, .. }
+            | Self::Proxy { peer, .. }
             | Self::ConnectTimeout { peer, .. }
             | Self::Tls { peer, .. }
             | Self::Protocol { peer, .. }
@@ -166,6 +177,7 @@ impl TransportError {
     pub fn maybe_sent(&self) -> bool {
         match self {
             Self::Dial { .. }
+            | Self::Proxy { .. }
             | Self::ConnectTimeout { .. }
             | Self::Tls { .. }
             | Self::Refused { .. }

@@ -56,7 +56,7 @@ async fn open(
     connector: &Connector,
     stage: &Stage,
 ) -> Result<Opened, TransportError> {
-    let Wire { stream, protocol, peer } = connector.open(connection.traffic.clone(), stage).await?;
+    let Wire { stream, protocol, peer, reached } = connector.open(connection.traffic.clone(), stage).await?;
     let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
         peer: connector.name(),
         protocol,
@@ -66,6 +66,7 @@ async fn open(
     if protocol == Protocol::Http1 {
         let shaken = http1::handshake(stream).await;
         let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
+        reached.prove();
         return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first answer of HTTP/2");
@@ -80,6 +81,7 @@ async fn open(
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| http2::describe(&error)),
     };
     answered.map_err(|detail| broken("HTTP/2", detail))?;
+    reached.prove();
     Ok(Opened::Http2 { peer, sender, driver: Box::new(driver), pings })
 }
 

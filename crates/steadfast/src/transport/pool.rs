@@ -8,12 +8,12 @@ use steadfast_core::Instant;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, End, Lease, Role, Sender};
-use super::connector::Connector;
+use super::connector::{Connector, Route};
 use super::dispatch::Want;
 use super::error::TransportError;
 use super::report::{ConnectionReport, Protocol};
 use super::settings::{Placement, Settings};
-use super::state::ConnectionState;
+use super::state::{ConnectionState, Signal};
 use crate::environment::SharedEnvironment;
 
 /// How many connections of one role are being opened at once.
@@ -102,6 +102,14 @@ impl Pool {
     /// The server as messages name it.
     pub fn server(&self) -> String {
         self.inner.connector.name()
+    }
+
+    /// Opens new connections by `route`; those there are take no more requests and end with their streams.
+    pub(crate) fn renew(&self, route: Route) {
+        self.inner.connector.reroute(route);
+        for connection in &self.inner.lock().connections {
+            connection.signal(Signal::Retired);
+        }
     }
 
     /// A place for one request, on a new connection where none but those to `avoid` has room.

@@ -78,7 +78,7 @@ async fn configurations_that_cannot_be_used() {
     assert!(matches!(error, ConnectError::Url { .. }), "{error:?}");
 
     config.cluster_url = "https://example.org".parse().expect("a URL");
-    config.proxy_url = Some(format!("http://user:{TOKEN}@proxy.example:3128").parse().expect("a URL"));
+    config.proxy_url = Some(format!("ftp://user:{TOKEN}@proxy.example:3128").parse().expect("a URL"));
     let error = Connection::new(config.clone()).expect_err("a proxy");
     assert!(error.to_string().contains("proxy.example:3128"), "{error}");
     assert!(!format!("{error} {error:?}").contains(TOKEN));

@@ -6,6 +6,7 @@ mod deadlines;
 mod errors;
 mod health;
 mod limits;
+mod reaching;
 mod requests;
 mod retries;
 mod teardown;

@@ -1,0 +1,275 @@
+//! A configuration that is followed: certificates and keys in files, and a loader that gives it anew.
+//!
+//! What has changed is used by new connections; those there are take no more requests and end with their streams.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+use tokio::sync::oneshot;
+
+use super::{ConnectError, Inner, builder, reach};
+use crate::environment::{SharedEnvironment, Task};
+use crate::transport::{Route, Settings, Target};
+
+/// How often files are read to see whether they have changed: as often as `kube` reads a CA or a token.
+const FILES: Duration = Duration::from_secs(60);
+
+/// After how many looks at the files the loader is asked too: every 5 minutes.
+const ROUNDS: u32 = 5;
+
+/// How often a refusal by the server leads to a look, at most.
+const REFUSALS: Duration = Duration::from_secs(5);
+
+/// Gives a configuration, each time anew.
+pub(super) type Loader = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config, ConnectError>> + Send + Sync>;
+
+/// Keeps a connection to what its configuration says.
+pub(super) struct Keeper {
+    environment: SharedEnvironment,
+    target: Target,
+    prior_knowledge: bool,
+    /// How long loading may take.
+    patience: Duration,
+    loader: Option<Loader>,
+    followed: Mutex<Followed>,
+    /// When a refusal last led to a look; held while one is under way.
+    looking: tokio::sync::Mutex<Option<Instant>>,
+}
+
+struct Followed {
+    config: Arc<kube::Config>,
+    files: Contents,
+    /// Counts the changes.
+    generation: u64,
+    rounds: Option<Task>,
+}
+
+/// What files hold, by a hash; what cannot be read is not in it.
+type Contents = BTreeMap<PathBuf, u64>;
+
+/// What is to be used from now on.
+struct Change {
+    config: Arc<kube::Config>,
+    files: Contents,
+    route: Route,
+}
+
+impl Keeper {
+    /// Follows `config`, whose route is made after this, so that no change falls between.
+    pub(super) fn new(
+        config: Arc<kube::Config>,
+        target: Target,
+        loader: Option<Loader>,
+        environment: SharedEnvironment,
+        settings: &Settings,
+    ) -> Self {
+        let followed = Followed { files: contents(&config), config, generation: 0, rounds: None };
+        Self {
+            environment,
+            target,
+            prior_knowledge: settings.prior_knowledge,
+            patience: settings.headers,
+            loader,
+            followed: Mutex::new(followed),
+            looking: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// Looks for changes from time to time, where there can be any, until the connection is gone.
+    pub(super) fn start(connection: &Arc<Inner>) {
+        let keeper = &connection.keeper;
+        if keeper.loader.is_none() && names(&keeper.config()).is_empty() {
+            return;
+        }
+        let environment = keeper.environment.clone();
+        let connection = Arc::downgrade(connection);
+        let rounds = keeper.environment.spawn(Box::pin(look_around(environment, connection)));
+        keeper.lock().rounds = Some(rounds);
+    }
+
+    /// How often the configuration has changed.
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
+    /// The server does not take us as we are, as of `generation`; says whether we are someone else now.
+    pub(super) async fn refused(&self, connection: &Inner, generation: u64) -> bool {
+        let mut looked = self.looking.lock().await;
+        if self.generation() > generation {
+            return true;
+        }
+        let now = self.environment.now();
+        if looked.is_some_and(|looked| now.since(looked) < REFUSALS) {
+            return false;
+        }
+        *looked = Some(now);
+        // A plugin's certificate is known to no file: it is asked for another.
+        let plugin = self.config().auth_info.exec.is_some() && connection.authorizer.has_none();
+        self.look(connection, true, plugin).await
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn config(&self) -> Arc<kube::Config> {
+        self.lock().config.clone()
+    }
+
+    /// Takes over what has changed, if anything has; what cannot be used is told and left.
+    async fn look(&self, connection: &Inner, load: bool, force: bool) -> bool {
+        let server = &connection.server;
+        let (current, files) = {
+            let followed = self.lock();
+            (followed.config.clone(), followed.files.clone())
+        };
+        let config = match self.loader.as_ref().filter(|_| load) {
+            Some(loader) => match self.load(loader).await {
+                Ok(config) if config.cluster_url != current.cluster_url => {
+                    let named = reach::server(&config);
+                    tracing::warn!(%server, %named, "the configuration names another server now, which is not followed; restart for it");
+                    current.clone()
+                }
+                Ok(config) if alike(&config, &current) => current.clone(),
+                Ok(config) => Arc::new(config),
+                Err(error) => {
+                    tracing::warn!(%server, %error, "the configuration cannot be loaded again; the last one is used");
+                    current.clone()
+                }
+            },
+            None => current.clone(),
+        };
+        let other = !Arc::ptr_eq(&config, &current);
+        let (done, found) = oneshot::channel();
+        let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
+        self.environment.run_blocking(Box::new(move || {
+            drop(done.send(change(config, &files, other || force, &target, prior_knowledge)));
+        }));
+        let change = match self.in_time(found).await {
+            Ok(Ok(Some(change))) => change,
+            Ok(Ok(None)) => return false,
+            Ok(Err(error)) => {
+                tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
+                return false;
+            }
+            Err(detail) => {
+                tracing::warn!(%server, detail, "the configuration's files cannot be read; what they held is used");
+                return false;
+            }
+        };
+        if other {
+            let adopted = builder::Addressing::new(&change.config);
+            let credentials = connection.authorizer.adopt(change.config.clone()).await;
+            match (adopted, credentials) {
+                (Ok(addressing), Ok(())) => connection.addressing.store(Arc::new(addressing)),
+                (Err(error), _) => {
+                    tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
+                    return false;
+                }
+                (_, Err(error)) => {
+                    tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
+                    return false;
+                }
+            }
+        }
+        {
+            let mut followed = self.lock();
+            followed.config = change.config;
+            followed.files = change.files;
+            followed.generation += 1;
+        }
+        connection.pool.renew(change.route);
+        tracing::info!(%server, "the configuration has changed; new connections use it, those there are end with their streams");
+        true
+    }
+
+    async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
+        let (done, answer) = oneshot::channel();
+        let loading = loader();
+        // Whatever the loader needs of a runtime is there on this environment's own.
+        let task = self.environment.spawn(Box::pin(async move { drop(done.send(loading.await)) }));
+        let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
+        answer.map_err(|detail| ConnectError::Infer { detail })?
+    }
+
+    async fn in_time<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
+        tokio::select! {
+            answer = answer => answer.map_err(|_| "the attempt was given up".to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => {
+                Err(format!("nothing came within {:.1} s", self.patience.as_secs_f64()))
+            }
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(rounds) = self.lock().rounds.take() {
+            rounds.abort();
+        }
+    }
+}
+
+async fn look_around(environment: SharedEnvironment, connection: Weak<Inner>) {
+    let mut round = 0_u32;
+    loop {
+        environment.sleep_until(environment.now() + FILES).await;
+        round = round.wrapping_add(1);
+        let Some(connection) = connection.upgrade() else { return };
+        let looking = connection.keeper.looking.lock().await;
+        connection.keeper.look(&connection, round.is_multiple_of(ROUNDS), false).await;
+        drop(looking);
+    }
+}
+
+/// What follows from `config` and the files that it names, if it is not what was there `before`. It may block.
+fn change(
+    config: Arc<kube::Config>,
+    before: &Contents,
+    force: bool,
+    target: &Target,
+    prior_knowledge: bool,
+) -> Result<Option<Change>, ConnectError> {
+    let files = contents(&config);
+    let changed = files.iter().any(|(name, content)| before.get(name) != Some(content));
+    if !changed && !force {
+        return Ok(None);
+    }
+    let route = reach::route(&config, target, prior_knowledge)?;
+    Ok(Some(Change { config, files, route }))
+}
+
+/// The files whose content decides how a server is reached; a token file is read by whoever sends the token.
+fn names(config: &kube::Config) -> Vec<PathBuf> {
+    let info = &config.auth_info;
+    let certificate = info.client_certificate.as_ref().filter(|_| info.client_certificate_data.is_none());
+    let key = info.client_key.as_ref().filter(|_| info.client_key_data.is_none());
+    certificate.into_iter().chain(key).map(PathBuf::from).chain(config.root_cert_file.clone()).collect()
+}
+
+fn contents(config: &kube::Config) -> Contents {
+    let hash = |name: PathBuf| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(&name).ok()?.hash(&mut hasher);
+        Some((name, hasher.finish()))
+    };
+    names(config).into_iter().filter_map(hash).collect()
+}
+
+/// Whether two configurations lead to the same requests on the same connections.
+fn alike(one: &kube::Config, other: &kube::Config) -> bool {
+    let identity = |config: &kube::Config| serde_json::to_value(&config.auth_info).ok();
+    one.cluster_url == other.cluster_url
+        && one.root_cert == other.root_cert
+        && one.root_cert_file == other.root_cert_file
+        && one.accept_invalid_certs == other.accept_invalid_certs
+        && one.proxy_url == other.proxy_url
+        && one.tls_server_name == other.tls_server_name
+        && one.headers == other.headers
+        && identity(one) == identity(other)
+}

@@ -1,0 +1,130 @@
+//! Which proxy stands before a server, if any.
+//!
+//! `proxy-url` of a kubeconfig is honoured always. `kube` puts the proxy of the environment variable
+//! `HTTPS_PROXY` into the same place of its configuration; that one is told by being equal to the variable, and
+//! is used neither for the machine itself nor for what `NO_PROXY` names.
+
+use std::env;
+use std::net::IpAddr;
+
+use http::Uri;
+
+/// What the environment of the process says of proxies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ambient {
+    proxies: Vec<String>,
+    exempt: String,
+}
+
+impl Ambient {
+    /// As it is now.
+    pub(super) fn of_process() -> Self {
+        let proxies = ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(|name| env::var(name).ok()).collect();
+        let exempt = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
+        Self { proxies, exempt }
+    }
+
+    /// The proxy to use for `host` and `port`, of the one that is configured.
+    pub(super) fn choose<'a>(&self, configured: Option<&'a Uri>, host: &str, port: u16) -> Option<&'a Uri> {
+        let proxy = configured?;
+        let ambient = self.proxies.iter().any(|named| named.parse::<Uri>().is_ok_and(|named| named == *proxy));
+        (!ambient || !self.exempts(host, port)).then_some(proxy)
+    }
+
+    fn exempts(&self, host: &str, port: u16) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let address = host.parse::<IpAddr>().ok();
+        let local = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        local || self.exempt.split(',').any(|entry| matches(entry.trim(), &host, address, port))
+    }
+}
+
+/// Whether an entry of `NO_PROXY` names the server: `*`, a name and all below it, an address, or a network.
+fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    if let Some((network, length)) = entry.split_once('/') {
+        let network = network.parse::<IpAddr>().ok().zip(length.parse::<u32>().ok());
+        return network.zip(address).is_some_and(|((network, length), address)| contains(network, length, address));
+    }
+    if let Ok(named) = entry.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address == Some(named);
+    }
+    let (name, wanted) = match entry.rsplit_once(':') {
+        Some((name, digits)) => (name, digits.parse::<u16>().ok()),
+        None => (entry, Some(port)),
+    };
+    if wanted != Some(port) {
+        return false;
+    }
+    let name = name.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
+    if let Ok(named) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address == Some(named);
+    }
+    !name.is_empty() && host.strip_suffix(&name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+fn contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) if length <= 32 => {
+            let differing = network.to_bits() ^ address.to_bits();
+            differing.checked_shr(32 - length).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) if length <= 128 => {
+            let differing = network.to_bits() ^ address.to_bits();
+            differing.checked_shr(128 - length).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(exempt: &str, host: &str) -> bool {
+        let ambient = Ambient { proxies: vec!["http://proxy:3128".to_owned()], exempt: exempt.to_owned() };
+        ambient.choose(Some(&"http://proxy:3128".parse().expect("a URL")), host, 6443).is_some()
+    }
+
+    #[test]
+    fn the_environments_proxy_spares_what_no_proxy_names_and_the_machine_itself() {
+        for (exempt, host) in [
+            ("", "localhost"),
+            ("", "127.0.0.9"),
+            ("", "::1"),
+            ("*", "api.example"),
+            ("other, example", "api.example"),
+            (".example", "api.EXAMPLE."),
+            ("*.example", "api.example"),
+            ("api.example:6443", "api.example"),
+            ("10.0.0.0/8", "10.200.3.4"),
+            ("10.0.0.7", "10.0.0.7"),
+            ("0.0.0.0/0", "10.0.0.7"),
+            ("fd00::/8", "fd12::1"),
+            ("[fd12::1]:6443", "fd12::1"),
+        ] {
+            assert!(!used(exempt, host), "{exempt} spares {host}");
+        }
+        for (exempt, host) in [
+            ("", "api.example"),
+            ("example", "api.notexample"),
+            ("api.example:443", "api.example"),
+            ("10.0.0.0/8", "11.0.0.1"),
+            ("10.0.0.0/40", "10.0.0.1"),
+            (",,", "api.example"),
+            ("10.0.0.0/8", "fd12::1"),
+        ] {
+            assert!(used(exempt, host), "{exempt} does not spare {host}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfigs_own_proxy_is_used_for_every_server() {
+        let ambient = Ambient { proxies: vec!["http://other:1".to_owned()], exempt: "*".to_owned() };
+        let proxy = "http://proxy:3128".parse().expect("a URL");
+        assert_eq!(ambient.choose(Some(&proxy), "localhost", 6443), Some(&proxy));
+        assert_eq!(ambient.choose(None, "api.example", 6443), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! From a configuration to the way to its server: URL, proxy, TLS.
+
+use http::uri::Scheme;
+use kube::client::ConfigExt;
+use rustls::pki_types::ServerName;
+
+use super::proxies::Ambient;
+use super::{ConnectError, error};
+use crate::transport::{Proxy, Route, Target};
+
+/// The URL of the server, for messages.
+pub(super) fn server(config: &kube::Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+}
+
+/// Where the server of `config` is.
+pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
+    let url = &config.cluster_url;
+    let invalid = |detail: &str| ConnectError::Url { url: server(config), detail: detail.to_owned() };
+    let host = url.host().ok_or_else(|| invalid("it names no host"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = match url.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTPS => 443,
+        Some(scheme) if *scheme == Scheme::HTTP => 80,
+        _ => return Err(invalid("it begins with neither https:// nor http://")),
+    };
+    Ok(Target { host, port: url.port_u16().unwrap_or(port) })
+}
+
+/// The way to `target`, as `config` and the files and plugins that it names say now. It may block.
+pub(super) fn route(config: &kube::Config, target: &Target, prior_knowledge: bool) -> Result<Route, ConnectError> {
+    let proxy = Ambient::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
+        let shown = url.authority().map_or("", |authority| authority.as_str());
+        let shown = shown.rsplit_once('@').map_or(shown, |(_, host)| host).to_owned();
+        let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
+        Proxy::new(url, || proxy_tls(config)).map_err(broken)
+    });
+    let proxy = proxy.transpose()?;
+    if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
+        return Ok(Route::plain(prior_knowledge).through(proxy));
+    }
+    let broken = |detail: String| ConnectError::Tls { server: server(config), detail };
+    let tls = tls(config).map_err(broken)?;
+    let name = config.tls_server_name.clone().unwrap_or_else(|| target.host.clone());
+    let name = ServerName::try_from(name.clone())
+        .map_err(|_| broken(format!("{name:?} is no name that a certificate can have")))?;
+    Ok(Route::secure(tls, name).through(proxy))
+}
+
+fn tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Where a program's crates bring two providers, rustls panics unless one is the default. An error
+        // means that another thread has just set one, which serves as well.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+    // Nothing would be trusted, and only the first handshake would say so.
+    let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
+    if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
+        return Err("its certificate-authority holds no certificate".to_owned());
+    }
+    config.rustls_client_config().map_err(|problem| error::describe(&problem))
+}
+
+/// What a proxy is trusted by: the authorities of the server's, and no certificate of ours.
+fn proxy_tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
+    let mut anonymous = config.clone();
+    anonymous.auth_info = kube::config::AuthInfo::default();
+    tls(&anonymous)
+}

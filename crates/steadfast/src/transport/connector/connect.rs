@@ -1,0 +1,116 @@
+//! A tunnel through an HTTP proxy (RFC 9110, section 9.3.6).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::Target;
+use super::proxy::Login;
+use crate::transport::socket::Stream;
+
+/// How long the head of the proxy's answer may be.
+const HEAD: usize = 8 * 1024;
+
+/// How much of the proxy's reason is repeated in an error.
+const REASON: usize = 80;
+
+/// Asks for a tunnel to `target`.
+///
+/// # Errors
+///
+/// The proxy's refusal, in its words.
+pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
+    let authority = target.name();
+    let who = login.map_or_else(String::new, |Login { user, password }| {
+        format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
+    });
+    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{who}\r\n");
+    let lost = |error: std::io::Error| format!("the connection to it failed: {error}");
+    stream.write_all(request.as_bytes()).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    let mut head = Vec::with_capacity(256);
+    // One byte at a time: what follows the head is the server's, which may speak first.
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= HEAD {
+            return Err(format!("its answer has a head of more than {HEAD} bytes; is it an HTTP proxy?"));
+        }
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err("it closed the connection without an answer; is it an HTTP proxy?".to_owned());
+            }
+            Err(error) => return Err(lost(error)),
+        }
+    }
+    judge(&head, login.is_some())
+}
+
+fn judge(head: &[u8], known: bool) -> Result<(), String> {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split_once(' ')).map(|(_, status)| status.trim());
+    let code = status.and_then(|status| status.get(..3)).and_then(|code| code.parse::<u16>().ok());
+    let (Some(status), Some(code)) = (status, code) else {
+        return Err("it does not answer as an HTTP proxy does; check the scheme and port of proxy-url".to_owned());
+    };
+    let status: String = status.chars().filter(|letter| !letter.is_control()).take(REASON).collect();
+    let advice = match code {
+        200..=299 => return Ok(()),
+        407 if known => "it does not accept the user and password of proxy-url",
+        407 => "put a user and password into proxy-url",
+        403 | 405 => "it does not let this server be reached; ask whoever runs it",
+        502..=504 => "it cannot reach the server itself",
+        _ => "ask whoever runs it",
+    };
+    Err(format!("it answered {status}: {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn server() -> Target {
+        Target { host: "api.example".to_owned(), port: 6443 }
+    }
+
+    async fn answered(answer: Vec<u8>, login: Option<&Login>) -> (Result<(), String>, String, Vec<u8>) {
+        let (mut near, mut far) = tokio::io::duplex(1 << 16);
+        far.write_all(&answer).await.expect("written");
+        let outcome = ask(&mut near, &server(), login).await;
+        let mut asked = vec![0; 1024];
+        let length = far.read(&mut asked).await.expect("a request");
+        far.shutdown().await.expect("an end");
+        let mut rest = Vec::new();
+        near.read_to_end(&mut rest).await.expect("the rest");
+        (outcome, String::from_utf8_lossy(&asked[..length]).into_owned(), rest)
+    }
+
+    #[tokio::test]
+    async fn nothing_beyond_the_head_is_taken() {
+        let login = Login { user: "user".to_owned(), password: "pass".to_owned() };
+        let answer = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nserver speaks".to_vec();
+        let (outcome, asked, rest) = answered(answer, Some(&login)).await;
+        assert_eq!(outcome, Ok(()));
+        assert!(asked.starts_with("CONNECT api.example:6443 HTTP/1.1\r\nHost: api.example:6443\r\n"), "{asked}");
+        assert!(asked.contains("Proxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{asked}");
+        assert_eq!(rest, b"server speaks");
+    }
+
+    #[tokio::test]
+    async fn refusals_are_told_in_the_proxys_words_and_bounded() {
+        let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
+        for (answer, why) in [
+            (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
+            (head("502 Bad Gateway"), "it cannot reach the server itself"),
+            (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "does not answer as an HTTP proxy"),
+            (vec![b'x'; 3 * HEAD], "more than 8192 bytes"),
+            (format!("HTTP/1.1 500 {}\r\n\r\n", "y".repeat(4000)).into_bytes(), "500 yyy"),
+        ] {
+            let (outcome, _, _) = answered(answer, None).await;
+            let error = outcome.expect_err("no tunnel");
+            assert!(error.contains(why) && error.len() < 200, "{error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Through a proxy: HTTP's CONNECT or SOCKS5, and what is spoken to the proxy itself.
+
+use std::sync::Arc;
+
+use http::Uri;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use super::Target;
+use super::{connect, socks};
+use crate::transport::socket::Stream;
+
+/// A proxy on the way to a server.
+pub(crate) struct Proxy {
+    pub(super) target: Target,
+    scheme: &'static str,
+    speech: Speech,
+    login: Option<Login>,
+}
+
+enum Speech {
+    Connect,
+    ConnectOverTls(TlsConnector, ServerName<'static>),
+    Socks5,
+}
+
+/// Who we are to a proxy; never printed.
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl Proxy {
+    /// The proxy at `url`; `tls` is asked for where TLS is spoken to it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the URL, without the credentials in it.
+    pub(crate) fn new(url: &Uri, tls: impl FnOnce() -> Result<ClientConfig, String>) -> Result<Self, String> {
+        let host = url.host().filter(|host| !host.is_empty()).ok_or("it names no host")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (scheme, speech, port) = match url.scheme_str() {
+            // As kubectl takes a proxy without a scheme.
+            None | Some("http") => ("http", Speech::Connect, 80),
+            Some("https") => {
+                let mut config = tls()?;
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
+                ("https", Speech::ConnectOverTls(TlsConnector::from(Arc::new(config)), name), 443)
+            }
+            // Both leave the name to the proxy, as kubectl's do: what lies behind it is often known only there.
+            Some("socks5" | "socks5h") => ("socks5", Speech::Socks5, 1080),
+            Some(_) => return Err("it begins with none of http://, https://, socks5:// and socks5h://".to_owned()),
+        };
+        let login = url.authority().and_then(|authority| authority.as_str().rsplit_once('@')).map(|(login, _)| {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            Login { user: decoded(user), password: decoded(password) }
+        });
+        let too_long = |login: &Login| login.user.len() > 255 || login.password.len() > 255;
+        if matches!(speech, Speech::Socks5) && login.as_ref().is_some_and(too_long) {
+            return Err("its user or password is longer than the 255 bytes that SOCKS5 allows".to_owned());
+        }
+        Ok(Self { target: Target { host, port: url.port_u16().unwrap_or(port) }, scheme, speech, login })
+    }
+
+    /// The proxy as messages name it, without credentials.
+    pub(super) fn name(&self) -> String {
+        format!("{}://{}", self.scheme, self.target.name())
+    }
+
+    /// Asks the proxy at the other end of `stream` for `target`.
+    ///
+    /// # Errors
+    ///
+    /// What the proxy said, or what became of asking it.
+    pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &Target) -> Result<Box<dyn Stream>, String> {
+        match &self.speech {
+            Speech::Connect => connect::ask(&mut stream, target, self.login.as_ref()).await?,
+            Speech::ConnectOverTls(connector, name) => {
+                let secured = connector.connect(name.clone(), stream).await;
+                stream = Box::new(secured.map_err(|error| format!("no TLS with it: {error}"))?);
+                connect::ask(&mut stream, target, self.login.as_ref()).await?;
+            }
+            Speech::Socks5 => socks::ask(&mut stream, target, self.login.as_ref()).await?,
+        }
+        Ok(stream)
+    }
+}
+
+/// `text` with its percent-encoded bytes in clear.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let encoded = match rest {
+            [b'%', high, low, ..] => hexadecimal(*high).zip(hexadecimal(*low)),
+            _ => None,
+        };
+        if let Some((high, low)) = encoded {
+            bytes.push(high << 4 | low);
+            rest = &rest[3..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn hexadecimal(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Result<Proxy, String> {
+        Proxy::new(&url.parse().expect("a URL"), || Err("no TLS in this test".to_owned()))
+    }
+
+    #[test]
+    fn urls_are_taken_apart_and_named_without_credentials() {
+        let proxy = parsed("http://us%65r:p%40ss%3Aword@proxy.example").unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(proxy.name(), "http://proxy.example:80");
+        let login = proxy.login.expect("a login");
+        assert_eq!((login.user.as_str(), login.password.as_str()), ("user", "p@ss:word"));
+        for (url, name) in [
+            ("socks5h://[::1]:9", "socks5://[::1]:9"),
+            ("socks5://bastion", "socks5://bastion:1080"),
+            ("proxy.example:3128", "http://proxy.example:3128"),
+        ] {
+            assert_eq!(parsed(url).map(|proxy| proxy.name()), Ok(name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_proxy_is_named_without_credentials() {
+        let long = format!("socks5://{}:hunter2@bastion", "u".repeat(256));
+        for (url, why) in [("ftp://u:hunter2@p", "none of"), (long.as_str(), "255"), ("https://p", "no TLS in")] {
+            let error = parsed(url).map(|_| ()).expect_err("unusable");
+            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

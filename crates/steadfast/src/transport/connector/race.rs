@@ -1,0 +1,178 @@
+//! The addresses of one name, tried side by side (RFC 8305).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use steadfast_core::Instant;
+
+use crate::environment::{SharedEnvironment, Socket};
+
+/// How long one address is waited for before the next is tried beside it: RFC 8305, section 8.
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// How long one address is given to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an address that failed is tried after the others: about what an API server takes to restart.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// How many addresses of a name are tried at most.
+const ADDRESSES: usize = 16;
+
+/// What is remembered of addresses, so that connections spread over those that work.
+pub(super) struct Addresses {
+    environment: SharedEnvironment,
+    /// Which address of a name is the first to be tried next.
+    turn: AtomicUsize,
+    failed: Mutex<BTreeMap<SocketAddr, Instant>>,
+}
+
+impl Addresses {
+    /// Nothing is remembered; the first turn is drawn, so that many programs do not choose alike.
+    pub(super) fn new(environment: SharedEnvironment) -> Self {
+        let turn = AtomicUsize::new(environment.random() as usize);
+        Self { environment, turn, failed: Mutex::default() }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_failure(&self, address: SocketAddr) {
+        let now = self.environment.now();
+        let mut failed = self.failures();
+        failed.retain(|_, at| now.since(*at) < MEMORY);
+        failed.insert(address, now);
+    }
+
+    /// The order in which to try `addresses`: by turns, families alternating, such that failed lately last.
+    ///
+    /// Within a family the resolver's order is not kept: many resolvers shuffle, which would undo the turns.
+    fn order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
+        addresses.sort_unstable();
+        addresses.dedup();
+        let (mut one, mut other): (Vec<_>, Vec<_>) =
+            addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
+        for family in [&mut one, &mut other] {
+            let start = turn % family.len().max(1);
+            family.rotate_left(start);
+        }
+        let now = self.environment.now();
+        let failed = self.failures();
+        let mut order = Vec::with_capacity(one.len() + other.len());
+        let (mut one, mut other) = (one.into_iter(), other.into_iter());
+        loop {
+            let (next, beside) = (one.next(), other.next());
+            if next.is_none() && beside.is_none() {
+                break;
+            }
+            order.extend(next.into_iter().chain(beside));
+        }
+        order.sort_by_key(|address| failed.get(address).is_some_and(|at| now.since(*at) < MEMORY));
+        order.truncate(ADDRESSES);
+        order
+    }
+}
+
+/// An address that was reached, and counts as failed unless what answers there proves to be a server.
+pub(in crate::transport) struct Reached {
+    address: SocketAddr,
+    addresses: Arc<Addresses>,
+    proven: bool,
+}
+
+impl Reached {
+    /// A server of the right kind answers there.
+    pub(in crate::transport) fn prove(mut self) {
+        self.addresses.failures().remove(&self.address);
+        self.proven = true;
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        if !self.proven {
+            self.addresses.note_failure(self.address);
+        }
+    }
+}
+
+/// Connects to the first address of `host` that answers.
+///
+/// # Errors
+///
+/// What each address said.
+pub(super) async fn dial(
+    addresses: &Arc<Addresses>,
+    host: &str,
+    port: u16,
+    resolved: impl FnOnce(),
+) -> io::Result<(Box<dyn Socket>, Reached)> {
+    let environment = &addresses.environment;
+    let found = environment.resolve(host, port).await.map_err(|error| {
+        let text = format!("the name {host:?} has no address that could be found: {error}");
+        io::Error::new(error.kind(), text)
+    })?;
+    resolved();
+    if found.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("the name {host:?} has no address")));
+    }
+    let mut waiting = addresses.order(found).into_iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut under_way = Vec::new();
+    let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
+    loop {
+        let more = waiting.next().map(|address| {
+            under_way.push(address);
+            attempts.push(attempt(environment, address));
+        });
+        if attempts.is_empty() {
+            return Err(summary(&failures));
+        }
+        let next = environment.sleep_until(environment.now() + STAGGER);
+        tokio::select! {
+            biased;
+            Some((address, outcome)) = attempts.next() => match outcome {
+                Ok(socket) => {
+                    // Those that were asked before and have not answered yet are no better than such that failed.
+                    for slow in under_way.into_iter().take_while(|earlier| *earlier != address) {
+                        addresses.note_failure(slow);
+                    }
+                    return Ok((socket, Reached { address, addresses: addresses.clone(), proven: false }));
+                }
+                Err(error) => {
+                    addresses.note_failure(address);
+                    under_way.retain(|other| *other != address);
+                    failures.push((address, error));
+                }
+            },
+            () = next, if more.is_some() => {}
+        }
+    }
+}
+
+async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (SocketAddr, io::Result<Box<dyn Socket>>) {
+    let outcome = tokio::select! {
+        outcome = environment.dial(address) => outcome,
+        () = environment.sleep_until(environment.now() + PATIENCE) => {
+            let silence = format!("no answer within {} s", PATIENCE.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, silence))
+        }
+    };
+    (address, outcome)
+}
+
+/// All failures as one, in the order in which they came.
+fn summary(failures: &[(SocketAddr, io::Error)]) -> io::Error {
+    let kind = failures.last().map_or(io::ErrorKind::NotFound, |(_, error)| error.kind());
+    let told: Vec<String> = failures.iter().map(|(address, error)| format!("{address}: {error}")).collect();
+    io::Error::new(kind, told.join("; "))
+}

@@ -1,0 +1,182 @@
+//! A tunnel through a SOCKS5 proxy (RFC 1928, RFC 1929).
+
+use std::io;
+use std::net::IpAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::Target;
+use super::proxy::Login;
+use crate::transport::socket::Stream;
+
+const VERSION: u8 = 5;
+const NO_LOGIN: u8 = 0;
+const USER_AND_PASSWORD: u8 = 2;
+const NOTHING_ACCEPTABLE: u8 = 0xff;
+const CONNECT: u8 = 1;
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+
+/// Asks for a tunnel to `target`, whose name the proxy looks up.
+///
+/// # Errors
+///
+/// The proxy's refusal, in the words of the RFC.
+pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
+    greet(stream, login).await?;
+    let mut request = vec![VERSION, CONNECT, 0];
+    match target.host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => {
+            request.push(IPV4);
+            request.extend(address.octets());
+        }
+        Ok(IpAddr::V6(address)) => {
+            request.push(IPV6);
+            request.extend(address.octets());
+        }
+        Err(_) => {
+            let length = u8::try_from(target.host.len())
+                .map_err(|_| "the server's name is longer than the 255 bytes that SOCKS5 allows".to_owned())?;
+            request.extend([NAME, length]);
+            request.extend(target.host.as_bytes());
+        }
+    }
+    request.extend(target.port.to_be_bytes());
+    stream.write_all(&request).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    let [version, reply, _, kind] = read(stream).await?;
+    expect_version(version)?;
+    if reply != 0 {
+        return Err(refusal(reply));
+    }
+    // The address that the proxy has bound, which nobody needs to know.
+    let length = match kind {
+        IPV4 => 4,
+        IPV6 => 16,
+        NAME => usize::from(stream.read_u8().await.map_err(lost)?),
+        _ => return Err(not_socks()),
+    };
+    let mut bound = vec![0; length + 2];
+    stream.read_exact(&mut bound).await.map_err(lost)?;
+    Ok(())
+}
+
+async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), String> {
+    let greeting: &[u8] =
+        if login.is_some() { &[VERSION, 2, NO_LOGIN, USER_AND_PASSWORD] } else { &[VERSION, 1, NO_LOGIN] };
+    stream.write_all(greeting).await.map_err(lost)?;
+    stream.flush().await.map_err(lost)?;
+    let [version, method] = read(stream).await?;
+    expect_version(version)?;
+    match (method, login) {
+        (NO_LOGIN, _) => Ok(()),
+        (USER_AND_PASSWORD, Some(Login { user, password })) => {
+            let mut words = vec![1];
+            for word in [user, password] {
+                words.push(u8::try_from(word.len()).unwrap_or(u8::MAX));
+                words.extend(word.as_bytes());
+            }
+            stream.write_all(&words).await.map_err(lost)?;
+            stream.flush().await.map_err(lost)?;
+            let [_, status] = read(stream).await?;
+            if status == 0 { Ok(()) } else { Err("it does not accept the user and password of proxy-url".to_owned()) }
+        }
+        (NOTHING_ACCEPTABLE, None) => Err("it wants a login: put a user and password into proxy-url".to_owned()),
+        (NOTHING_ACCEPTABLE, Some(_)) => Err("it accepts no login by user and password".to_owned()),
+        _ => Err(not_socks()),
+    }
+}
+
+async fn read<const N: usize>(stream: &mut dyn Stream) -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).await.map_err(lost)?;
+    Ok(bytes)
+}
+
+fn expect_version(version: u8) -> Result<(), String> {
+    if version == VERSION { Ok(()) } else { Err(not_socks()) }
+}
+
+fn not_socks() -> String {
+    "it does not answer as a SOCKS5 proxy does; check the scheme and port of proxy-url".to_owned()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is what an error is mapped by")]
+fn lost(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it closed the connection in the midst of the greeting".to_owned(),
+        _ => format!("the connection to it failed: {error}"),
+    }
+}
+
+/// RFC 1928, section 6.
+fn refusal(reply: u8) -> String {
+    let what = match reply {
+        1 => "general failure",
+        2 => "connection not allowed by its rules",
+        3 => "network unreachable",
+        4 => "host unreachable",
+        5 => "connection refused",
+        6 => "time to live expired",
+        7 => "command not supported",
+        8 => "address type not supported",
+        _ => "a reply of no known meaning",
+    };
+    format!("it answered {reply}, {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said to a proxy that answers `answers`, and what comes of it.
+    async fn asked(host: &str, login: Option<&Login>, answers: &[u8]) -> (Result<(), String>, Vec<u8>) {
+        let (mut near, mut far) = tokio::io::duplex(1 << 16);
+        far.write_all(answers).await.expect("written");
+        far.shutdown().await.expect("an end");
+        let target = Target { host: host.to_owned(), port: 0x1234 };
+        let outcome = ask(&mut near, &target, login).await;
+        drop(near);
+        let mut said = Vec::new();
+        far.read_to_end(&mut said).await.expect("the words");
+        (outcome, said)
+    }
+
+    #[tokio::test]
+    async fn names_go_to_the_proxy_and_addresses_as_bytes() {
+        let welcome = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        let (outcome, said) = asked("api", None, &welcome).await;
+        assert_eq!((outcome, said.as_slice()), (Ok(()), &b"\x05\x01\x00\x05\x01\x00\x03\x03api\x12\x34"[..]));
+        let (outcome, said) = asked("10.0.0.7", None, &welcome).await;
+        assert_eq!((outcome, &said[3..]), (Ok(()), &b"\x05\x01\x00\x01\x0a\x00\x00\x07\x12\x34"[..]));
+        let (outcome, said) = asked("::1", None, &[5, 0, 5, 0, 0, 3, 1, b'x', 0, 0]).await;
+        assert_eq!((outcome, said[6], said.len()), (Ok(()), IPV6, 3 + 4 + 16 + 2));
+    }
+
+    #[tokio::test]
+    async fn a_login_is_given_where_it_is_asked_for() {
+        let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
+        let (outcome, said) = asked("api", Some(&login), &[5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(&said[..4], [5, 2, 0, 2]);
+        assert_eq!(&said[4..16], b"\x01\x02me\x07hunter2");
+    }
+
+    #[tokio::test]
+    async fn refusals_are_named() {
+        let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
+        for (login, answers, why) in [
+            (None, &[5, 255][..], "put a user and password"),
+            (Some(&login), &[5, 2, 1, 1], "does not accept the user"),
+            (None, &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "answered 5, connection refused"),
+            (None, b"HTTP/1.1 400 Bad Request\r\n", "does not answer as a SOCKS5 proxy"),
+            (None, &[5], "closed the connection"),
+            (None, &[5, 2], "does not answer as a SOCKS5 proxy"),
+        ] {
+            let (outcome, _) = asked("api", login, answers).await;
+            let error = outcome.expect_err("no tunnel");
+            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

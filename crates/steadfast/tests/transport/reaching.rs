@@ -1,0 +1,214 @@
+//! Which of a name's addresses is connected to, in virtual time.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast::connection::SendError;
+use steadfast::environment::SharedEnvironment;
+use steadfast::environment::local::{Local, Pipe};
+use steadfast::transport::{Settings, TransportError};
+use steadfast_apiserver::ApiServer;
+use tokio::time::Instant;
+
+use crate::world::{PODS, config, get, http2, text, watch};
+
+/// What a machine at an address does with those who connect.
+#[derive(Clone, Copy)]
+enum Machine {
+    /// It is a replica of the server, whose pipe opens after so long.
+    Replica(usize, Duration),
+    Refuses,
+    BlackHole,
+    /// It accepts and closes, as a balancer without a backend does.
+    Hangs,
+}
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+#[derive(Clone, Default)]
+struct Network {
+    machines: Arc<Mutex<BTreeMap<IpAddr, Machine>>>,
+    /// Who was dialled, and when.
+    dialled: Arc<Mutex<Vec<(IpAddr, Instant)>>>,
+}
+
+impl Network {
+    fn of(machines: &[(&str, Machine)]) -> Self {
+        let network = Self::default();
+        for (address, machine) in machines {
+            network.put(address, *machine);
+        }
+        network
+    }
+
+    fn put(&self, address: &str, machine: Machine) {
+        self.machines.lock().expect("no panic").insert(address.parse().expect("an address"), machine);
+    }
+
+    fn dialled(&self) -> Vec<String> {
+        self.dialled.lock().expect("no panic").iter().map(|(address, _)| address.to_string()).collect()
+    }
+
+    fn times(&self) -> Vec<u128> {
+        let dialled = self.dialled.lock().expect("no panic");
+        dialled.iter().map(|(_, at)| at.duration_since(dialled[0].1).as_millis()).collect()
+    }
+
+    fn forget(&self) {
+        self.dialled.lock().expect("no panic").clear();
+    }
+
+    /// A connection to `api.example`, which has the addresses `names` in that order.
+    async fn connection(&self, server: &ApiServer, names: &[&str]) -> Connection {
+        let names: Vec<IpAddr> = names.iter().map(|name| name.parse().expect("an address")).collect();
+        let (network, dialer) = (self.clone(), server.dialer());
+        let environment = Local::new(1, move |host, _| {
+            let address: IpAddr = host.parse().expect("an address");
+            network.dialled.lock().expect("no panic").push((address, Instant::now()));
+            let machine = network.machines.lock().expect("no panic")[&address];
+            let dialer = dialer.clone();
+            Box::pin(async move {
+                match machine {
+                    Machine::Replica(replica, after) => {
+                        tokio::time::sleep(after).await;
+                        Ok(Box::new(Pipe::new(dialer.connect(replica).await?, host)) as Box<_>)
+                    }
+                    Machine::Refuses => Err(io::ErrorKind::ConnectionRefused.into()),
+                    Machine::BlackHole => pending().await,
+                    Machine::Hangs => Ok(Box::new(Pipe::new(tokio::io::duplex(64).0, host)) as Box<_>),
+                }
+            })
+        });
+        let environment = environment.with_names(move |name| {
+            if name == "api.example" { Ok(names.clone()) } else { Err(io::Error::other("no such name")) }
+        });
+        let environment: SharedEnvironment = Arc::new(environment);
+        let mut config = config(server).await;
+        config.cluster_url = "http://api.example:6443".parse().expect("a URL");
+        let settings = Settings { idle: Duration::from_secs(8), ..http2() };
+        Connection::builder(config).environment(environment).settings(settings).build().expect("a connection")
+    }
+}
+
+async fn two_replicas() -> ApiServer {
+    ApiServer::builder().in_memory().replicas(2).start().await.expect("a server")
+}
+
+#[tokio::test(start_paused = true)]
+async fn families_alternate_a_quarter_of_a_second_apart() {
+    let server = two_replicas().await;
+    let network = Network::of(&[
+        ("fd00::1", Machine::BlackHole),
+        ("fd00::2", Machine::BlackHole),
+        ("10.0.0.1", Machine::BlackHole),
+        ("10.0.0.2", Machine::Replica(0, AT_ONCE)),
+    ]);
+    let connection = network.connection(&server, &["fd00::2", "fd00::1", "10.0.0.1", "10.0.0.2"]).await;
+    let begun = Instant::now();
+    text(&connection, get(PODS)).await.expect("one of the four answers");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let dialled = network.dialled();
+    let six: Vec<bool> = dialled.iter().map(|address| address.contains(':')).collect();
+    assert_eq!(six, [true, false, true, false][..six.len()], "{dialled:?}");
+    assert_eq!(network.times(), [0, 250, 500, 750][..six.len()]);
+
+    // What did not answer in its time is not the first to be tried again.
+    network.forget();
+    drop(watch(&connection).await);
+    let next = network.dialled().remove(0);
+    assert!(!dialled[..dialled.len() - 1].contains(&next), "{next} after {dialled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_not_waited_for_and_a_slow_answer_still_wins() {
+    let server = two_replicas().await;
+    let slow = Duration::from_millis(900);
+    let network = Network::of(&[
+        ("10.0.0.1", Machine::Refuses),
+        ("10.0.0.2", Machine::Replica(1, slow)),
+        ("10.0.0.3", Machine::Refuses),
+    ]);
+    let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    let begun = Instant::now();
+    text(&connection, get(PODS)).await.expect("the slow one answers");
+    assert!(begun.elapsed() >= slow && begun.elapsed() < slow + Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert_eq!(connection.connections()[0].peer, "10.0.0.2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_servers_behind_one_name_are_both_used() {
+    let server = two_replicas().await;
+    let both = [("10.0.0.1", Machine::Replica(0, AT_ONCE)), ("10.0.0.2", Machine::Replica(1, AT_ONCE))];
+    let network = Network::of(&both);
+    let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
+    let watched = watch(&connection).await;
+    text(&connection, get(PODS)).await.expect("an answer");
+    let mut dialled = network.dialled();
+    dialled.sort();
+    assert_eq!(dialled, ["10.0.0.1", "10.0.0.2"], "watches on the one, requests on the other");
+    drop(watched);
+
+    // One of them goes away: every connection goes to the other, and both are used again a minute later.
+    for machine in [Machine::Refuses, Machine::BlackHole, Machine::Hangs] {
+        let network = Network::of(&both);
+        network.put("10.0.0.1", machine);
+        let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
+        for _ in 0..2 {
+            while text(&connection, get(PODS)).await.is_err() {}
+            tokio::time::sleep(Duration::from_secs(62)).await;
+        }
+        network.put("10.0.0.1", both[0].1);
+        network.forget();
+        for _ in 0..4 {
+            text(&connection, get(PODS)).await.expect("an answer");
+            tokio::time::sleep(Duration::from_secs(62)).await;
+        }
+        let dialled = network.dialled();
+        for address in ["10.0.0.1", "10.0.0.2"] {
+            assert!(dialled.iter().any(|dialled| dialled == address), "{address}: {dialled:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_failed_lately_is_tried_last() {
+    let server = two_replicas().await;
+    let network = Network::of(&[("10.0.0.1", Machine::Hangs), ("10.0.0.2", Machine::Replica(1, AT_ONCE))]);
+    let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
+    // What accepts and closes counts as failed like what refuses.
+    let mut failures = 0;
+    for _ in 0..5 {
+        failures += usize::from(text(&connection, get(PODS)).await.is_err());
+        // The connection is idle for long enough to be closed.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let dialled = network.dialled();
+    assert_eq!((failures, dialled.len()), (1, 5), "tried once by its turn: {dialled:?}");
+    assert_eq!(dialled.iter().filter(|address| *address == "10.0.0.1").count(), 1, "{dialled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_address_is_named_when_none_answers() {
+    let server = two_replicas().await;
+    let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
+    let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;
+    let begun = Instant::now();
+    let error = text(&connection, get(PODS)).await.expect_err("nobody is there");
+    assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    let told = error.to_string();
+    assert!(told.contains("cannot connect to api.example:6443: 10.0.0.1:6443: connection refused"), "{told}");
+    assert!(told.contains("[fd00::1]:6443: no answer within 5 s"), "{told}");
+
+    let mut other = config(&server).await;
+    other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");
+    let none = Local::new(1, |_, _| Box::pin(pending())).with_names(|_| Err(io::Error::other("no such name")));
+    let connection = Connection::builder(other).environment(Arc::new(none)).build().expect("a connection");
+    let error = text(&connection, get(PODS)).await.expect_err("no name");
+    assert!(error.to_string().contains("\"nowhere.example\" has no address that could be found"), "{error}");
+}
