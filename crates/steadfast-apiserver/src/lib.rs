@@ -72,7 +72,7 @@ mod storage;
 mod streams;
 
 pub use builder::{ApiServerBuilder, StartError};
-pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule};
+pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, TooLarge};
 pub use net::{Dialer, LinkEnd, MemoryStream};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::{GroupResource, ResourceDeclaration};

@@ -104,13 +104,18 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LAB_HELP)]
 pub(crate) struct LabArgs {
-    /// The scenarios to play; all unless some are named.
+    /// What to play: scenarios by name, faults of the menu by number (`F4`), or `all`; unless something is named, the
+    /// scenarios of the documents, which take seconds.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
     /// Explain the scenarios instead of playing them.
     #[arg(long)]
     pub(crate) list: bool,
+
+    /// What decides all that is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
 
     /// How to write the outcome.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
@@ -120,7 +125,7 @@ pub(crate) struct LabArgs {
 const LAB_HELP: &str = "\
 Columns: changes that the server made and a handler was to see, summed over the handlers; seen, each as itself (others \
 were covered by a later one); final states lost; events told twice; events out of order; time from the fault to the \
-first doubt that the informer tells, where it has to be noticed; time from the end of the fault until everything is \
+first doubt that the informer tells, and what it may be at most, where it has to be noticed; time from the end of the fault until everything is \
 there and fresh; full transfers, streamed or in pages; watches; bytes of all answers.";
 
 /// `steadfast serve`.

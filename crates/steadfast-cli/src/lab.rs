@@ -1,28 +1,23 @@
 //! `steadfast lab`: what went wrong elsewhere, done to this library over real sockets, and judged.
 //!
+//! What is played is the menu of `steadfast-testing`; here it is chosen, run and told.
+//!
 //! | room | what it is |
 //! |---|---|
-//! | `scenario` | what a scenario is: a name, a story, a function |
-//! | `scenarios` | the table of all of them, by the document that tells of them |
-//! | `stage` | where one plays: a server, a connection, informers, a recorder |
-//! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
-//! | `checks` | what a scenario expects beside the contract |
-//! | `outcome` | what came of a scenario |
+//! | `choice` | which scenarios are meant by names and numbers |
+//! | `outcome` | what came of a scenario, as it is told |
 //! | `report` | the outcomes, for people or for programs |
 
-mod checks;
-mod onlooker;
+mod choice;
 mod outcome;
 mod report;
-mod scenario;
-mod scenarios;
-mod stage;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use steadfast_testing::menu::{Ground, Scenario};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -30,23 +25,24 @@ use crate::cli::{LabArgs, Output};
 use crate::failure::{Failure, RUN};
 use crate::signals::Stop;
 use outcome::Outcome;
-use scenario::Scenario;
 
-/// How many play at once: most of them wait most of the time.
+/// How many play at once that have much to do.
 const AT_ONCE: usize = 4;
-/// Longer than any takes; whichever is still at it has failed.
-const LONGEST: Duration = Duration::from_secs(55);
+/// How many play at once that take minutes, most of which they wait.
+const WAITING_AT_ONCE: usize = 32;
+/// What takes longer than this, in seconds, mostly waits.
+const WAITS: u64 = 15;
 
 /// Plays the scenarios, and tells whether all were passed.
 pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
-    let chosen = scenario::choose(&args.names).map_err(Failure::usage)?;
+    let chosen = choice::choose(&args.names).map_err(Failure::usage)?;
     if args.list {
         report::explain(&chosen);
         return Ok(ExitCode::SUCCESS);
     }
     let mut stop = Stop::listen()?;
     let outcomes = tokio::select! {
-        outcomes = play_all(&chosen, args.output) => outcomes,
+        outcomes = play_all(&chosen, &args) => outcomes,
         () = stop.told() => return Err(Failure::run("ended before all scenarios were")),
     };
     match args.output {
@@ -58,37 +54,40 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Plays `chosen`, the slow ones first, and tells each as it ends; the outcomes are in the order of `chosen`.
-async fn play_all(chosen: &[&'static Scenario], output: Output) -> Vec<Outcome> {
+async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
-    order.sort_by_key(|&index| !chosen[index].slow);
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    order.sort_by_key(|&index| std::cmp::Reverse(chosen[index].seconds));
+    let (busy, waiting) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(WAITING_AT_ONCE)));
     let mut playing: FuturesUnordered<_> = order
         .into_iter()
         .map(|index| {
-            let (scenario, places) = (chosen[index], places.clone());
+            let scenario = chosen[index];
+            let places = if scenario.seconds > WAITS { waiting.clone() } else { busy.clone() };
             async move {
                 // The places are never withdrawn.
                 let _place = places.acquire().await;
-                (index, play(scenario).await)
+                (index, play(scenario, args.seed).await)
             }
         })
         .collect();
     let mut outcomes: Vec<(usize, Outcome)> = Vec::new();
-    report::begin(chosen.len(), output);
+    report::begin(chosen, args.output);
     while let Some((index, outcome)) = playing.next().await {
-        report::live(&outcome, output);
+        report::live(&outcome, args.output);
         outcomes.push((index, outcome));
     }
     outcomes.sort_by_key(|(index, _)| *index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-async fn play(scenario: &'static Scenario) -> Outcome {
+async fn play(scenario: &'static Scenario, seed: u64) -> Outcome {
+    // Longer than any takes; whichever is still at it has failed.
+    let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A task of its own, so that a panic ends this scenario alone.
-    match tokio::spawn(timeout(LONGEST, (scenario.play)())).await {
-        Ok(Ok(Ok(findings))) => Outcome::of(scenario, findings),
+    match tokio::spawn(timeout(longest, scenario.play(Ground::over_tcp(seed)))).await {
+        Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it could not go on: {error}")),
-        Ok(Err(_)) => Outcome::failed(scenario, format!("it was not over after {} s", LONGEST.as_secs())),
+        Ok(Err(_)) => Outcome::failed(scenario, format!("it was not over after {} s", longest.as_secs())),
         Err(panic) => Outcome::failed(scenario, format!("it panicked: {panic}")),
     }
 }

@@ -24,6 +24,7 @@
 
 mod balancer;
 mod history;
+pub mod menu;
 mod objects;
 mod recorder;
 pub mod reference;

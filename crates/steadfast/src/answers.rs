@@ -52,6 +52,8 @@ const LONGEST_STATUS: usize = 64 * 1024;
 pub(crate) struct Asker {
     pub(crate) connection: Connection,
     pub(crate) path: String,
+    /// The path of the resource in all namespaces.
+    pub(crate) everywhere: String,
     /// Which permissions its requests need, for people.
     pub(crate) needs: String,
     pub(crate) selectors: String,

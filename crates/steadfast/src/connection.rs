@@ -168,14 +168,15 @@ impl Connection {
         })
     }
 
-    /// Remembers that the collection at `path` is to be listed in pages: its list was not streamed (R3).
-    pub fn remember_pages(&self, path: &str) {
-        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+    /// Remembers that the resource, by its path in all namespaces, is to be listed in pages: its list was not streamed
+    /// (R3).
+    pub fn remember_pages(&self, everywhere: &str) {
+        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned());
     }
 
-    /// Whether the collection at `path` is to be listed in pages.
-    pub fn remembers_pages(&self, path: &str) -> bool {
-        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
+    /// Whether the resource, by its path in all namespaces, is to be listed in pages.
+    pub fn remembers_pages(&self, everywhere: &str) -> bool {
+        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).contains(everywhere)
     }
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.

@@ -321,7 +321,7 @@ impl<K: Kept> Driver<K> {
                     self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
                 }
                 Output::Advance(version) => self.edits.push(Edit::Advance(version)),
-                Output::RememberPages => self.asker.connection.remember_pages(&self.asker.path),
+                Output::RememberPages => self.asker.connection.remember_pages(&self.asker.everywhere),
                 Output::Note(note) => self.notes.push(note),
             }
         }

@@ -380,7 +380,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let environment = connection.environment().clone();
         let mut settings = self.settings;
         settings.rules = Rules { selective: self.scope.is_selective(), breaches: self.breaches };
-        settings.streamed_lists &= !connection.remembers_pages(self.collection.path());
+        settings.streamed_lists &= !connection.remembers_pages(self.collection.everywhere());
         let rules = settings.rules;
         let reflector = Reflector::new(settings, environment.random());
         let resource = self.collection.name().to_owned();
@@ -394,6 +394,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let asker = Asker {
             connection,
             path: self.collection.path().to_owned(),
+            everywhere: self.collection.everywhere().to_owned(),
             needs: format!("needs list and watch on {resource}"),
             selectors: self.scope.query(),
             metadata_only: K::metadata_only(),

@@ -1,7 +1,7 @@
 //! The faults that lie on a replica now.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What is wrong with a replica.
@@ -23,7 +23,11 @@ pub(crate) struct Condition {
     /// How many events from before its start a resumed watch is sent again.
     pub(crate) repeat_events: usize,
     /// Objects, by namespace and name, that are sent with fields of a wrong type.
-    pub(crate) undecodable: BTreeSet<(String, String)>,
+    pub(crate) undecodable: Arc<BTreeSet<(String, String)>>,
+    /// How many continue tokens from here on have expired when they are used.
+    pub(crate) expired_tokens: u32,
+    /// The largest piece of a body that is sent at once; 0 sends what there is.
+    pub(crate) piece_bytes: usize,
 }
 
 impl Condition {
@@ -49,5 +53,13 @@ impl Conditions {
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether the continue token that is used now has expired; it counts as used.
+    pub(crate) fn token_has_expired(&self) -> bool {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let expired = now.expired_tokens > 0;
+        now.expired_tokens = now.expired_tokens.saturating_sub(1);
+        expired
     }
 }

@@ -190,14 +190,28 @@ impl Faults {
         self.set("ignore_streamed_lists", on, |now| now.ignore_streamed_lists = on);
     }
 
-    /// An object is sent with fields of a wrong type.
+    /// The next `times` continue tokens that are used have expired: `410`, with a token by which the rest is to be had
+    /// as it is then.
+    pub fn expire_continue_tokens(&self, times: u32) {
+        self.set("expire_continue_tokens", times > 0, |now| now.expired_tokens = times);
+    }
+
+    /// Bodies are sent in pieces of so many bytes at most, wherever in an object or a character that cuts; 0 ends it.
+    ///
+    /// It holds for answers that begin from here on.
+    pub fn split_bodies(&self, bytes: usize) {
+        self.set("split_bodies", bytes > 0, |now| now.piece_bytes = bytes);
+    }
+
+    /// An object is sent with fields of a wrong type, on watches that are open too.
     pub fn undecodable(&self, namespace: &str, name: &str, on: bool) {
         let key = (namespace.to_owned(), name.to_owned());
         self.set("undecodable", on, |now| {
+            let undecodable = Arc::make_mut(&mut now.undecodable);
             if on {
-                now.undecodable.insert(key.clone());
+                undecodable.insert(key.clone());
             } else {
-                now.undecodable.remove(&key);
+                undecodable.remove(&key);
             }
         });
     }

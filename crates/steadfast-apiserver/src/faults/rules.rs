@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::records::{RequestRecord, Verb};
 use crate::status::Status;
 
@@ -83,10 +85,32 @@ impl Answer {
         Self::Status(Status::of_code(code))
     }
 
+    /// `ResourceVersionTooLarge`, as servers of different age spell it.
+    pub fn too_large(spelling: TooLarge) -> Self {
+        let known = Status::too_large_resource_version(9_000_000, 1);
+        Self::Status(match spelling {
+            TooLarge::Cause => known,
+            TooLarge::CauseMessage => known
+                .with_details(json!({"causes": [{"message": "Too large resource version"}], "retryAfterSeconds": 1})),
+            TooLarge::Message => known.with_details(Value::Null),
+        })
+    }
+
     /// A bare HTTP code with `Retry-After`.
     pub fn retry_after(code: u16, wait: Duration) -> Self {
         Self::Status(Status::of_code(code).with_retry_after(wait))
     }
+}
+
+/// How a server says that it has not reached a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooLarge {
+    /// By a cause with a reason of its own: since 1.19.
+    Cause,
+    /// By a cause that has only a message: 1.17 and 1.18.
+    CauseMessage,
+    /// By the message of the whole alone: before that.
+    Message,
 }
 
 impl From<Status> for Answer {

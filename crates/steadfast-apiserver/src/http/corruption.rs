@@ -1,4 +1,4 @@
-//! True answers with their bodies spoiled.
+//! True answers with their bodies spoiled, or cut into pieces.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -29,6 +29,21 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
             Content::Chunks(Box::pin(spoiled.take(chunks)))
         }
     };
+    answer
+}
+
+/// Sends the body in pieces of so many bytes, at least one, wherever that cuts it.
+pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
+    let chunks = match answer.content {
+        Content::Whole(body) => futures::stream::iter([body]).boxed(),
+        Content::Chunks(chunks) => chunks,
+    };
+    let pieces = chunks.flat_map(move |mut chunk| {
+        futures::stream::iter(std::iter::from_fn(move || {
+            (!chunk.is_empty()).then(|| chunk.split_to(bytes.max(1).min(chunk.len())))
+        }))
+    });
+    answer.content = Content::Chunks(Box::pin(pieces));
     answer
 }
 

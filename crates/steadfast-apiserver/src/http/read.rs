@@ -64,6 +64,9 @@ pub(super) async fn list_revision(
         let Ok(revision) = u64::try_from(token.rv) else {
             return consistent(cluster, replica).await;
         };
+        if cluster.replicas[replica].conditions.token_has_expired() {
+            return Err(expired_token(token));
+        }
         return match exactly(cluster, replica, revision).await {
             Err(status) if status.code == 410 => Err(expired_token(token)),
             outcome => outcome,

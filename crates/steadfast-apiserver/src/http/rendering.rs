@@ -20,7 +20,7 @@ pub(super) struct Rendering {
     pub(super) api_version: String,
     pub(super) clock: Clock,
     /// Objects sent with fields of a wrong type.
-    pub(super) undecodable: BTreeSet<(String, String)>,
+    pub(super) undecodable: Arc<BTreeSet<(String, String)>>,
 }
 
 /// An object as it is, or as it last was.

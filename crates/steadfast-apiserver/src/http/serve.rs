@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::answer::Answer;
 use super::body::ResponseBody;
-use super::corruption::corrupted;
+use super::corruption::{corrupted, in_pieces};
 use super::negotiate::{self, Form};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
@@ -75,11 +75,12 @@ pub(crate) async fn serve(
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     exchange.gate().open().await;
-    let delay = exchange.cluster.replicas[link.replica].conditions.look(|now| now.delay);
+    let conditions = &exchange.cluster.replicas[link.replica].conditions;
+    let (delay, piece_bytes) = conditions.look(|now| (now.delay, now.piece_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
     }
-    let answer = match ruling {
+    let mut answer = match ruling {
         Some(Ruling::Answer(answer)) => ruled(&answer, &record),
         Some(Ruling::Corrupt(corruption)) => {
             corrupted(answer(&exchange, route, request).await.unwrap_or_else(Answer::from), corruption)
@@ -88,6 +89,9 @@ pub(crate) async fn serve(
     };
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;
+    if piece_bytes > 0 {
+        answer = in_pieces(answer, piece_bytes);
+    }
     answer.into_response(entry)
 }
 
@@ -177,7 +181,7 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         resource: Arc::clone(&target.resource),
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
-        undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| now.undecodable.clone()),
+        undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.undecodable)),
     }
 }
 

@@ -3,33 +3,15 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use steadfast_apiserver::RequestCounts;
-use steadfast_contract::{Report, Tally};
-
-use super::scenario::Scenario;
-
-/// What a scenario found out.
-#[derive(Debug)]
-pub(crate) struct Findings {
-    /// What the checker of the contract says.
-    pub(crate) report: Report,
-    /// What the scenario itself expected and did not find.
-    pub(crate) unmet: Vec<String>,
-    /// From the fault to the first doubt; none where nothing had to be noticed, or it was over too soon to be seen.
-    pub(crate) notice: Option<Duration>,
-    /// From the end of the fault until everything was there and fresh; none where there was nothing to recover.
-    pub(crate) recover: Option<Duration>,
-    /// What the server was asked for.
-    pub(crate) requests: RequestCounts,
-    /// How long it all took.
-    pub(crate) took: Duration,
-}
+use steadfast_contract::Tally;
+use steadfast_testing::menu::{Findings, Scenario};
 
 /// What came of a scenario, as it is told.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) source: String,
+    pub(crate) faults: Vec<String>,
     pub(crate) passed: bool,
     pub(crate) changes: usize,
     pub(crate) seen: usize,
@@ -37,6 +19,7 @@ pub(crate) struct Outcome {
     pub(crate) repeated: usize,
     pub(crate) out_of_order: usize,
     pub(crate) notice_ms: Option<u64>,
+    pub(crate) notice_bound_ms: Option<u64>,
     pub(crate) recover_ms: Option<u64>,
     pub(crate) lists: usize,
     pub(crate) watches: usize,
@@ -48,30 +31,28 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// The outcome of `scenario`, played to its end.
-    pub(crate) fn of(scenario: &Scenario, findings: Findings) -> Self {
-        let Findings { report, mut unmet, notice, recover, requests, took } = findings;
-        let Tally { changes, seen, lost, repeated, out_of_order, .. } = report.verdict.total();
-        let broken = report.malformed.iter().map(ToString::to_string);
-        unmet.extend(broken.chain(report.breaches.iter().map(ToString::to_string)));
-        if !report.verdict.settled {
-            unmet.push("the recorder was never settled, so nothing was judged as lost".to_owned());
-        }
+    pub(crate) fn of(scenario: &Scenario, findings: &Findings) -> Self {
+        let problems = findings.problems();
+        let Tally { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
+        let Findings { notice, recover, requests, took, .. } = *findings;
         Self {
             name: scenario.name,
             source: scenario.source.to_string(),
-            passed: unmet.is_empty(),
+            faults: scenario.faults.iter().map(ToString::to_string).collect(),
+            passed: problems.is_empty(),
             changes,
             seen,
             lost,
             repeated,
             out_of_order,
             notice_ms: notice.map(millis),
+            notice_bound_ms: scenario.bounds.notice.map(millis),
             recover_ms: recover.map(millis),
             lists: requests.full_transfers(),
             watches: requests.watches,
             bytes: requests.bytes,
             took_ms: millis(took),
-            problems: unmet,
+            problems,
         }
     }
 
@@ -80,6 +61,7 @@ impl Outcome {
         Self {
             name: scenario.name,
             source: scenario.source.to_string(),
+            faults: scenario.faults.iter().map(ToString::to_string).collect(),
             passed: false,
             changes: 0,
             seen: 0,
@@ -87,6 +69,7 @@ impl Outcome {
             repeated: 0,
             out_of_order: 0,
             notice_ms: None,
+            notice_bound_ms: scenario.bounds.notice.map(millis),
             recover_ms: None,
             lists: 0,
             watches: 0,

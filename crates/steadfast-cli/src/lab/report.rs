@@ -4,9 +4,9 @@ use std::fmt::Arguments;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use steadfast_testing::menu::Scenario;
 
 use super::outcome::Outcome;
-use super::scenario::Scenario;
 use crate::cli::Output;
 use crate::failure::Failure;
 
@@ -16,13 +16,33 @@ const PROBLEMS: usize = 8;
 /// Explains scenarios.
 pub(crate) fn explain(scenarios: &[&Scenario]) {
     for scenario in scenarios {
-        say(Output::Text, format_args!("{} ({})\n    {}", scenario.name, scenario.source, scenario.story));
+        let Scenario { name, source, story, clauses, bounds, .. } = scenario;
+        let faults = faults(scenario.faults);
+        let separator = if faults.is_empty() { "" } else { ", " };
+        let mut held = vec![format!("held to {clauses}")];
+        let mut bound = |what: &str, limit: Option<std::time::Duration>| {
+            held.extend(limit.map(|limit| format!("{what} within {} s", limit.as_secs())));
+        };
+        bound("noticed", bounds.notice);
+        bound("recovered", bounds.recover);
+        held.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
+        let held = held.join("; ");
+        say(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {story}\n    {held}"));
     }
 }
 
+fn faults(faults: &[steadfast_testing::menu::Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 /// Tells that it begins.
-pub(crate) fn begin(scenarios: usize, output: Output) {
-    say(output, format_args!("{scenarios} scenarios, each with a server of its own, over TCP"));
+pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
+    let seconds = scenarios.iter().map(|scenario| scenario.seconds).max().unwrap_or_default();
+    let count = scenarios.len();
+    say(
+        output,
+        format_args!("{count} scenarios, each with a server of its own, over TCP; the longest takes {seconds} s"),
+    );
 }
 
 /// Tells an outcome as soon as it is there.
@@ -48,7 +68,8 @@ pub(crate) fn live(outcome: &Outcome, output: Output) {
 /// The table at the end.
 pub(crate) fn table(outcomes: &[Outcome]) {
     let heads = [
-        "scenario", "changes", "seen", "lost", "repeated", "disorder", "notice", "recover", "LISTs", "WATCHes", "bytes",
+        "scenario", "changes", "seen", "lost", "repeated", "disorder", "notice", "at most", "recover", "LISTs",
+        "WATCHes", "bytes",
     ];
     let cells = |outcome: &Outcome| {
         [
@@ -59,13 +80,14 @@ pub(crate) fn table(outcomes: &[Outcome]) {
             outcome.repeated.to_string(),
             outcome.out_of_order.to_string(),
             seconds(outcome.notice_ms),
+            seconds(outcome.notice_bound_ms),
             seconds(outcome.recover_ms),
             outcome.lists.to_string(),
             outcome.watches.to_string(),
             bytes(outcome.bytes),
         ]
     };
-    let rows: Vec<[String; 11]> = outcomes.iter().map(cells).collect();
+    let rows: Vec<[String; 12]> = outcomes.iter().map(cells).collect();
     let widths: Vec<usize> = (0..heads.len())
         .map(|column| rows.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or_default())
         .collect();

@@ -37,7 +37,7 @@ fn the_table_has_a_row_for_each() {
     let output = steadfast(&["lab", "undecodable-object"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("scenario") && told.contains("LISTs"), "{told}");
+    assert!(told.contains("scenario") && told.contains("at most") && told.contains("LISTs"), "{told}");
     assert!(told.ends_with("all 1 passed\n"), "{told}");
 }
 
@@ -47,9 +47,31 @@ fn every_scenario_of_the_documents_is_explained() {
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     for number in 1..=5 {
-        assert!(told.contains(&format!("(client-go-failure-scenarios {number})")), "{told}");
+        assert!(told.contains(&format!("client-go-failure-scenarios {number})")), "{told}");
     }
     for name in ["watch-closed", "no-spin", "apiserver-restart", "dead-connection", "time-travel"] {
         assert!(told.contains(&format!("{name} (")), "{told}");
+    }
+}
+
+#[test]
+fn faults_by_number_are_explained_with_their_bounds_and_played() {
+    let output = steadfast(&["lab", "F4", "f12", "--list"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(told.contains("black-hole (F4, menu)") && told.contains("noticed within 15 s"), "{told}");
+    assert!(told.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{told}");
+
+    let output = steadfast(&["lab", "F20", "-o", "json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("it is one JSON object");
+    assert_eq!((&told["passed"], &told["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{told}");
+}
+
+#[test]
+fn what_cannot_be_played_is_said_with_its_reason() {
+    for (name, why) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
+        let output = steadfast(&["lab", name]);
+        assert!(!output.status.success(), "{name}");
+        assert!(said(&output).contains(why), "{name}: {}", said(&output));
     }
 }

@@ -5,30 +5,30 @@ use std::time::Duration;
 
 /// The expectations of one scenario, and those that were not met.
 #[derive(Debug, Default)]
-pub(crate) struct Checks {
+pub(super) struct Checks {
     unmet: Vec<String>,
 }
 
 impl Checks {
     /// Expects `held`; `what` says what is wrong where it does not hold.
-    pub(crate) fn expect(&mut self, held: bool, what: impl Display) {
+    pub(super) fn expect(&mut self, held: bool, what: impl Display) {
         if !held {
             self.unmet.push(what.to_string());
         }
     }
 
     /// Expects the same of both.
-    pub(crate) fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, is: &T, wanted: &T) {
+    pub(super) fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, is: &T, wanted: &T) {
         self.expect(is == wanted, format_args!("{what}: {is:?} and not {wanted:?}"));
     }
 
     /// Expects at most `limit`.
-    pub(crate) fn at_most(&mut self, what: &str, is: usize, limit: usize) {
+    pub(super) fn at_most(&mut self, what: &str, is: usize, limit: usize) {
         self.expect(is <= limit, format_args!("{what}: {is}, more than {limit}"));
     }
 
     /// Expects something to have happened within `limit`.
-    pub(crate) fn within(&mut self, what: &str, took: Option<Duration>, limit: Duration) {
+    pub(super) fn within(&mut self, what: &str, took: Option<Duration>, limit: Duration) {
         match took {
             Some(took) if took <= limit => {}
             Some(took) => self.unmet.push(format!("{what} took {took:.1?}, longer than {limit:.1?}")),
@@ -37,14 +37,14 @@ impl Checks {
     }
 
     /// Expects `text` to hold all of `parts`.
-    pub(crate) fn says(&mut self, what: &str, text: &str, parts: &[&str]) {
+    pub(super) fn says(&mut self, what: &str, text: &str, parts: &[&str]) {
         for part in parts {
             self.expect(text.contains(part), format_args!("{what} does not say {part:?}: {text:?}"));
         }
     }
 
     /// What was not met.
-    pub(crate) fn into_unmet(self) -> Vec<String> {
+    pub(super) fn into_unmet(self) -> Vec<String> {
         self.unmet
     }
 }

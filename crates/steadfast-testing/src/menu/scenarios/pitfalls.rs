@@ -11,9 +11,93 @@ use steadfast::{Event, Freshness, InformerFactory, ReflectorSettings, Scope, Wat
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lab::outcome::Findings;
-use crate::lab::scenario::Trouble;
-use crate::lab::stage::{PROMPT, Plan, Stage, doubt, until};
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "watch-closed",
+        faults: &[Fault::WatchEnded],
+        source: Source::WatchPitfalls,
+        story: "The server ends the watch in good order, ten times over. The stream of events goes on each time, \
+                without a list and without a change lost.",
+        clauses: "C3, R4",
+        bounds: Bounds::NONE.recover(2).lists(0),
+        seconds: 1,
+        play: |ground| Box::pin(watch_closed(ground)),
+    },
+    Scenario {
+        name: "connection-killed",
+        faults: &[Fault::ConnectionReset],
+        source: Source::WatchPitfalls,
+        story: "The connection is reset in the middle of an object, again and again, while objects change. The watch \
+                goes on from where it was, without a list, and nothing is lost or told twice.",
+        clauses: "C3, R4",
+        bounds: Bounds::NONE.recover(3).lists(0),
+        seconds: 1,
+        play: |ground| Box::pin(connection_killed(ground)),
+    },
+    Scenario {
+        name: "no-spin",
+        faults: &[Fault::AcceptAndClose],
+        source: Source::WatchPitfalls,
+        story: "For four seconds every connection is accepted and closed at once. The attempts stay few, and the \
+                watch is back soon after.",
+        clauses: "R6",
+        bounds: Bounds::NONE.notice(2).recover(5).lists(0),
+        seconds: 6,
+        play: |ground| Box::pin(no_spin(ground)),
+    },
+    Scenario {
+        name: "events-in-the-gap",
+        faults: &[Fault::DeletedWhileCut],
+        source: Source::WatchPitfalls,
+        story: "Objects are created, changed, deleted and recreated while the watch is cut, once with the history \
+                kept and once with it compacted. The first gap costs no list, the second one, and every deletion is \
+                told.",
+        clauses: "C1, C2, R4, R5",
+        bounds: Bounds::NONE.notice(2).recover(3).lists(1),
+        seconds: 1,
+        play: |ground| Box::pin(events_in_the_gap(ground)),
+    },
+    Scenario {
+        name: "quiet-for-long",
+        faults: &[],
+        source: Source::WatchPitfalls,
+        story: "Nothing changes for so long that the server ends idle watches several times. No doubt worth the name \
+                arises, and the first change after the silence arrives at once.",
+        clauses: "C10, R4",
+        bounds: Bounds::NONE.lists(0),
+        seconds: 10,
+        play: |ground| Box::pin(quiet_for_long(ground)),
+    },
+    Scenario {
+        name: "stop-when-told",
+        faults: &[],
+        source: Source::WatchPitfalls,
+        story: "A watch is told to stop while it waits between attempts, and another while its packets are swallowed. \
+                Both end at once, and so does the stream of events.",
+        clauses: "R10",
+        bounds: Bounds::NONE.notice(2),
+        seconds: 2,
+        play: |ground| Box::pin(stop_when_told(ground)),
+    },
+    Scenario {
+        name: "undecodable-object",
+        faults: &[Fault::UndecodableObject],
+        source: Source::WatchPitfalls,
+        story: "One object comes with a field of the wrong type, in the watch and in a list. It alone is unknown and \
+                named as such, the others go on, and it is known again with its next good state.",
+        clauses: "C3, C11, R8",
+        bounds: Bounds::NONE.recover(2).lists(1),
+        seconds: 1,
+        play: |ground| Box::pin(undecodable_object(ground)),
+    },
+];
 
 /// Reads a stream of events to its end, and keeps the values that it told last.
 struct Reader {
@@ -46,14 +130,15 @@ impl Reader {
     }
 }
 
-pub(super) async fn watch_closed() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn watch_closed(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "0")?;
     let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all());
     let config_maps = stage.record(changes.informer().clone());
     let reader = Reader::of(changes);
     stage.ready(&[&config_maps]).await?;
     let mut slowest = Duration::ZERO;
+    stage.fault();
     for round in 1..=10 {
         stage.faults().end_watches();
         let (ended, value) = (Instant::now(), round.to_string());
@@ -70,9 +155,9 @@ pub(super) async fn watch_closed() -> Result<Findings, Trouble> {
     Ok(stage.judge(None, Some(slowest)))
 }
 
-pub(super) async fn connection_killed() -> Result<Findings, Trouble> {
+async fn connection_killed(ground: Ground) -> Result<Findings, Trouble> {
     let large = |round: u32, object: u32| format!("{round}/{object} {}", "x".repeat(20_000));
-    let mut stage = Stage::plain().await?;
+    let mut stage = Stage::plain(&ground).await?;
     for object in 0..4 {
         stage.create(&format!("large-{object}"), &large(0, object))?;
     }
@@ -82,7 +167,7 @@ pub(super) async fn connection_killed() -> Result<Findings, Trouble> {
     for round in 1..=6 {
         // Each time elsewhere in an object.
         stage.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
-        let fault = Instant::now();
+        let fault = stage.fault();
         for object in 0..4 {
             stage.change(&format!("large-{object}"), &large(round, object))?;
         }
@@ -98,14 +183,14 @@ pub(super) async fn connection_killed() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-pub(super) async fn no_spin() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn no_spin(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
     let before = stage.server.connections().len();
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().accept_and_close(true);
     stage.faults().reset();
     stage.change("a", "2")?;
@@ -124,8 +209,8 @@ pub(super) async fn no_spin() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-pub(super) async fn events_in_the_gap() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn events_in_the_gap(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     for object in 0..10 {
         stage.create(&format!("old-{object}"), "1")?;
     }
@@ -154,11 +239,11 @@ pub(super) async fn events_in_the_gap() -> Result<Findings, Trouble> {
 /// Cuts, changes five old objects and creates two new ones, and heals; tells how soon it was noticed, and over.
 async fn gap(
     stage: &mut Stage,
-    config_maps: &crate::lab::stage::Watched,
+    config_maps: &crate::menu::stage::Watched,
     from: u32,
     compact: bool,
 ) -> Result<(Option<Duration>, Option<Duration>), Trouble> {
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().cut();
     let old = |object: u32| format!("old-{}", from + object);
     stage.delete(&old(0))?;
@@ -181,16 +266,16 @@ async fn gap(
     Ok((notice, recover))
 }
 
-pub(super) async fn quiet_for_long() -> Result<Findings, Trouble> {
+async fn quiet_for_long(ground: Ground) -> Result<Findings, Trouble> {
     // The server ends such watches after two to four seconds; by default it is five to ten minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
-    let mut stage = Stage::set(Plan { reflector, ..Plan::default() }).await?;
+    let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
     stage.create("a", "1")?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
 
-    let begun = Instant::now();
+    let begun = stage.fault();
     sleep(Duration::from_secs(9)).await;
     let watches = stage.server.request_counts().watches;
     stage.checks.expect(watches >= 2, format_args!("only {watches} watches: the server did not end them"));
@@ -205,9 +290,9 @@ pub(super) async fn quiet_for_long() -> Result<Findings, Trouble> {
     Ok(stage.judge(None, None))
 }
 
-pub(super) async fn stop_when_told() -> Result<Findings, Trouble> {
+async fn stop_when_told(ground: Ground) -> Result<Findings, Trouble> {
     let at_once = Duration::from_millis(500);
-    let mut stage = Stage::plain().await?;
+    let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
     let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all());
     let config_maps = stage.record(changes.informer().clone());
@@ -224,7 +309,7 @@ pub(super) async fn stop_when_told() -> Result<Findings, Trouble> {
     stage.checks.within("the stop with packets swallowed", stopped, at_once);
     stage.faults().black_hole(false);
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().stop();
     // By now it waits between attempts, for half a second and more.
     sleep(Duration::from_millis(1500)).await;
@@ -239,12 +324,13 @@ pub(super) async fn stop_when_told() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, None))
 }
 
-pub(super) async fn undecodable_object() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn undecodable_object(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     // Another informer finds it in its list.
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    stage.fault();
     stage.faults().undecodable("default", "b", true);
     // The server decides when a watch begins how it sends that object.
     stage.faults().end_watches();

@@ -13,9 +13,71 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::lab::outcome::Findings;
-use crate::lab::scenario::Trouble;
-use crate::lab::stage::{PROMPT, Plan, Stage, Watched, doubt};
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, Watched, doubt};
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "apiserver-restart",
+        faults: &[Fault::ServerRestarts],
+        source: Source::InformerCacheLoss,
+        story: "The server restarts under fifty informers on one HTTP/2 connection, with changes meanwhile and an \
+                empty watch window. All are fresh again with at most one full transfer each, at most four at once.",
+        clauses: "C2, R4, R5",
+        bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
+        seconds: 4,
+        play: |ground| Box::pin(apiserver_restart(ground)),
+    },
+    Scenario {
+        name: "replica-change",
+        faults: &[Fault::ServerRestarts],
+        source: Source::InformerCacheLoss,
+        story: "One of two replicas stops under fifty informers, and a balancer sends them to the other one, which \
+                holds their versions. All go on from where they were, without a single list.",
+        clauses: "C3, R4",
+        bounds: Bounds::NONE.recover(5).lists(0),
+        seconds: 1,
+        play: |ground| Box::pin(replica_change(ground)),
+    },
+    Scenario {
+        name: "dead-connection",
+        faults: &[Fault::ServerRestarts, Fault::BlackHole],
+        source: Source::InformerCacheLoss,
+        story: "The server restarts and each request after that is answered; then packets vanish without a word. The \
+                dead connection is noticed within 15 s, and no request is ever put on it again.",
+        clauses: "R1, R4, R5",
+        bounds: Bounds::NONE.notice(15).recover(10).lists(1),
+        seconds: 12,
+        play: |ground| Box::pin(dead_connection(ground)),
+    },
+    Scenario {
+        name: "time-travel",
+        faults: &[Fault::LaggingReplica],
+        source: Source::InformerCacheLoss,
+        story: "The replica in use stops, and the one that takes over lags behind what was seen, once at a resume and \
+                once at a relist. Neither the cache nor a handler goes back, and all is there once the replica has \
+                caught up.",
+        clauses: "C3, C4, R5",
+        bounds: Bounds::NONE.recover(10),
+        seconds: 6,
+        play: |ground| Box::pin(time_travel(ground)),
+    },
+    Scenario {
+        name: "no-events-for-a-while",
+        faults: &[],
+        source: Source::InformerCacheLoss,
+        story: "Behind a connection that answers pings the server freezes, with a period of one second. Freshness \
+                tells it within two periods, and what changed meanwhile arrives when the server thaws.",
+        clauses: "C10, R2",
+        bounds: Bounds::NONE.notice(3).recover(10).lists(0),
+        seconds: 8,
+        play: |ground| Box::pin(no_events_for_a_while(ground)),
+    },
+];
 
 /// How many informers the service of the document is given.
 const INFORMERS: usize = 50;
@@ -61,14 +123,14 @@ fn expect_one_http2_connection(stage: &mut Stage) {
     stage.checks.expect(http2, "a watch is not on HTTP/2");
 }
 
-pub(super) async fn apiserver_restart() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn apiserver_restart(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     let watched = fifty(&stage).await?;
     let all: Vec<&Watched> = watched.iter().collect();
     expect_one_http2_connection(&mut stage);
     let before = stage.lists();
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().stop();
     change_all(&stage)?;
     let notice = doubt(&all, fault, PROMPT).await;
@@ -85,15 +147,15 @@ pub(super) async fn apiserver_restart() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-pub(super) async fn replica_change() -> Result<Findings, Trouble> {
-    let server = ApiServer::builder().tls(true).replicas(2);
-    let mut stage = Stage::set(Plan { server, balanced: true, ..Plan::default() }).await?;
+async fn replica_change(ground: Ground) -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().replicas(2);
+    let mut stage = Stage::set(&ground, Plan { server, balanced: true, ..Plan::default() }).await?;
     let watched = fifty(&stage).await?;
     let all: Vec<&Watched> = watched.iter().collect();
     let before = stage.lists();
 
     stage.balance_to(1);
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().replica(0).stop();
     change_all(&stage)?;
     // The other replica is there already, so the fault is over as soon as it has begun.
@@ -106,12 +168,13 @@ pub(super) async fn replica_change() -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-pub(super) async fn dead_connection() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn dead_connection(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
+    stage.fault();
     stage.faults().stop();
     sleep(Duration::from_millis(200)).await;
     stage.faults().start();
@@ -146,7 +209,10 @@ pub(super) async fn dead_connection() -> Result<Findings, Trouble> {
 
 /// Waits until the server's port is open.
 async fn listening(stage: &Stage) -> Result<(), Trouble> {
-    let address = stage.server.address(0).ok_or("the server has no port")?;
+    let Some(address) = stage.server.address(0) else {
+        // In memory it listens as soon as it has started.
+        return Ok(());
+    };
     timeout(PROMPT, async {
         while TcpStream::connect(address).await.is_err() {
             sleep(Duration::from_millis(2)).await;
@@ -166,16 +232,16 @@ async fn ask_often(stage: &mut Stage, when: &str) {
     }
 }
 
-pub(super) async fn time_travel() -> Result<Findings, Trouble> {
-    let server = ApiServer::builder().tls(true).replicas(2).freshness_wait(Duration::from_millis(300));
-    let mut stage = Stage::set(Plan { server, balanced: true, ..Plan::default() }).await?;
+async fn time_travel(ground: Ground) -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
+    let mut stage = Stage::set(&ground, Plan { server, balanced: true, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let cursor = Cursor::of(config_maps.informer.clone());
 
     // A resume on a replica that lags.
-    let fault = Instant::now();
+    let fault = stage.fault();
     let resumed = move_to_lagging(&mut stage, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
     stage.checks.same("full transfers at the resume", &stage.lists(), &1);
@@ -263,11 +329,11 @@ impl Drop for Cursor {
     }
 }
 
-pub(super) async fn no_events_for_a_while() -> Result<Findings, Trouble> {
+async fn no_events_for_a_while(ground: Ground) -> Result<Findings, Trouble> {
     let period = Duration::from_secs(1);
     let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
-    let server = ApiServer::builder().tls(true).bookmark_period(period);
-    let mut stage = Stage::set(Plan { server, reflector, ..Plan::default() }).await?;
+    let server = ApiServer::builder().bookmark_period(period);
+    let mut stage = Stage::set(&ground, Plan { server, reflector, ..Plan::default() }).await?;
     stage.create("a", "1")?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
@@ -276,7 +342,7 @@ pub(super) async fn no_events_for_a_while() -> Result<Findings, Trouble> {
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
     stage.checks.within("a change while all is well", seen, PROMPT);
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().freeze(true);
     stage.change("a", "3")?;
     stage.create("b", "1")?;

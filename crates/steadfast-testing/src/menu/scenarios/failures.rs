@@ -2,29 +2,115 @@
 
 use std::time::Duration;
 
+use crate::config_map;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerFactory, Scope};
 use steadfast_apiserver::Verb;
-use steadfast_testing::config_map;
 use tokio::time::{Instant, sleep};
 
-use crate::lab::outcome::Findings;
-use crate::lab::scenario::Trouble;
-use crate::lab::stage::{PROMPT, Plan, Stage, doubt, until};
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
 
-pub(super) async fn no_server_at_sync() -> Result<Findings, Trouble> {
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "no-server-at-sync",
+        faults: &[Fault::ServerAbsent],
+        source: Source::FailureScenarios(1),
+        story: "No server runs while a program waits for its first sync. The wait ends at its deadline and names what \
+                is missing and why, and the sync follows as soon as the server is there.",
+        clauses: "C9, C10, R6",
+        bounds: Bounds::NONE.recover(3),
+        seconds: 2,
+        play: |ground| Box::pin(no_server_at_sync(ground)),
+    },
+    Scenario {
+        name: "request-after-shutdown",
+        faults: &[],
+        source: Source::FailureScenarios(2),
+        story: "The informers are shut down and the client is used on, before and after its idle connections were \
+                closed. The watches end, the connections close, and every request is answered.",
+        clauses: "R10",
+        bounds: Bounds::NONE,
+        seconds: 2,
+        play: |ground| Box::pin(request_after_shutdown(ground, Duration::from_secs(1))),
+    },
+    Scenario {
+        name: "idle-after-shutdown",
+        faults: &[Fault::ShutdownWhileCut],
+        source: Source::Menu,
+        story: "The informers are shut down and the client is used on, before and after its idle connections were \
+                closed, by default after 60 s. The watches end, the connections close before the server closes them, \
+                and every request is answered.",
+        clauses: "R10",
+        bounds: Bounds::NONE,
+        seconds: 65,
+        play: |ground| Box::pin(request_after_shutdown(ground, Settings::default().idle)),
+    },
+    Scenario {
+        name: "shutdown-while-cut",
+        faults: &[Fault::ShutdownWhileCut],
+        source: Source::FailureScenarios(3),
+        story: "The informers are shut down while the server is cut off, once with connections refused and once with \
+                packets swallowed. Both shutdowns are prompt and no attempt follows.",
+        clauses: "R10",
+        bounds: Bounds::NONE.notice(2),
+        seconds: 2,
+        play: |ground| Box::pin(shutdown_while_cut(ground)),
+    },
+    Scenario {
+        name: "create-while-cut",
+        faults: &[],
+        source: Source::FailureScenarios(4),
+        story: "An object is created while the server is cut off, once with connections refused and once with packets \
+                swallowed. Both end within the deadline with an error that names server and cause, and nothing is \
+                created twice.",
+        clauses: "R10",
+        bounds: Bounds::NONE.notice(2).recover(15).lists(0),
+        seconds: 3,
+        play: |ground| Box::pin(create_while_cut(ground, Duration::from_secs(2))),
+    },
+    Scenario {
+        name: "write-while-cut",
+        faults: &[Fault::WriteWhileCut],
+        source: Source::Menu,
+        story: "The same with the deadline that a program has which chooses nothing. Both writes end within 30 s with an \
+                error that names server and cause, and nothing is created twice.",
+        clauses: "C12, R1, R10",
+        bounds: Bounds::NONE.notice(2).recover(15).lists(0),
+        seconds: 20,
+        play: |ground| Box::pin(create_while_cut(ground, Settings::default().headers)),
+    },
+    Scenario {
+        name: "recreate-while-cut",
+        faults: &[Fault::RecreatedWhileCut],
+        source: Source::FailureScenarios(5),
+        story: "An object is deleted and created anew during a cut, and the history between is compacted. Two \
+                informers tell the end of the old one and the beginning of the new one, not an update.",
+        clauses: "C1, C2, R5",
+        bounds: Bounds::NONE.notice(2).recover(5).lists(2),
+        seconds: 1,
+        play: |ground| Box::pin(recreate_while_cut(ground)),
+    },
+];
+
+async fn no_server_at_sync(ground: Ground) -> Result<Findings, Trouble> {
     let deadline = Duration::from_secs(1);
-    let mut stage = Stage::plain().await?;
+    let mut stage = Stage::plain(&ground).await?;
+    stage.fault();
     stage.faults().stop();
     let config_maps = stage.watch(Scope::all())?;
 
     let asked = Instant::now();
     let told = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
     stage.checks.within("the bounded wait", Some(asked.elapsed()), deadline + Duration::from_millis(500));
-    stage.checks.says("the error of the wait", &told, &["configmaps", "refused", "127.0.0.1"]);
+    stage.checks.says("the error of the wait", &told, &["configmaps", "refused", &stage.address()]);
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
 
     stage.faults().start();
@@ -35,14 +121,15 @@ pub(super) async fn no_server_at_sync() -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-pub(super) async fn request_after_shutdown() -> Result<Findings, Trouble> {
-    let transport = Settings { idle: Duration::from_secs(1), ..Settings::default() };
-    let mut stage = Stage::set(Plan { transport, ..Plan::default() }).await?;
+async fn request_after_shutdown(ground: Ground, idle: Duration) -> Result<Findings, Trouble> {
+    let transport = Settings { idle, ..Settings::default() };
+    let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.settle(&[&config_maps]).await;
 
+    stage.fault();
     stage.factory.shutdown();
     let namespaces: Api<Namespace> = Api::all(stage.connection.client());
     let first = namespaces.create(&PostParams::default(), &namespace("after-shutdown")).await;
@@ -51,8 +138,8 @@ pub(super) async fn request_after_shutdown() -> Result<Findings, Trouble> {
     stage.checks.within("the end of the watches", ended, PROMPT);
 
     let is_open = || stage.server.connections().iter().any(|connection| connection.ended.is_none());
-    let closed = until(Duration::from_secs(5), || !is_open()).await;
-    stage.checks.within("the end of the idle connections", closed, Duration::from_secs(5));
+    let closed = until(idle + Duration::from_secs(5), || !is_open()).await;
+    stage.checks.within("the end of the idle connections", closed, idle + Duration::from_secs(4));
     let before = stage.server.connections().len();
     let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
     stage.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
@@ -65,8 +152,8 @@ fn namespace(name: &str) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-pub(super) async fn shutdown_while_cut() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn shutdown_while_cut(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
@@ -79,7 +166,7 @@ pub(super) async fn shutdown_while_cut() -> Result<Findings, Trouble> {
     shut_down(&mut stage, &swallowed, &other, "with packets swallowed").await;
     stage.faults().black_hole(false);
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
@@ -101,15 +188,14 @@ async fn shut_down(stage: &mut Stage, factory: &InformerFactory, informer: &Info
     stage.checks.same("events undelivered", &undelivered.events, &0);
 }
 
-pub(super) async fn create_while_cut() -> Result<Findings, Trouble> {
-    let deadline = Duration::from_secs(2);
+async fn create_while_cut(ground: Ground, deadline: Duration) -> Result<Findings, Trouble> {
     let transport = Settings { headers: deadline, ..Settings::default() };
-    let mut stage = Stage::set(Plan { transport, ..Plan::default() }).await?;
+    let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    let address = stage.server.address(0).map(|address| address.to_string()).unwrap_or_default();
+    let address = stage.address();
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
     stage.checks.within("the doubt", notice, PROMPT);
@@ -122,7 +208,7 @@ pub(super) async fn create_while_cut() -> Result<Findings, Trouble> {
     Api::<Namespace>::all(stage.connection.client()).get("default").await?;
 
     stage.faults().black_hole(true);
-    create_fails(&mut stage, "swallowed", deadline, &[&address, "no answer within"]).await;
+    create_fails(&mut stage, "swallowed", deadline, &[&address, "no answer"]).await;
     stage.faults().heal();
     let healed = Instant::now();
     // What was on its way arrives now, if anything was; that is the network's doing, and happens once.
@@ -147,14 +233,14 @@ async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &
     stage.checks.says(&format!("the error about {name:?}"), &told, says);
 }
 
-pub(super) async fn recreate_while_cut() -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain().await?;
+async fn recreate_while_cut(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     let everywhere = stage.watch(Scope::all())?;
     let here = stage.watch(Scope::namespace("default"))?;
     stage.ready(&[&everywhere, &here]).await?;
 
-    let fault = Instant::now();
+    let fault = stage.fault();
     stage.faults().cut();
     stage.recreate("a", "2")?;
     stage.delete("b")?;

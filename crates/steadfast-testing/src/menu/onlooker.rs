@@ -19,14 +19,14 @@ struct Look {
 }
 
 /// Looks at one informer until it is dropped.
-pub(crate) struct Onlooker {
+pub(super) struct Onlooker {
     looks: Arc<Mutex<Vec<Look>>>,
     task: JoinHandle<()>,
 }
 
 impl Onlooker {
     /// Begins to look at `informer`.
-    pub(crate) fn of<K: Kept>(informer: &Informer<K>) -> Self {
+    pub(super) fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let looks = Arc::new(Mutex::new(vec![look(informer)]));
         let (written, informer) = (looks.clone(), informer.clone());
         let task = tokio::spawn(async move {
@@ -43,7 +43,7 @@ impl Onlooker {
     }
 
     /// Waits until `limit` after `fault` for the first doubt, and tells how long after `fault` it was seen.
-    pub(crate) async fn doubt(&self, fault: Instant, limit: Duration) -> Option<Duration> {
+    pub(super) async fn doubt(&self, fault: Instant, limit: Duration) -> Option<Duration> {
         loop {
             let seen = self.doubt_after(fault);
             if seen.is_some() || fault.elapsed() > limit {
@@ -64,7 +64,7 @@ impl Onlooker {
     }
 
     /// The longest doubt since `from`, one that lasts yet included.
-    pub(crate) fn longest_doubt(&self, from: Instant) -> Duration {
+    pub(super) fn longest_doubt(&self, from: Instant) -> Duration {
         let looks = lock(&self.looks);
         let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
         let doubts = looks.iter().zip(ends).filter(|(look, end)| look.fresh.is_none() && *end > from);
@@ -72,7 +72,7 @@ impl Onlooker {
     }
 
     /// Waits until it is fresh at `version` or later, and tells how long after `healed` that was.
-    pub(crate) async fn recovery(
+    pub(super) async fn recovery(
         &self,
         healed: Instant,
         version: &ResourceVersion,

@@ -1,0 +1,49 @@
+//! The menu of faults: what goes wrong in clusters, played against the library, dated and judged.
+//!
+//! A [`Scenario`] tells of one or more [`Fault`]s. It plays on a [`Ground`]: in memory in virtual time, where minutes of
+//! silence cost nothing and each run is the same, or over TCP and TLS in real time. What it finds are [`Findings`]: what
+//! the checker of the contract says, when an observer that sees nothing but an informer's freshness noticed, when
+//! everything was there again, what it cost the server, and what was expected beyond the contract and not met. It
+//! asserts nothing itself, so that a library that is broken on purpose can be seen to fail.
+//!
+//! ```
+//! use steadfast_testing::menu::{Fault, Ground, scenarios};
+//!
+//! # fn main() -> Result<(), steadfast_testing::menu::Trouble> {
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! for scenario in scenarios::of(Fault::WatchEnded) {
+//!     let findings = scenario.play(Ground::in_memory(7)).await?;
+//!     assert!(findings.problems().is_empty(), "{}: {:#?}", scenario.name, findings.problems());
+//!     assert_eq!(findings.cost.lists, 0);
+//! }
+//! # Ok(())
+//! # })
+//! # }
+//! ```
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `fault` | the faults by number |
+//! | `scenario` | what a scenario is: a name, a story, its bounds, a function |
+//! | [`scenarios`] | all of them, by family |
+//! | `ground` | where they play, and what is broken there on purpose |
+//! | `stage` | what one is played with: a server, a connection, informers, a recorder |
+//! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
+//! | `checks` | what a scenario expects beside the contract |
+//! | `findings` | what came of it |
+
+mod checks;
+mod fault;
+mod findings;
+mod ground;
+mod onlooker;
+mod scenario;
+pub mod scenarios;
+mod stage;
+
+pub use fault::Fault;
+pub use findings::{Cost, Findings};
+pub use ground::Ground;
+pub use scenario::{Bounds, Scenario, Source, Trouble};
+pub use stage::Plan;

@@ -1,0 +1,206 @@
+//! The faults of the menu, by number.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A fault of the menu. [`number`](Self::number) is its place there, `F4` its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// F1: no server at the start; it appears later.
+    ServerAbsent = 1,
+    /// F2: the server restarts, and every connection dies at once.
+    ServerRestarts,
+    /// F3: a connection is reset in the middle of a stream, also within an object.
+    ConnectionReset,
+    /// F4: packets vanish, and nobody is told.
+    BlackHole,
+    /// F5: something between drops flows that are idle, without a word.
+    IdleFlowDropped,
+    /// F6: a proxy is alive and answers pings, and the server behind it stands still.
+    FrozenServer,
+    /// F7: one stream stalls on a healthy connection.
+    StalledStream,
+    /// F8: connections are told to go away, and the server has a limit of streams.
+    GoAway,
+    /// F9: the server ends watches in good order, when it likes.
+    WatchEnded,
+    /// F10: connections are accepted and closed at once.
+    AcceptAndClose,
+    /// F11: the version asked for is no longer held.
+    HistoryCompacted,
+    /// F12: an object is deleted and created anew under its name during a cut.
+    RecreatedWhileCut,
+    /// F13: an object is deleted during a cut.
+    DeletedWhileCut,
+    /// F14: the token by which a list goes on expires.
+    ContinueTokenExpired,
+    /// F15: the version asked for is not reached yet, said in three spellings.
+    VersionTooLarge,
+    /// F16: the replica that answers lags behind what was seen.
+    LaggingReplica,
+    /// F17: streamed lists never end, are refused or are not known.
+    StreamedListBroken,
+    /// F18: no bookmarks at all.
+    NoBookmarks,
+    /// F19: the server loses events.
+    EventsLost,
+    /// F20: old events come again after a resume.
+    EventsRepeated,
+    /// F21: the server asks for patience, or fails.
+    ServerBusy,
+    /// F22: credentials are refused after a while, or replaced.
+    CredentialsRotated,
+    /// F23: one resource is forbidden, or not there, or taken away.
+    ResourceRefused,
+    /// F24: an object cannot be decoded; frames are split anywhere; an object is huge.
+    UndecodableObject,
+    /// F25: the list is huge.
+    HugeList,
+    /// F26: the server gives up clients that do not read.
+    SlowReader,
+    /// F27: handlers panic, block or crawl.
+    BadHandler,
+    /// F28: the end comes while cut off; the client is used on after it.
+    ShutdownWhileCut,
+    /// F29: something is written while cut off.
+    WriteWhileCut,
+    /// F30: the server's history starts again lower.
+    HistoryRestored,
+    /// F31: the client's wall clock jumps.
+    ClockJumps,
+    /// F32: the store behind a live server stands still.
+    FrozenEtcd,
+    /// F33: permission or the served version goes before the objects do.
+    PermissionRemoved,
+    /// F34: objects enter and leave a selector, again and again.
+    SelectorChurn,
+}
+
+impl Fault {
+    /// The whole menu, in its order.
+    pub const ALL: [Self; 34] = [
+        Self::ServerAbsent,
+        Self::ServerRestarts,
+        Self::ConnectionReset,
+        Self::BlackHole,
+        Self::IdleFlowDropped,
+        Self::FrozenServer,
+        Self::StalledStream,
+        Self::GoAway,
+        Self::WatchEnded,
+        Self::AcceptAndClose,
+        Self::HistoryCompacted,
+        Self::RecreatedWhileCut,
+        Self::DeletedWhileCut,
+        Self::ContinueTokenExpired,
+        Self::VersionTooLarge,
+        Self::LaggingReplica,
+        Self::StreamedListBroken,
+        Self::NoBookmarks,
+        Self::EventsLost,
+        Self::EventsRepeated,
+        Self::ServerBusy,
+        Self::CredentialsRotated,
+        Self::ResourceRefused,
+        Self::UndecodableObject,
+        Self::HugeList,
+        Self::SlowReader,
+        Self::BadHandler,
+        Self::ShutdownWhileCut,
+        Self::WriteWhileCut,
+        Self::HistoryRestored,
+        Self::ClockJumps,
+        Self::FrozenEtcd,
+        Self::PermissionRemoved,
+        Self::SelectorChurn,
+    ];
+
+    /// Its number on the menu, from 1.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// What goes wrong, in a line.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::ServerAbsent => "server unreachable at the start, then there",
+            Self::ServerRestarts => "server restarts: every connection dies at once",
+            Self::ConnectionReset => "reset in mid-stream, also within an object",
+            Self::BlackHole => "black hole: packets vanish, both ways or one",
+            Self::IdleFlowDropped => "idle flow dropped in silence after 240 s",
+            Self::FrozenServer => "proxy alive and answering pings, server frozen",
+            Self::StalledStream => "one stream stalled on a healthy connection",
+            Self::GoAway => "GOAWAY with streams open; a server at its limit of streams",
+            Self::WatchEnded => "watch ended in good order by the server",
+            Self::AcceptAndClose => "connections accepted and closed at once",
+            Self::HistoryCompacted => "history compacted: 410 as status, in the stream, as Gone or Expired",
+            Self::RecreatedWhileCut => "deleted and recreated under one name during a cut",
+            Self::DeletedWhileCut => "deleted during a cut",
+            Self::ContinueTokenExpired => "continue token expires in mid-list",
+            Self::VersionTooLarge => "resource version too large, in three spellings",
+            Self::LaggingReplica => "a lagging replica answers after a reconnect",
+            Self::StreamedListBroken => "initial events never end, or are refused or not known",
+            Self::NoBookmarks => "no bookmarks at all",
+            Self::EventsLost => "server loses events, deletions among them",
+            Self::EventsRepeated => "old events again after a resume",
+            Self::ServerBusy => "429 or 503 with Retry-After, 500, 504",
+            Self::CredentialsRotated => "401 after a while, credentials rotated",
+            Self::ResourceRefused => "403 for one resource; a definition missing, there, removed",
+            Self::UndecodableObject => "an object that does not decode, frames split anywhere, a huge object",
+            Self::HugeList => "huge list",
+            Self::SlowReader => "server closes the watch of a client that does not read",
+            Self::BadHandler => "handler panics, blocks for ever, or crawls",
+            Self::ShutdownWhileCut => "shutdown while cut off; requests after it; idle connections",
+            Self::WriteWhileCut => "write while cut off",
+            Self::HistoryRestored => "resource versions start again lower: a restore",
+            Self::ClockJumps => "clock jumps on the client",
+            Self::FrozenEtcd => "etcd frozen behind a live server",
+            Self::PermissionRemoved => "permission or served version gone before the objects are",
+            Self::SelectorChurn => "objects enter and leave a selector, again and again",
+        }
+    }
+
+    /// Why the fault cannot be made here; none where it can.
+    pub const fn cannot_be_made(self) -> Option<&'static str> {
+        match self {
+            Self::ClockJumps => Some(
+                "the wall clock belongs to the whole machine, so no test of its own may set it; instead the lints of \
+                 the core forbid wall clocks, and `Environment`, the library's only source of time, has none",
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "F{}", self.number())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = ();
+
+    /// `F4`, in either case.
+    fn from_str(name: &str) -> Result<Self, ()> {
+        let number = name.strip_prefix(['F', 'f']).and_then(|number| number.parse::<u8>().ok()).ok_or(())?;
+        Self::ALL.into_iter().find(|fault| fault.number() == number).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_menu_is_numbered_from_1_to_34_and_read_by_name() {
+        for (index, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(fault.number()), index + 1);
+            assert_eq!(fault.to_string().parse(), Ok(fault));
+        }
+        assert_eq!("f4".parse(), Ok(Fault::BlackHole));
+        for no_fault in ["F0", "F35", "4", "Fx", "F", "ff4"] {
+            assert_eq!(no_fault.parse::<Fault>(), Err(()), "{no_fault}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The client's own side: handlers, selectors, connections, and how many watches share one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::Api;
+use serde_json::json;
+use steadfast::{Event, Scope};
+use steadfast_apiserver::ApiServer;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{NAMESPACE, PROMPT, Plan, Stage, Watched};
+
+/// Longer than any recovery here may take.
+const LONG: Duration = Duration::from_secs(60);
+/// More watches than one connection may have streams.
+const WATCHES: usize = 130;
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "goaway",
+        faults: &[Fault::GoAway],
+        source: Source::Menu,
+        story: "130 watches run against a server that allows 100 streams a connection, and all connections are told to \
+                go away, three times, while requests go on. No request waits behind a watch, all watches move, and \
+                nothing is listed.",
+        clauses: "C3, R4",
+        bounds: Bounds::NONE.recover(3).lists(0),
+        seconds: 4,
+        play: |ground| Box::pin(goaway(ground)),
+    },
+    Scenario {
+        name: "frames-split",
+        faults: &[Fault::UndecodableObject],
+        source: Source::Menu,
+        story: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut within
+                characters too. \
+                Everything arrives as it is, without a list more.",
+        clauses: "C11, R8",
+        bounds: Bounds::NONE.recover(10).lists(1),
+        seconds: 5,
+        play: |ground| Box::pin(frames_split(ground)),
+    },
+    Scenario {
+        name: "slow-reader",
+        faults: &[Fault::SlowReader],
+        source: Source::Menu,
+        story: "The server gives up any client that leaves fifty events unread, and a handler is stuck while thousands \
+                come. The socket is read all the same, and the one watch lives on.",
+        clauses: "C8, R4",
+        bounds: Bounds::NONE.recover(5).lists(0),
+        seconds: 5,
+        play: |ground| Box::pin(slow_reader(ground)),
+    },
+    Scenario {
+        name: "bad-handlers",
+        faults: &[Fault::BadHandler],
+        source: Source::Menu,
+        story: "One handler panics at every call, one never returns, one takes a second each time, beside one that is \
+                well. That one hears everything at once, and what waits for the others is bounded by the objects.",
+        clauses: "C5, C7, C8",
+        bounds: Bounds::NONE.recover(5).lists(0),
+        seconds: 10,
+        play: |ground| Box::pin(bad_handlers(ground)),
+    },
+    Scenario {
+        name: "selector-churn",
+        faults: &[Fault::SelectorChurn],
+        source: Source::Menu,
+        story: "Objects enter and leave a selector again and again, while watched and while cut off. Each stay is told \
+                as one, and no leaving is called a deletion.",
+        clauses: "C1, C2",
+        bounds: Bounds::NONE.recover(3).lists(0),
+        seconds: 2,
+        play: |ground| Box::pin(selector_churn(ground)),
+    },
+];
+
+async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().max_streams(100);
+    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    let mut watched = Vec::new();
+    for number in 0..WATCHES {
+        let namespace = format!("team-{number:03}");
+        stage.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        stage.create_in(&namespace, "state", "0")?;
+        watched.push(stage.watch(Scope::namespace(namespace))?);
+    }
+    let all: Vec<&Watched> = watched.iter().collect();
+    stage.ready(&all).await?;
+    stage.fault();
+    let mut slowest = None;
+    for round in 1..=3 {
+        stage.faults().goaway();
+        let drained = Instant::now();
+        for number in 0..WATCHES {
+            stage.change_in(&format!("team-{number:03}"), "state", &round.to_string())?;
+        }
+        let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+        for _ in 0..20 {
+            let asked = Instant::now();
+            let answer = namespaces.get("default").await;
+            stage.checks.expect(answer.is_ok(), format_args!("a request was not answered: {answer:?}"));
+            stage.checks.within("a request beside the watches", Some(asked.elapsed()), PROMPT);
+        }
+        let back = stage.recovery(&all, drained, LONG).await;
+        stage.checks.within(&format!("that all are there after drain {round}"), back, LONG);
+        slowest = slowest.max(back);
+    }
+    stage.settle(&all).await;
+    Ok(stage.judge(None, slowest))
+}
+
+async fn frames_split(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("small", "Grüße, 世界 🦀")?;
+    let begun = stage.fault();
+    stage.faults().split_bodies(7);
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    for round in 0..20 {
+        stage.change("small", &format!("{round} Grüße, 世界 🦀"))?;
+    }
+    let seen = stage.recovery(&[&config_maps], begun, LONG).await;
+    stage.checks.within("what came in pieces", seen, PROMPT);
+    stage.faults().split_bodies(4_999);
+    stage.faults().end_watches();
+    stage.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
+    let sent = Instant::now();
+    let recover = stage.recovery(&[&config_maps], sent, LONG).await;
+    for name in ["small", "huge"] {
+        let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
+        let here = held.and_then(|held| serde_json::to_value(&held.data).ok());
+        let there = stage.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
+        stage.checks.expect(here == there, format_args!("{name} is not what the server has"));
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn slow_reader(ground: Ground) -> Result<Findings, Trouble> {
+    let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
+    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    for object in 0..10 {
+        stage.create(&format!("object-{object}"), "0")?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let stuck = config_maps.informer.on_event_async(|_: Event<ConfigMap>| std::future::pending())?;
+    stage.fault();
+    for round in 1..=200 {
+        for object in 0..10 {
+            stage.change(&format!("object-{object}"), &format!("{round} {}", "x".repeat(500)))?;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    let last = Instant::now();
+    let recover = stage.recovery(&[&config_maps], last, LONG).await;
+    stage.checks.same("watches opened anew", &stage.server.request_counts().watches, &0);
+    stage.checks.at_most("what waits for the stuck handler", stuck.counts().entries, 10);
+    stuck.remove();
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn bad_handlers(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    for object in 0..10 {
+        stage.create(&format!("object-{object}"), "0")?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.fault();
+    let (release, released) = watch::channel(false);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let informer = &config_maps.informer;
+    let panicking = informer.on_event_async(move |_: Event<ConfigMap>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { std::panic::resume_unwind(Box::new("a handler that always panics")) }
+    })?;
+    let stuck = informer.on_event_async(move |_: Event<ConfigMap>| {
+        let mut released = released.clone();
+        async move { drop(released.wait_for(|released| *released).await) }
+    })?;
+    let slow = informer.on_event_async(|_: Event<ConfigMap>| sleep(Duration::from_secs(1)))?;
+    for round in 1..=50 {
+        for object in 0..10 {
+            stage.change(&format!("object-{object}"), &round.to_string())?;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    let last = Instant::now();
+    let recover = stage.recovery(&[&config_maps], last, LONG).await;
+    for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
+        let entries = registration.counts().entries;
+        stage.checks.at_most(&format!("what waits for the {which} handler"), entries, 10);
+    }
+    stage.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is called no more");
+    release.send_replace(true);
+    for registration in [&panicking, &stuck, &slow] {
+        registration.remove();
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn selector_churn(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
+    let web = stage.watch(Scope::all().labels("app=web"))?;
+    stage.ready(&[&web]).await?;
+    stage.fault();
+    for round in 0..10 {
+        label(&stage, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        label(&stage, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
+        sleep(Duration::from_millis(20)).await;
+    }
+    let stays = web.recording.story("default/a");
+    let wanted: Vec<String> =
+        ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
+    stage.checks.same("what was told of an object that came and went five times", &stays, &wanted);
+    let mut slowest = None;
+    for round in 10..20 {
+        stage.faults().cut();
+        label(&stage, "a", "web", round)?;
+        label(&stage, "a", "db", round)?;
+        label(&stage, "a", "web", round)?;
+        label(&stage, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        stage.faults().heal();
+        let back = stage.recovery(&[&web], Instant::now(), LONG).await;
+        slowest = slowest.max(back);
+    }
+    stage.settle(&[&web]).await;
+    Ok(stage.judge(None, slowest))
+}
+
+fn label(stage: &Stage, name: &str, app: &str, round: u32) -> Result<(), Trouble> {
+    let patch = json!({ "metadata": { "labels": { "app": app } }, "data": { "value": round.to_string() } });
+    stage.server.merge_patch("configmaps", NAMESPACE, name, patch)?;
+    Ok(())
+}

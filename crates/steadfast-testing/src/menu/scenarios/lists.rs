@@ -1,0 +1,145 @@
+//! Lists: that never end, cannot go on, or are huge.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use steadfast::{Note, Scope};
+use steadfast_apiserver::ApiServer;
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Stage, until};
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "streamed-list-broken",
+        faults: &[Fault::StreamedListBroken],
+        source: Source::Menu,
+        story: "On four servers the initial events have no end, end without their annotation, are refused, or are taken \
+                for a plain watch. Pages take their place within 30 s of the last progress, and the next informer asks \
+                for pages at once.",
+        clauses: "C9, R3",
+        bounds: Bounds::NONE.recover(33).lists(12),
+        seconds: 65,
+        play: |ground| Box::pin(streamed_list_broken(ground)),
+    },
+    Scenario {
+        name: "continue-token-expired",
+        faults: &[Fault::ContinueTokenExpired],
+        source: Source::Menu,
+        story: "A list in pages cannot go on, because its continue token has expired when the second page is asked for. It is complete in the end, without a mix of old and new.",
+        clauses: "C2, C9, C11, R3, R5",
+        bounds: Bounds::NONE.recover(20).lists(4),
+        seconds: 15,
+        play: |ground| Box::pin(continue_token_expired(ground)),
+    },
+    Scenario {
+        name: "huge-list",
+        faults: &[Fault::HugeList],
+        source: Source::Menu,
+        story: "Thousands of objects are listed, and listed again because the version expired, while readers read. \
+                Readers see all of them all the time, and the second list is one transfer.",
+        clauses: "C2, C11, R5, R9",
+        bounds: Bounds::NONE.recover(30).lists(1),
+        seconds: 20,
+        play: |ground| Box::pin(huge_list(ground)),
+    },
+];
+
+async fn streamed_list_broken(ground: Ground) -> Result<Findings, Trouble> {
+    type Fault = fn(&ApiServer);
+    let faults: [(&str, Fault); 4] = [
+        ("no end", |server| server.faults().no_initial_events_end(true)),
+        ("no annotation", |server| server.faults().unannotated_initial_events_end(true)),
+        ("refused", |server| server.faults().refuse_streamed_lists(true)),
+        ("not known", |server| server.faults().ignore_streamed_lists(true)),
+    ];
+    let played = faults.map(|(name, fault)| without_streamed_lists(&ground, name, fault));
+    let mut findings = futures::future::try_join_all(played).await?.into_iter();
+    let first = findings.next().ok_or("there are four of them")?;
+    Ok(findings.fold(first, Findings::and))
+}
+
+async fn without_streamed_lists(ground: &Ground, name: &str, fault: fn(&ApiServer)) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(ground).await?;
+    stage.create("a", "1")?;
+    let begun = stage.fault();
+    fault(&stage.server);
+    let config_maps = stage.watch(Scope::all())?;
+    let fell_back = Arc::new(AtomicBool::new(false));
+    let told = fell_back.clone();
+    config_maps.informer.on_note(move |note| {
+        told.fetch_or(matches!(note, Note::FellBackToPages { .. }), Ordering::Relaxed);
+    });
+    let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    stage.checks.expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: nothing says that pages are used"));
+
+    let later = Instant::now();
+    let next = stage.watch(Scope::namespace("default"))?;
+    let second = stage.recovery(&[&next], later, Duration::from_secs(60)).await;
+    stage.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
+    let counts = stage.server.request_counts();
+    stage.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
+    stage.settle(&[&config_maps, &next]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn continue_token_expired(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    for object in 0..1200 {
+        stage.create(&format!("object-{object:04}"), "1")?;
+    }
+    let begun = stage.fault();
+    stage.faults().refuse_streamed_lists(true);
+    stage.faults().expire_continue_tokens(3);
+    let config_maps = stage.watch(Scope::all())?;
+    stage.delete("object-0000")?;
+    let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    stage.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
+    let refused = stage.server.requests().iter().filter(|request| request.code == Some(410)).count();
+    stage.checks.expect((1..=3).contains(&refused), format_args!("{refused} continue tokens were refused"));
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn huge_list(ground: Ground) -> Result<Findings, Trouble> {
+    let (objects, bytes) = if ground.is_real() { (20_000, 2_000) } else { (3_000, 500) };
+    let mut stage = Stage::plain(&ground).await?;
+    for object in 0..objects {
+        stage.create(&format!("object-{object:06}"), &format!("1 {}", "x".repeat(bytes)))?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
+    until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
+    stage.fault();
+    stage.faults().cut();
+    for object in 0..10 {
+        stage.change(&format!("object-{object:06}"), "2")?;
+    }
+    stage.delete("object-000100")?;
+    stage.server.compact();
+    stage.faults().expire_events();
+    let reading = Arc::new(AtomicBool::new(true));
+    let (informer, on) = (config_maps.informer.clone(), reading.clone());
+    let reader = tokio::spawn(async move {
+        let mut fewest = usize::MAX;
+        while on.load(Ordering::Relaxed) {
+            fewest = fewest.min(informer.snapshot().iter().count());
+            sleep(Duration::from_millis(1)).await;
+        }
+        fewest
+    });
+    let healed = Instant::now();
+    stage.faults().heal();
+    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    reading.store(false, Ordering::Relaxed);
+    let fewest = reader.await?;
+    stage.checks.expect(fewest >= objects - 1, format_args!("a reader saw no more than {fewest} objects"));
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}

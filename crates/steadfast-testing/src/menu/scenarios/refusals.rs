@@ -1,0 +1,246 @@
+//! Refusals: servers that ask for patience, credentials and permissions that go, resources that are not there.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+use steadfast::{Freshness, Informer, Kept, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
+
+/// Longer than any recovery here may take.
+const LONG: Duration = Duration::from_secs(90);
+/// Between two attempts, at most (R6), and the way there and back.
+const BETWEEN: Duration = Duration::from_secs(9);
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "server-busy",
+        faults: &[Fault::ServerBusy],
+        source: Source::Menu,
+        story: "Watches are answered with 429 and 503 with Retry-After, with 500 and with 504, and once with a \
+                Retry-After of an hour. What is asked for is waited for, a minute at most, and nothing is listed.",
+        clauses: "R4, R6, R11",
+        bounds: Bounds::NONE.recover(67).lists(0),
+        seconds: 75,
+        play: |ground| Box::pin(server_busy(ground)),
+    },
+    Scenario {
+        name: "credentials-refused",
+        faults: &[Fault::CredentialsRotated],
+        source: Source::Menu,
+        story: "After a while the server answers 401 to the only token that there is. The cache is called failed, names \
+                the cause without the token, stays readable, and goes on without a list when the token is taken again.",
+        clauses: "C2, C10, R4, R6",
+        bounds: Bounds::NONE.notice(2).recover(9).lists(0),
+        seconds: 15,
+        play: |ground| Box::pin(credentials_refused(ground)),
+    },
+    Scenario {
+        name: "resource-refused",
+        faults: &[Fault::ResourceRefused],
+        source: Source::Menu,
+        story: "Secrets are forbidden, and widgets are not defined, then are, then are removed with all there are. \
+                Config maps know nothing of it, what is missing is named, and widgets come and go with their definition.",
+        clauses: "C2, C9, R6, R7",
+        bounds: Bounds::NONE.recover(9),
+        seconds: 25,
+        play: |ground| Box::pin(resource_refused(ground)),
+    },
+    Scenario {
+        name: "permission-removed",
+        faults: &[Fault::PermissionRemoved],
+        source: Source::Menu,
+        story: "Permission to see config maps goes before they do, and so does the served version of widgets. Nothing is \
+                inferred from 403 and 404: both caches are called failed and stay readable, and what was deleted \
+                meanwhile is told when they are served again.",
+        clauses: "C2, C10, R7",
+        bounds: Bounds::NONE.notice(2).recover(9).lists(2),
+        seconds: 20,
+        play: |ground| Box::pin(permission_removed(ground)),
+    },
+];
+
+async fn server_busy(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "0")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.fault();
+    let mut slowest = None;
+    for (code, asked) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
+        let answer = match asked {
+            0 => Answer::code(code),
+            seconds => Answer::retry_after(code, Duration::from_secs(seconds)),
+        };
+        stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        stage.faults().end_watches();
+        let ended = Instant::now();
+        stage.change("a", &format!("{code} {asked}"))?;
+        let back = stage.recovery(&[&config_maps], ended, LONG).await;
+        let (least, most) = (asked.min(60), asked.min(60) * 11 / 10 + 1);
+        stage.checks.within(&format!("the recovery from {code}"), back, Duration::from_secs(most));
+        let patient = back.is_some_and(|back| back >= Duration::from_secs(least));
+        stage.checks.expect(patient, format_args!("after {code} with {asked} s asked for, it was back in {back:?}"));
+        slowest = slowest.max(back);
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, slowest))
+}
+
+async fn credentials_refused(ground: Ground) -> Result<Findings, Trouble> {
+    let token = "the-token-of-this-run";
+    let server = ApiServer::builder().token(token);
+    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let fault = stage.fault();
+    stage.faults().replace_tokens(&["the-token-of-others"]);
+    stage.faults().end_watches();
+    let notice = doubt(&[&config_maps], fault, LONG).await;
+    until(PROMPT, || matches!(config_maps.informer.freshness(), Freshness::Failed(_))).await;
+    sleep(Duration::from_secs(3)).await;
+    let told = config_maps.informer.freshness().to_string();
+    stage.checks.says("the freshness", &told, &["failed", "401"]);
+    stage.checks.expect(!told.contains(token), "the freshness tells the token");
+    stage.change("a", "2")?;
+    stage.checks.same("objects that can be read", &config_maps.informer.snapshot().iter().count(), &1);
+    stage.faults().replace_tokens(&[token]);
+    let recover = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+async fn resource_refused(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "1")?;
+    let begun = stage.fault();
+    stage.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    let secrets = stage.factory.informer::<Secret>(Scope::all())?;
+    let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    let told = stage.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
+    let told = told.unwrap_or_default();
+    let parts =
+        ["secrets in all namespaces: failed", "403 Forbidden", "needs list and watch on secrets", "widgets", "404"];
+    stage.checks.says("the error of the wait", &told, &parts);
+    stage.checks.expect(!told.contains("configmaps"), "the error of the wait names config maps");
+    let asked = stage.server.requests().iter().filter(|request| request.code == Some(403)).count();
+    stage.checks.at_most("requests for secrets in three seconds", asked, 10);
+
+    define(&stage.server, true)?;
+    stage.server.create(&json!({
+        "apiVersion": "steadfast.test/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
+    }))?;
+    let defined = Instant::now();
+    let served = until(LONG, || holds(&widgets, 1)).await;
+    stage.checks.within("the sync of widgets", served, BETWEEN);
+    stage.faults().answer_truly();
+    let allowed = until(LONG, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
+    let recover = allowed.map(|_| defined.elapsed()).max(served);
+
+    stage.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;
+    let emptied = until(PROMPT, || widgets.snapshot().iter().count() == 0).await;
+    stage.checks.within("the end of the widgets", emptied, PROMPT);
+    let failed = until(PROMPT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
+    stage.checks.within("that widgets are not served", failed, PROMPT);
+    let changed = Instant::now();
+    stage.change("a", "2")?;
+    let seen = stage.recovery(&[&config_maps], changed, PROMPT).await;
+    stage.checks.within("a change of a config map beside it", seen, PROMPT);
+    widgets.stop();
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn permission_removed(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    define(&stage.server, true)?;
+    stage.server.create(&json!({
+        "apiVersion": "steadfast.test/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
+    }))?;
+    let config_maps = stage.watch(Scope::all())?;
+    let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    widgets.wait_for_sync(PROMPT).await?;
+
+    let fault = stage.fault();
+    stage.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::Forbidden);
+    define(&stage.server, false)?;
+    // A real server lets a watch go on to its end, and refuses the next.
+    stage.faults().end_watches();
+    let notice = doubt(&[&config_maps], fault, LONG).await;
+    stage.delete("a")?;
+    stage.change("b", "2")?;
+    sleep(Duration::from_secs(3)).await;
+    for (what, told) in [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())] {
+        let failed = matches!(told, Freshness::Failed(_));
+        stage.checks.expect(failed, format_args!("{what} that are refused are called {told}"));
+    }
+    stage.checks.same("config maps that can be read", &config_maps.informer.snapshot().iter().count(), &2);
+    stage.checks.expect(holds(&widgets, 1), "the widget is gone");
+    let told = config_maps.recording.story("default/a");
+    stage.checks.same("what was told of the deleted object while it could not be known", &told.len(), &1);
+
+    stage.faults().answer_truly();
+    define(&stage.server, true)?;
+    let healed = Instant::now();
+    let recover = stage.recovery(&[&config_maps], healed, LONG).await;
+    let served = until(LONG, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
+    stage.checks.within("that widgets are fresh again", served, BETWEEN);
+    stage.checks.expect(holds(&widgets, 1), "the widget is gone");
+    widgets.stop();
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover.max(served)))
+}
+
+const GROUP: &str = "steadfast.test";
+
+fn widget() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "Widget"))
+}
+
+/// Defines widgets, or no longer serves their version.
+fn define(api_server: &ApiServer, served: bool) -> Result<(), Trouble> {
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("widgets.{GROUP}") },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": served, "storage": true,
+                           "schema": { "openAPIV3Schema": { "type": "object" } } }],
+        },
+    });
+    let known = api_server.get("customresourcedefinitions", "", &format!("widgets.{GROUP}"));
+    match known {
+        Ok(known) => {
+            definition["metadata"]["resourceVersion"] =
+                known.pointer("/metadata/resourceVersion").cloned().unwrap_or(Value::Null);
+            api_server.replace(&definition)?;
+        }
+        Err(_) => {
+            api_server.create(&definition)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `informer` is fresh or not, and holds so many objects.
+fn holds<K: Kept>(informer: &Informer<K>, objects: usize) -> bool {
+    informer.snapshot().iter().count() == objects
+}

@@ -1,0 +1,165 @@
+//! Silence: what falls silent without an end, with the library's default times.
+
+use std::time::Duration;
+
+use steadfast::{Freshness, Scope};
+use steadfast_apiserver::{ApiServer, Verb};
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, doubt};
+
+/// A period, its jitter of a tenth at most, and the 5 s that a probe may take (R2).
+const PROBED: u64 = 60 + 6 + 5;
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "black-hole",
+        faults: &[Fault::BlackHole],
+        source: Source::Menu,
+        story: "Packets vanish both ways and nobody is told. The informer doubts within 15 s, and goes on where it was, \
+                without a list, when they pass again.",
+        clauses: "C10, R1, R4",
+        bounds: Bounds::NONE.notice(15).recover(20).lists(0),
+        seconds: 20,
+        play: |ground| Box::pin(black_hole(ground)),
+    },
+    Scenario {
+        name: "frozen-server",
+        faults: &[Fault::FrozenServer],
+        source: Source::Menu,
+        story: "Connections live and pings are answered, but the server behind them stands still. A probe that is not \
+                answered makes the cache suspect and then stale, and no list follows when the server thaws.",
+        clauses: "C10, R2, R4",
+        bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
+        seconds: 135,
+        play: |ground| Box::pin(frozen(ground, |server, on| server.faults().freeze(on))),
+    },
+    Scenario {
+        name: "frozen-etcd",
+        faults: &[Fault::FrozenEtcd],
+        source: Source::Menu,
+        story: "The store behind a live server stands still, and bookmarks with an equal version go on. They are no \
+                proof, the cache is suspect and then stale, and no list follows when the store moves again.",
+        clauses: "C10, R2, R4",
+        bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
+        seconds: 135,
+        play: |ground| Box::pin(frozen(ground, |server, on| server.faults().freeze_etcd(on))),
+    },
+    Scenario {
+        name: "stalled-stream",
+        faults: &[Fault::StalledStream],
+        source: Source::Menu,
+        story: "One of two watches on a healthy connection falls silent and stays so. What it held back comes by a \
+                second watch, opened on another connection, within two periods, and the other one is left alone.",
+        clauses: "C10, C11, R2",
+        bounds: Bounds::NONE.recover(120).lists(0),
+        seconds: 75,
+        play: |ground| Box::pin(stalled_stream(ground)),
+    },
+    Scenario {
+        name: "quiet-and-healthy",
+        faults: &[],
+        source: Source::Menu,
+        story: "Nothing changes for five minutes and nothing is wrong. The cache is fresh all the time, and no watch is \
+                opened anew because of the silence.",
+        clauses: "C10, R2",
+        bounds: Bounds::NONE.lists(0),
+        seconds: 300,
+        play: |ground| Box::pin(quiet_and_healthy(ground)),
+    },
+];
+
+async fn black_hole(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let fault = stage.fault();
+    stage.faults().black_hole(true);
+    stage.change("a", "2")?;
+    stage.create("b", "1")?;
+    let notice = doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(3)).await;
+    stage.faults().heal();
+    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+/// Everything behind the connection stands still for two periods.
+async fn frozen(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let fault = stage.fault();
+    freeze(&stage.server, true);
+    let notice = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
+    sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
+    let told = config_maps.informer.freshness();
+    let is_told = matches!(told, Freshness::Stale(_));
+    stage.checks.expect(is_told, format_args!("after two periods it is called {told}"));
+    freeze(&stage.server, false);
+    let healed = Instant::now();
+    stage.change("a", "2")?;
+    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+async fn stalled_stream(ground: Ground) -> Result<Findings, Trouble> {
+    // What is held back on a stream that stalls on a healthy connection nobody can know of for a period.
+    let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
+    stage.create("a", "1")?;
+    let other = stage.watch(Scope::namespace("kube-system"))?;
+    stage.ready(&[&other]).await?;
+    let known: Vec<u64> = stage.server.requests().iter().map(|request| request.id).collect();
+    let stalled = stage.watch(Scope::all())?;
+    stage.ready(&[&stalled]).await?;
+    let connections = stage.server.connections().len();
+    let fault = stage.fault();
+    for request in stage.server.requests().iter().filter(|request| !known.contains(&request.id)) {
+        stage.faults().stall_stream(request.id, true);
+    }
+    stage.change("a", "2")?;
+    let recover = stage.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
+    let more = stage.server.connections().len() > connections;
+    stage.checks.expect(more, "the second watch is not on another connection");
+    stage.create_in("kube-system", "b", "1")?;
+    let seen = stage.recovery(&[&other], Instant::now(), PROMPT).await;
+    stage.checks.within("a change on the watch beside it", seen, PROMPT);
+    stage.settle(&[&stalled, &other]).await;
+    let notice = doubt(&[&stalled], fault, Duration::ZERO).await;
+    Ok(stage.judge(notice, recover))
+}
+
+async fn quiet_and_healthy(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let begun = stage.fault();
+    sleep(Duration::from_secs(290)).await;
+    let doubts = config_maps.onlooker.longest_doubt(begun);
+    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
+    let requests = stage.server.requests();
+    let long = requests.iter().filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
+    stage.checks.same("watches opened anew", &long.count(), &0);
+    stage.checks.at_most("probes", stage.server.request_counts().probes, 5);
+    stage.change("a", "2")?;
+    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    stage.checks.within("the change after the silence", seen, PROMPT);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, None))
+}
+
+/// How long a watch was asked for.
+fn seconds(query: &str) -> u64 {
+    let asked = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
+    asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
+}

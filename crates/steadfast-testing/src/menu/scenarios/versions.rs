@@ -1,0 +1,196 @@
+//! Versions: no longer held, not reached yet, told again, lost, or begun anew.
+
+use std::time::Duration;
+
+use steadfast::Scope;
+use steadfast_apiserver::{Answer, RequestRule, Status, TooLarge, Verb};
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, Watched, doubt};
+
+/// Longer than any recovery here may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "version-expired",
+        faults: &[Fault::HistoryCompacted],
+        source: Source::Menu,
+        story: "The version that a watch resumes from is no longer held, said as an HTTP status and in the stream, as \
+                Expired and as Gone, and once because the history is really compacted. Each costs one list and no \
+                more, and every deletion is told.",
+        clauses: "C2, C3, R5",
+        bounds: Bounds::NONE.recover(3).lists(5),
+        seconds: 10,
+        play: |ground| Box::pin(version_expired(ground)),
+    },
+    Scenario {
+        name: "version-too-large",
+        faults: &[Fault::VersionTooLarge],
+        source: Source::Menu,
+        story: "The replica that answers has not reached the version asked for, and says so in three spellings, to \
+                the watch that resumes and to the list that follows. The informer waits and lists once more, and\
+                nothing goes back.",
+        clauses: "C4, R5",
+        bounds: Bounds::NONE.recover(15).lists(12),
+        seconds: 15,
+        play: |ground| Box::pin(version_too_large(ground)),
+    },
+    Scenario {
+        name: "events-repeated",
+        faults: &[Fault::EventsRepeated],
+        source: Source::Menu,
+        story: "After each resume the server sends the last three events again, deletions among them. No handler hears \
+                them twice, and nothing goes back.",
+        clauses: "C3, C4, R4",
+        bounds: Bounds::NONE.recover(2).lists(0),
+        seconds: 1,
+        play: |ground| Box::pin(events_repeated(ground)),
+    },
+    Scenario {
+        name: "history-restored",
+        faults: &[Fault::HistoryRestored],
+        source: Source::Menu,
+        story: "The server is restored from a backup, so that its versions start again lower, and it takes a watch from \
+                a version that it has not reached. A probe proves the new epoch, one list follows, and objects that \
+                live on are not told as deleted.",
+        clauses: "C1, C4, R5",
+        bounds: Bounds::NONE.notice(2).recover(75).lists(1),
+        seconds: 75,
+        play: |ground| Box::pin(history_restored(ground)),
+    },
+];
+
+async fn version_expired(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    for object in 0..5 {
+        stage.create(&format!("old-{object}"), "1")?;
+    }
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.fault();
+    let gone = Status::of_code(410).with_reason("Gone");
+    let expired = Status::of_code(410);
+    let answers = [
+        Answer::Status(expired.clone()),
+        Answer::Status(gone.clone()),
+        Answer::InStream(expired),
+        Answer::InStream(gone),
+    ];
+    let mut slowest = Duration::ZERO;
+    for (round, answer) in answers.into_iter().map(Some).chain([None]).enumerate() {
+        stage.faults().cut();
+        stage.delete(&format!("old-{round}"))?;
+        if let Some(answer) = answer {
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer);
+        } else {
+            stage.server.compact();
+            stage.faults().expire_events();
+        }
+        let healed = Instant::now();
+        stage.faults().heal();
+        let back = stage.recovery(&[&config_maps], healed, LONG).await;
+        stage.checks.within(&format!("the recovery from answer {round}"), back, LONG);
+        slowest = slowest.max(back.unwrap_or(LONG));
+        // Long enough to see a loop of lists, if there is one.
+        sleep(Duration::from_secs(1)).await;
+    }
+    stage.settle(&[&config_maps]).await;
+    for object in 0..5 {
+        let told = config_maps.recording.story(&format!("default/old-{object}"));
+        stage.checks.same("what was told of a deletion", &told.len(), &2);
+    }
+    Ok(stage.judge(None, Some(slowest)))
+}
+
+async fn version_too_large(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "0")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.fault();
+    let mut slowest = Duration::ZERO;
+    for (round, spelling) in [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message].into_iter().enumerate() {
+        for in_stream in [false, true] {
+            let Answer::Status(status) = Answer::too_large(spelling) else { continue };
+            let answer = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
+            // To the watch that resumes, and to the list that follows where it is one.
+            stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), answer.clone());
+            stage.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), answer);
+            stage.faults().end_watches();
+            let ended = Instant::now();
+            stage.change("a", &format!("{round} {in_stream}"))?;
+            let back = stage.recovery(&[&config_maps], ended, LONG).await;
+            stage.checks.within(&format!("the recovery from {spelling:?}"), back, LONG);
+            slowest = slowest.max(back.unwrap_or(LONG));
+            stage.faults().answer_truly();
+        }
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, Some(slowest)))
+}
+
+async fn events_repeated(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    stage.fault();
+    stage.faults().repeat_events(3);
+    let mut slowest = Duration::ZERO;
+    for round in 0..6 {
+        stage.change("a", &round.to_string())?;
+        stage.recreate("b", &round.to_string())?;
+        let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+        stage.checks.within("the changes", seen, PROMPT);
+        stage.faults().end_watches();
+        let ended = Instant::now();
+        stage.create(&format!("new-{round}"), "1")?;
+        let back = stage.recovery(&[&config_maps], ended, LONG).await;
+        slowest = slowest.max(back.unwrap_or(LONG));
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, Some(slowest)))
+}
+
+async fn history_restored(ground: Ground) -> Result<Findings, Trouble> {
+    // That versions start again lower nobody can know before a probe asks.
+    let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(75), ..Plan::default() }).await?;
+    stage.create("kept", "1")?;
+    let backup = stage.server.revision();
+    stage.create("lost", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let fault = stage.fault();
+    stage.faults().restore(backup);
+    let notice = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
+    let recover = announced(&mut stage, &config_maps, fault).await;
+    stage.change("kept", "2")?;
+    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    stage.checks.within("the first change of the new epoch", seen, PROMPT);
+    stage.settle(&[&config_maps]).await;
+    let lost = config_maps.recording.story("default/lost");
+    let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
+    stage.checks.same("what was told of the object that the backup lacks", &lost, &wanted);
+    let kept = config_maps.recording.story("default/kept");
+    let goes_on = !kept.iter().any(|told| told.starts_with("Deleted"));
+    stage.checks.expect(goes_on, format_args!("what was told of the object that lives on: {kept:?}"));
+    Ok(stage.judge(notice, recover))
+}
+
+/// Waits for a new epoch and for all that it brings; tells how long after `fault` it was there.
+async fn announced(stage: &mut Stage, config_maps: &Watched, fault: Instant) -> Option<Duration> {
+    let limit = Duration::from_secs(120);
+    while config_maps.informer.snapshot().epoch() == 0 && fault.elapsed() < limit {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let epoch = config_maps.informer.snapshot().epoch();
+    stage.checks.same("the epoch", &epoch, &1);
+    let fresh = crate::menu::stage::until(LONG, || config_maps.informer.freshness().is_fresh()).await;
+    fresh.map(|_| fault.elapsed())
+}

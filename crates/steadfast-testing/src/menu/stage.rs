@@ -1,0 +1,278 @@
+//! Where a scenario plays: a server, a connection, informers, a recorder, and someone who writes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Config;
+use steadfast::transport::Settings;
+use steadfast::{Connection, Informer, InformerFactory, ReflectorSettings, ResourceVersion, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, Faults, RequestCounts, Status};
+use steadfast_contract::Terms;
+use tokio::time::Instant;
+
+use super::checks::Checks;
+use super::findings::{Cost, Findings};
+use super::ground::Ground;
+use super::onlooker::Onlooker;
+use super::scenario::Trouble;
+use crate::{Balancer, InMemory, Recorder, Recording, config_map_in, history, kube_config};
+
+/// How long anything may take that is to happen at once, on a busy machine.
+pub(super) const PROMPT: Duration = Duration::from_secs(2);
+/// How long getting ready may take.
+const READY: Duration = Duration::from_secs(10);
+/// How long the recorder waits for everything.
+const SETTLE: Duration = Duration::from_secs(20);
+/// Where objects live unless a scenario says otherwise.
+pub(super) const NAMESPACE: &str = "default";
+
+/// What a scenario is played with; the defaults are those of a program that chooses nothing.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub server: ApiServerBuilder,
+    /// The times and limits of the client's connections.
+    pub transport: Settings,
+    /// The times and sizes of its informers.
+    pub reflector: ReflectorSettings,
+    /// Whether clients reach the replicas through a balancer.
+    pub balanced: bool,
+    /// How far behind the newest change a stream may run while it is called fresh: longer than two seconds only where
+    /// the server holds something back that nobody can know of yet.
+    pub lag: Duration,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            server: ApiServer::builder(),
+            transport: Settings::default(),
+            reflector: ReflectorSettings::default(),
+            balanced: false,
+            lag: Terms::default().lag,
+        }
+    }
+}
+
+/// A server, a connection to it, informers on that, and a recorder of what they do.
+pub(super) struct Stage {
+    pub(super) server: ApiServer,
+    pub(super) connection: Connection,
+    pub(super) factory: InformerFactory,
+    pub(super) recorder: Recorder,
+    pub(super) checks: Checks,
+    ground: Ground,
+    way: Way,
+    terms: Terms,
+    begun: Instant,
+    /// What the server had been asked for when the first fault came.
+    before: Option<RequestCounts>,
+}
+
+/// How clients come to a replica.
+enum Way {
+    InMemory(InMemory),
+    Direct,
+    Balanced(Balancer),
+}
+
+/// An informer that is recorded and looked at.
+pub(super) struct Watched {
+    pub(super) informer: Informer<ConfigMap>,
+    pub(super) recording: Arc<Recording<ConfigMap>>,
+    pub(super) onlooker: Onlooker,
+}
+
+impl Stage {
+    /// Sets it up; no informer runs yet.
+    pub(super) async fn set(ground: &Ground, plan: Plan) -> Result<Self, Trouble> {
+        let begun = Instant::now();
+        let plan = ground.adjusted(plan);
+        let builder = plan.server.seed(ground.seed);
+        let builder = if ground.in_memory { builder.in_memory() } else { builder.tls(true) };
+        let server = builder.start().await?;
+        (ground.sabotage)(&server);
+        let way = if ground.in_memory {
+            let settings = Settings { prior_knowledge: true, ..plan.transport.clone() };
+            Way::InMemory(InMemory { seed: ground.seed, settings, ..InMemory::default() })
+        } else if plan.balanced {
+            Way::Balanced(Balancer::start((0..server.replicas()).map(|replica| server.address(replica))))
+        } else {
+            Way::Direct
+        };
+        let config = way.config(kube_config(&server).await?).await?;
+        let connection = match &way {
+            Way::InMemory(memory) => memory.connection(&server).await?,
+            Way::Direct | Way::Balanced(_) => Connection::builder(config).settings(plan.transport).build()?,
+        };
+        let terms = Terms { period: plan.reflector.period, lag: plan.lag, ..Terms::default() };
+        let factory = InformerFactory::with_settings(&connection, plan.reflector);
+        let recorder = Recorder::of(&server);
+        let (ground, checks) = (ground.clone(), Checks::default());
+        Ok(Self { server, connection, factory, recorder, checks, ground, way, terms, begun, before: None })
+    }
+
+    /// With everything as it is by default.
+    pub(super) async fn plain(ground: &Ground) -> Result<Self, Trouble> {
+        Self::set(ground, Plan::default()).await
+    }
+
+    /// A fault comes now; what is asked for from the first on is its cost.
+    pub(super) fn fault(&mut self) -> Instant {
+        self.before.get_or_insert_with(|| self.server.request_counts());
+        Instant::now()
+    }
+
+    /// Where the server is, as errors name it.
+    pub(super) fn address(&self) -> String {
+        self.server.address(0).map_or_else(|| "localhost:6443".to_owned(), |address| address.to_string())
+    }
+
+    /// The switches of the server's faults.
+    pub(super) fn faults(&self) -> &Faults {
+        self.server.faults()
+    }
+
+    /// New connections go to this replica; only where the plan was balanced.
+    pub(super) fn balance_to(&self, replica: usize) {
+        match &self.way {
+            Way::InMemory(memory) => memory.replica.store(replica, Ordering::Relaxed),
+            Way::Balanced(balancer) => balancer.send_to(replica),
+            Way::Direct => {}
+        }
+    }
+
+    /// Starts an informer, recorded under its own name.
+    pub(super) fn watch(&self, scope: Scope) -> Result<Watched, Trouble> {
+        Ok(self.record((self.ground.start)(&self.factory, scope)?))
+    }
+
+    /// Records and looks at an informer that runs.
+    pub(super) fn record(&self, informer: Informer<ConfigMap>) -> Watched {
+        let recording = Arc::new(self.recorder.record(&informer));
+        let onlooker = Onlooker::of(&informer);
+        Watched { informer, recording, onlooker }
+    }
+
+    /// Waits until `watched` are synced and fresh, and their handlers have seen what there was.
+    pub(super) async fn ready(&self, watched: &[&Watched]) -> Result<(), Trouble> {
+        for watched in watched {
+            watched.informer.wait_for_sync(READY).await?;
+            tokio::time::timeout(READY, watched.recording.until_synced()).await?;
+        }
+        // In virtual time all this may take none, and what follows is not to seem to be part of it.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+
+    // Writing, past the API: the writer is never cut off.
+
+    /// Creates the object `name`.
+    pub(super) fn create(&self, name: &str, value: &str) -> Result<(), Status> {
+        self.create_in(NAMESPACE, name, value)
+    }
+
+    /// Creates the object `name` in `namespace`.
+    pub(super) fn create_in(&self, namespace: &str, name: &str, value: &str) -> Result<(), Status> {
+        self.server.create(&config_map_in(namespace, name, value)).map(drop)
+    }
+
+    /// Changes the object `name`.
+    pub(super) fn change(&self, name: &str, value: &str) -> Result<(), Status> {
+        self.change_in(NAMESPACE, name, value)
+    }
+
+    /// Changes the object `name` in `namespace`.
+    pub(super) fn change_in(&self, namespace: &str, name: &str, value: &str) -> Result<(), Status> {
+        self.server.replace(&config_map_in(namespace, name, value)).map(drop)
+    }
+
+    /// Deletes the object `name`.
+    pub(super) fn delete(&self, name: &str) -> Result<(), Status> {
+        self.server.delete_named("configmaps", NAMESPACE, name).map(drop)
+    }
+
+    /// Deletes the object `name` and creates another of that name.
+    pub(super) fn recreate(&self, name: &str, value: &str) -> Result<(), Status> {
+        self.delete(name)?;
+        self.create(name, value)
+    }
+
+    /// The version of the newest change in `scope`, as far as its namespace says.
+    fn newest(&self, scope: &Scope) -> ResourceVersion {
+        let history = self.server.history();
+        let within = |namespace: Option<&str>| scope.in_namespace().is_none_or(|wanted| namespace == Some(wanted));
+        let changes = history.of("", "configmaps").filter(|change| within(change.namespace.as_deref()));
+        let newest = changes.map(|change| change.revision).max().unwrap_or(history.revision);
+        ResourceVersion::from(newest.to_string().as_str())
+    }
+
+    /// Full transfers so far, streamed or in pages.
+    pub(super) fn lists(&self) -> usize {
+        self.server.request_counts().full_transfers()
+    }
+
+    // The end.
+
+    /// How long after `healed` the last of `watched` was fresh with everything there is; none after `limit`.
+    pub(super) async fn recovery(&self, watched: &[&Watched], healed: Instant, limit: Duration) -> Option<Duration> {
+        let recoveries = watched.iter().map(|watched| {
+            let newest = self.newest(watched.informer.scope());
+            async move { watched.onlooker.recovery(healed, &newest, limit).await }
+        });
+        join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// The server is reachable and quiet from here on: waits until `watched`, which are all that are recorded, have told
+    /// everything, and writes down how they stand.
+    pub(super) async fn settle(&self, watched: &[&Watched]) {
+        // What does not recover is what the checker is to see.
+        let _ = self.recovery(watched, Instant::now(), SETTLE).await;
+        // The oldest of their newest versions: each has reached its own by now, or never will.
+        let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
+        let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
+        self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE).await;
+    }
+
+    /// Judges what was recorded.
+    pub(super) fn judge(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
+        let requests = self.server.request_counts();
+        let report = self.terms.judge(&history(&self.server, "", "configmaps"), &self.recorder.trace());
+        let cost = Cost::between(&self.before.unwrap_or_default(), &requests);
+        let unmet = self.checks.into_unmet();
+        Findings { report, unmet, notice, recover, requests, cost, took: self.begun.elapsed() }
+    }
+}
+
+/// The latest of the first doubts of `watched` after `fault`, each waited for until `limit` after it; none where one of
+/// them was not seen to doubt.
+pub(super) async fn doubt(watched: &[&Watched], fault: Instant, limit: Duration) -> Option<Duration> {
+    let doubts = watched.iter().map(|watched| watched.onlooker.doubt(fault, limit));
+    join_all(doubts).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// Waits for `held`; tells how long it took, or none after `limit`.
+pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Option<Duration> {
+    let begun = Instant::now();
+    while !held() {
+        if begun.elapsed() > limit {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Some(begun.elapsed())
+}
+
+impl Way {
+    /// The same configuration, with the balancer in place of the server where there is one.
+    async fn config(&self, mut config: Config) -> Result<Config, Trouble> {
+        if let Self::Balanced(balancer) = self {
+            let scheme = config.cluster_url.scheme_str().unwrap_or("http").to_owned();
+            config.cluster_url = format!("{scheme}://{}", balancer.address().await?).parse()?;
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,75 @@
+//! One test a fault: all scenarios that tell of it are passed, on several seeds.
+
+use steadfast_testing::menu::{Fault, Ground, Trouble, scenarios};
+
+use crate::play;
+
+/// What decides jitter, timeouts and UIDs; a bound that holds for one of them only is none.
+const SEEDS: [u64; 2] = [0, 7];
+
+fn passes(fault: Fault) -> Result<(), Trouble> {
+    assert!(scenarios::of(fault).next().is_some(), "nothing tells of {fault}");
+    for scenario in scenarios::of(fault) {
+        for seed in SEEDS {
+            let findings = play(scenario, Ground::in_memory(seed))?;
+            let problems = findings.problems();
+            assert!(problems.is_empty(), "{fault}, {}, seed {seed}: {problems:#?}", scenario.name);
+        }
+    }
+    Ok(())
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:ident,)*) => {
+        $(
+            #[test]
+            fn $name() -> Result<(), Trouble> {
+                passes(Fault::$fault)
+            }
+        )*
+
+        #[test]
+        fn every_fault_has_its_test_or_a_reason_why_not() {
+            let tested = [$(Fault::$fault),*];
+            for fault in Fault::ALL {
+                assert_eq!(tested.contains(&fault), fault.cannot_be_made().is_none() && !HELD_BACK.contains(&fault), "{fault}");
+            }
+        }
+    };
+}
+
+/// Faults whose scenario waits for something else to be there.
+const HELD_BACK: [Fault; 3] = [Fault::IdleFlowDropped, Fault::NoBookmarks, Fault::EventsLost];
+
+faults! {
+    f01_a_wait_for_an_absent_server_is_bounded_and_names_it: ServerAbsent,
+    f02_a_restart_costs_a_list_each_or_none_where_a_replica_holds_the_version: ServerRestarts,
+    f03_a_reset_within_an_object_costs_no_list: ConnectionReset,
+    f04_a_black_hole_is_noticed_within_15_seconds: BlackHole,
+    f06_a_frozen_server_behind_a_live_connection_is_noticed_by_a_probe: FrozenServer,
+    f07_what_a_stalled_stream_holds_back_comes_by_another: StalledStream,
+    f08_drained_connections_and_limits_of_streams_lose_nothing: GoAway,
+    f09_a_watch_that_ends_is_resumed_at_once: WatchEnded,
+    f10_a_server_that_accepts_and_closes_is_tried_rarely: AcceptAndClose,
+    f11_an_expired_version_costs_one_list: HistoryCompacted,
+    f12_a_recreated_object_is_told_as_two: RecreatedWhileCut,
+    f13_deletions_during_a_cut_are_told: DeletedWhileCut,
+    f14_a_list_whose_continue_token_expires_is_completed: ContinueTokenExpired,
+    f15_a_version_too_large_is_known_in_all_spellings: VersionTooLarge,
+    f16_a_lagging_replica_takes_nothing_back: LaggingReplica,
+    f17_pages_take_the_place_of_streamed_lists_that_do_not_work: StreamedListBroken,
+    f20_repeated_events_are_told_once: EventsRepeated,
+    f21_a_busy_server_is_waited_for_as_it_asks: ServerBusy,
+    f22_refused_credentials_are_a_named_state: CredentialsRotated,
+    f23_a_refused_resource_delays_no_other: ResourceRefused,
+    f24_an_undecodable_object_is_unknown_and_nothing_else_is: UndecodableObject,
+    f25_a_huge_list_is_replaced_under_its_readers: HugeList,
+    f26_a_stuck_handler_does_not_keep_the_socket_from_being_read: SlowReader,
+    f27_bad_handlers_disturb_no_other: BadHandler,
+    f28_a_shutdown_while_cut_is_prompt: ShutdownWhileCut,
+    f29_a_write_while_cut_ends_with_a_clear_error: WriteWhileCut,
+    f30_a_restored_history_is_a_new_epoch: HistoryRestored,
+    f32_a_frozen_etcd_behind_a_live_server_is_noticed_by_a_probe: FrozenEtcd,
+    f33_nothing_is_inferred_from_a_permission_removed: PermissionRemoved,
+    f34_stays_in_a_selector_are_told_each: SelectorChurn,
+}
