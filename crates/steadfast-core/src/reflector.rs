@@ -13,13 +13,15 @@
 //! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
 //! | `Stopped` | nothing | |
 //!
-//! Beside a watch, a proof of freshness may be sought (`proof`): that never disturbs the watch.
+//! Beside a watch, a proof of freshness may be sought (`proof`): that never disturbs the watch. A watch whose connection
+//! is to end moves to another before it does (`moving`).
 //!
 //! Two patiences grow while `Waiting`: one with failures, forgotten at any proof; one with lists that a watch made
 //! necessary, forgotten only when a watch stays open.
 
 mod failure;
 mod listing;
+mod moving;
 mod note;
 mod proof;
 mod request;
@@ -40,6 +42,7 @@ use crate::version::ResourceVersion;
 
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use listing::Full;
+use moving::Moving;
 pub use note::{Gravity, Note};
 use proof::{Search, Side};
 pub use request::{ListFrom, Request, RequestId, encoded};
@@ -65,6 +68,10 @@ pub enum Input {
     Unidentified(RequestId, Arc<str>),
     /// A stream came to its regular end.
     Ended(RequestId),
+    /// The connection of a stream is to end, or may be dead: the stream is to move to another one.
+    Unsettled(RequestId),
+    /// The connection of a stream is well after all.
+    Settled(RequestId),
     /// A request failed or its answer broke off.
     Failed(RequestId, Failure),
     /// Someone needs to know whether the cache has reached the present.
@@ -139,6 +146,7 @@ pub struct Reflector {
     random: Random,
     phase: Phase,
     side: Side,
+    moving: Moving,
     /// The version that the store has reached.
     version: Option<ResourceVersion>,
     synced: bool,
@@ -194,6 +202,7 @@ impl Reflector {
             random: Random::new(seed),
             phase: Phase::Idle,
             side: Side::Quiet,
+            moving: Moving::new(&settings),
             version: None,
             synced: false,
             streamed_lists: settings.streamed_lists,
@@ -238,7 +247,7 @@ impl Reflector {
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
-        [phase, self.side_wake()].into_iter().flatten().min()
+        [phase, self.side_wake(), self.move_wake()].into_iter().flatten().min()
     }
 
     /// Takes in what happened at `now` and tells what to do.
@@ -258,6 +267,8 @@ impl Reflector {
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
+            Input::Unsettled(id) => self.unsettled(now, id),
+            Input::Settled(id) => self.settled(id, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
@@ -282,6 +293,7 @@ impl Reflector {
         match self.phase {
             Phase::Listing { id: listing, streamed: true, .. } if listing == id => self.listed(now, record),
             Phase::Watching { id: watching, .. } if watching == id => self.watched(now, record),
+            _ if self.is_successor(id) => self.watched(now, record),
             _ => self.side_record(now, id, record),
         }
     }
@@ -316,6 +328,7 @@ impl Reflector {
             _ => {}
         }
         self.side_tick(now, out);
+        self.move_tick(now, out);
     }
 
     /// A request of `id` failed; which one it was decides what follows.
@@ -323,7 +336,12 @@ impl Reflector {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
             Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
-            Phase::Watching { id: watching, .. } if *watching == id => self.watch_failed(now, failure, out),
+            Phase::Watching { id: watching, .. } if *watching == id => {
+                if !self.succeed(now, Some(failure), out) {
+                    self.watch_failed(now, failure, out);
+                }
+            }
+            _ if self.is_successor(id) => self.successor_failed(now, failure),
             _ => self.side_failed(now, id, failure, out),
         }
     }
@@ -332,17 +350,26 @@ impl Reflector {
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
-            Phase::Watching { id: watching, .. } if *watching == id => self.watch_ended(now, out),
+            Phase::Watching { id: watching, .. } if *watching == id => {
+                if !self.succeed(now, None, out) {
+                    self.watch_ended(now, out);
+                }
+            }
+            _ if self.is_successor(id) => {
+                self.successor_failed(now, &Failure::unreachable("the server ended the stream"));
+            }
             _ => self.side_ended(now, id, out),
         }
     }
 
     fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
+        let successor = self.is_successor(id);
         match &mut self.phase {
             Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
                 (*opened, *progress) = (true, now);
             }
             Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
+            _ if successor => self.successor_opened(now, id),
             _ => self.side_opened(now, id, out),
         }
     }
@@ -365,6 +392,7 @@ impl Reflector {
             Phase::Deciding { id, .. } | Phase::Watching { id, .. } => out.push(Output::Cancel(*id)),
             Phase::Idle | Phase::Waiting { .. } => {}
         }
+        self.stay(out);
         self.quiet_side(out);
         self.phase = Phase::Stopped;
         self.set_condition(now, Condition::Stopped, "stopped");

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
 //! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 is answered, its stream ends, a record in it names no object |
+//! | `> unsettled 1`, `settled 1` | the connection of stream 1 is to end or may be dead; it is well after all |
 //! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
 //! | `> error 1 410 Expired` | the server refuses in the stream |
 //! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |
@@ -163,6 +164,8 @@ impl Stage {
                 self.monitor.closed(request(rest).0);
                 Input::Ended(request(rest).0)
             }
+            "unsettled" => Input::Unsettled(request(rest).0),
+            "settled" => Input::Settled(request(rest).0),
             "unnamed" => Input::Unidentified(request(rest).0, "it has no name".into()),
             "complete" => {
                 let (id, rest) = request(rest);

@@ -20,6 +20,11 @@ pub enum Note {
         /// From which version.
         version: ResourceVersion,
     },
+    /// A watch goes on, on another connection: that of before is to end.
+    Moved {
+        /// The version that is held.
+        version: ResourceVersion,
+    },
     /// A watch ended as watches do.
     Ended,
     /// A request failed, or a stream broke.
@@ -100,6 +105,7 @@ impl Note {
         match self {
             Self::Synced { .. }
             | Self::Resumed { .. }
+            | Self::Moved { .. }
             | Self::Ended
             | Self::Relisted { .. }
             | Self::SeekingProof
@@ -125,6 +131,7 @@ impl fmt::Display for Note {
         match self {
             Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
+            Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),
             Self::Ended => f.write_str("watch ended by the server; resuming"),
             Self::Failed { why, attempts, retry_in } => {
                 write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())

@@ -118,10 +118,11 @@ impl Reflector {
         }
     }
 
-    /// Whether `id` is the watch, or the short watch beside it.
+    /// Whether `id` is the watch, its successor, or the short watch beside it.
     pub(super) fn is_read_from(&self, id: RequestId) -> bool {
         matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id)
             || matches!(self.side, Side::Reaching { id: reaching, .. } if reaching == id)
+            || self.is_successor(id)
     }
 
     pub(super) fn side_wake(&self) -> Option<Instant> {

@@ -113,7 +113,7 @@ impl Reflector {
     }
 
     /// A watch that was open for some time was healthy, whatever ended it (R6).
-    fn settle(&mut self, now: Instant) {
+    pub(super) fn settle(&mut self, now: Instant) {
         if let Phase::Watching { opened: Some(opened), .. } = &self.phase
             && now.since(*opened) >= self.settings.healthy_after
         {
@@ -148,6 +148,7 @@ impl Reflector {
         if let Phase::Watching { id, .. } = &self.phase {
             out.push(Output::Cancel(*id));
         }
+        self.stay(out);
         self.quiet_side(out);
     }
 }

@@ -45,7 +45,7 @@ impl Monitor {
         for output in outputs {
             self.see_one(output);
         }
-        assert!(self.open.len() <= 2, "more than one request beside the main one: {:?}", self.open);
+        assert!(self.open.len() <= 3, "more beside the main one than a proof and a successor: {:?}", self.open);
         assert_eq!(
             self.staging,
             self.transfer == Transfer::Held,

@@ -57,6 +57,7 @@ fn whatever_happens_it_never_lies_and_comes_back() {
         "fell back",
         "lagging",
         "listed again",
+        "moved",
         "new epoch",
         "proven",
         "resumed",
@@ -79,6 +80,7 @@ fn name_of(note: &Note) -> &'static str {
     match note {
         Note::Synced { .. } => "synced",
         Note::Resumed { .. } => "resumed",
+        Note::Moved { .. } => "moved",
         Note::Ended => "ended",
         Note::Failed { .. } => "failed",
         Note::Relisting { .. } => "had to list again",
@@ -225,6 +227,8 @@ impl Client {
                 self.monitor.closed(id);
                 self.step(Input::Failed(id, Failure::from_status(&status, after)));
             }
+            Arrival::Unsettled => self.step(Input::Unsettled(id)),
+            Arrival::Settled => self.step(Input::Settled(id)),
             Arrival::Broke => {
                 self.monitor.closed(id);
                 self.step(Input::Failed(id, Failure::unreachable("reset")));

@@ -29,6 +29,8 @@ pub(crate) enum Arrival {
     Ended,
     Refused(Status, Option<Duration>),
     Broke,
+    Unsettled,
+    Settled,
 }
 
 type Arrivals = Vec<(RequestId, Arrival)>;
@@ -100,6 +102,10 @@ enum Doing {
     Trouble,
     Recover,
     Thaw(usize),
+    /// A connection that carries streams drains, or does not answer a ping.
+    Unsettle,
+    Settle(RequestId),
+    Break(RequestId),
 }
 
 impl Server {
@@ -123,6 +129,7 @@ impl Server {
         };
         server.plan(Instant::ZERO, Doing::Write);
         server.plan(Instant::ZERO, Doing::Trouble);
+        server.plan(Instant::ZERO, Doing::Unsettle);
         server
     }
 
@@ -214,9 +221,27 @@ impl Server {
                     self.recovered = true;
                 }
                 Doing::Thaw(cache) => self.thaw(now, cache),
+                Doing::Unsettle => self.unsettle(now, &mut out),
+                Doing::Settle(id) => out.push((id, Arrival::Settled)),
+                Doing::Break(id) => self.cut(&[id], &mut out),
             }
         }
         out
+    }
+
+    fn unsettle(&mut self, now: Instant, out: &mut Arrivals) {
+        let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(60));
+        self.plan(now + pause, Doing::Unsettle);
+        let open: Vec<RequestId> = self.asked.iter().filter(|(_, asked)| asked.open).map(|(id, _)| *id).collect();
+        for id in open {
+            out.push((id, Arrival::Unsettled));
+            let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
+            match self.random.draw() % 3 {
+                0 => self.plan(then, Doing::Settle(id)),
+                1 if self.troubled => self.plan(then, Doing::Break(id)),
+                _ => {}
+            }
+        }
     }
 
     fn plan(&mut self, at: Instant, doing: Doing) {
