@@ -31,13 +31,21 @@ pub enum Breach {
     DroppedRecords,
     /// C12: a wait ends before the store is there.
     ImpatientWait,
+    /// R1: a silent connection is not pinged.
+    Unpinged,
+    /// R4: a connection that failed is handed out again.
+    DeadAgain,
+    /// R4: a watch leaves its connection before it has another.
+    BrokenBeforeMade,
+    /// R7: ordinary requests wait behind watches.
+    QueuedBehindWatches,
 }
 
 /// The breaches that an informer commits: none, outside of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breaches {
     #[cfg(feature = "breach")]
-    committed: u16,
+    committed: u32,
 }
 
 impl Breaches {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http_body::Body as _;
@@ -25,6 +26,8 @@ pub(crate) enum Arrival {
     Opened(Encoding),
     /// A piece of its body.
     Chunk(Bytes),
+    /// Whether its connection is to end or may be dead, so that the stream is to go on elsewhere.
+    Leave(bool),
     /// The end of its body.
     Ended,
     /// There will be nothing more.
@@ -41,7 +44,7 @@ pub(crate) struct Answers {
 
 enum Answer {
     Asked(BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>>),
-    Reading(Pin<Box<ResponseBody>>),
+    Reading { body: Pin<Box<ResponseBody>>, leave: BoxStream<'static, bool> },
     Over,
 }
 
@@ -61,8 +64,8 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Sends `request`.
-    fn ask(&self, request: &Request) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
+    /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
+    fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
         let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
         let accept = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
             (false, _) => "application/json",
@@ -74,6 +77,8 @@ impl Asker {
         let deadlines = Deadlines::default();
         let placement = match request {
             Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
+            Request::Probe | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
+            Request::Probe => Placement::Beside,
             _ => Placement::Any,
         };
         let built = http::Request::get(uri)
@@ -113,9 +118,9 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
 }
 
 impl Answers {
-    /// Sends `request` as `id`.
-    pub(crate) fn send(&mut self, id: RequestId, request: &Request, asker: &Asker) {
-        self.running.push((id, Answer::Asked(asker.ask(request))));
+    /// Sends `request` as `id`; whether the stream beside which it is made is `doubted` decides on which connection.
+    pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, asker: &Asker) {
+        self.running.push((id, Answer::Asked(asker.ask(request, doubted))));
     }
 
     /// Drops the request `id` and its answer.
@@ -146,7 +151,7 @@ impl Answer {
             match self {
                 Self::Asked(asked) => match std::task::ready!(asked.as_mut().poll(context)) {
                     Ok((encoding, body)) => {
-                        *self = Self::Reading(Box::pin(body));
+                        *self = Self::Reading { leave: body.leave(), body: Box::pin(body) };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Err(failure) => {
@@ -154,20 +159,23 @@ impl Answer {
                         return Poll::Ready(Arrival::Failed(failure));
                     }
                 },
-                Self::Reading(body) => match std::task::ready!(body.as_mut().poll_frame(context)) {
-                    Some(Ok(frame)) => {
+                Self::Reading { body, leave } => match body.as_mut().poll_frame(context) {
+                    Poll::Ready(Some(Ok(frame))) => {
                         if let Ok(chunk) = frame.into_data() {
                             return Poll::Ready(Arrival::Chunk(chunk));
                         }
                     }
-                    Some(Err(error)) => {
+                    Poll::Ready(Some(Err(error))) => {
                         *self = Self::Over;
                         let why: Arc<str> = error.to_string().into();
                         return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
                     }
-                    None => {
+                    Poll::Ready(None) => {
                         *self = Self::Over;
                         return Poll::Ready(Arrival::Ended);
+                    }
+                    Poll::Pending => {
+                        return leave.poll_next_unpin(context).map(|leave| Arrival::Leave(leave.unwrap_or_default()));
                     }
                 },
                 Self::Over => return Poll::Pending,

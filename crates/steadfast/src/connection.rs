@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
-use crate::transport::{ConnectionReport, Pool, ResponseBody, TransportError};
+use crate::transport::{ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
 use auth::Authorizer;
 use builder::Addressing;
 pub use builder::ConnectionBuilder;
@@ -135,6 +135,17 @@ impl Connection {
     /// The connections there are, oldest first.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.inner.pool.connections()
+    }
+
+    /// Has every connection drained, as after a rotation of credentials: what runs on it may end, watches move to new ones
+    /// without a doubt, and nothing else goes there.
+    pub fn drain(&self) {
+        self.inner.pool.drain();
+    }
+
+    /// The last 16 connections that have ended, the latest first, and why.
+    pub fn recently_closed(&self) -> Vec<ClosedConnection> {
+        self.inner.pool.recently_closed()
     }
 
     /// How many connections were ever dialled.

@@ -248,6 +248,8 @@ impl<K: Kept> Driver<K> {
                     self.chunk(id, chunk, parser);
                 }
             }
+            Arrival::Leave(true) => self.step(Input::Unsettled(id)),
+            Arrival::Leave(false) => self.step(Input::Settled(id)),
             Arrival::Ended => {
                 self.streams.remove(&id);
                 match self.parsers.remove(&id) {
@@ -329,7 +331,8 @@ impl<K: Kept> Driver<K> {
 
     fn send(&mut self, id: RequestId, request: &Request) {
         self.streams.insert(id, request.is_stream());
-        self.answers.send(id, request, &self.asker);
+        let doubted = self.reflector.standing().condition == Condition::Suspect;
+        self.answers.send(id, request, doubted, &self.asker);
     }
 
     fn drop_request(&mut self, id: RequestId) {

@@ -34,6 +34,6 @@ pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
 pub use error::TransportError;
 pub use pool::Pool;
-pub use report::{ConnectionReport, Protocol};
+pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Failure, FailureKind, Note, Output, Phase, Reflector, ReflectorSettings, Request, RequestId, Side};
 use crate::backoff::{Backoff, BackoffSettings};
+use crate::breach::Breach;
 use crate::time::Instant;
-use crate::version::ResourceVersion;
 
 /// Whether the watch is to move, and how patiently that is tried again.
 #[derive(Debug)]
@@ -96,7 +96,8 @@ impl Reflector {
     }
 
     fn begin_move(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Some(from) = self.version.clone().filter(ResourceVersion::is_ordered) else {
+        let broken_first = self.settings.rules.breaches.commit(Breach::BrokenBeforeMade);
+        let Some(from) = self.version.clone().filter(|version| version.is_ordered() && !broken_first) else {
             // What two streams tell of opaque versions could not be told apart (C12), so there is only ever one.
             self.leave_watch(out);
             self.watch(now, out);

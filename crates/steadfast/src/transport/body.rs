@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, StreamExt};
 use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -74,6 +75,26 @@ impl ResponseBody {
     /// [`ConnectionReport::id`](super::ConnectionReport::id).
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Tells each time whether to ask for the rest on another connection: this one is to end, or may be dead; or is well
+    /// after all. Nothing while there is nothing to tell.
+    pub(crate) fn leave(&self) -> BoxStream<'static, bool> {
+        let connection = match &self.source {
+            Source::Http2 { lease, .. } => Some(&lease.connection),
+            Source::Http1 { turn, .. } => {
+                turn.as_ref().and_then(|turn| turn.lease.as_ref()).map(|lease| &lease.connection)
+            }
+            Source::Over => None,
+        };
+        let Some(leave) = connection.map(|connection| connection.whether_to_leave()) else {
+            return stream::pending().boxed();
+        };
+        let told = stream::unfold((leave, false), |(mut leave, before)| async move {
+            let now = *leave.wait_for(|leave| *leave != before).await.ok()?;
+            Some((now, (leave, now)))
+        });
+        told.chain(stream::pending()).boxed()
     }
 
     /// The server that sends it.

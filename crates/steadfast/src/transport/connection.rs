@@ -1,12 +1,14 @@
 //! One connection: its state, the requests on it, and its record. Sockets are its driver's affair.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kube::client::Body;
 use steadfast_core::Instant;
-use tokio::sync::Notify;
+use steadfast_core::breach::{Breach, Breaches};
+use tokio::sync::{Notify, watch};
 
 use super::error::TransportError;
 use super::pool::Inner;
@@ -35,7 +37,7 @@ pub(super) enum Sender {
 pub(super) enum End {
     /// It failed, or its peer closed it.
     Failed(String),
-    /// Its peer announced that it would close it, and did.
+    /// It was announced that it would be closed, and was once nothing ran on it.
     Drained,
     /// Nobody used it.
     Idle,
@@ -43,6 +45,18 @@ pub(super) enum End {
     Abandoned,
     /// The pool was closed.
     Closed,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Failed(how) => how,
+            Self::Drained => "drained",
+            Self::Idle => "not used",
+            Self::Abandoned => "its only answer was dropped",
+            Self::Closed => "closed by this program",
+        })
+    }
 }
 
 /// One connection to a server.
@@ -56,6 +70,9 @@ pub(super) struct Connection {
     pub(super) unused: Notify,
     /// Told when it was ended from without.
     pub(super) ending: Notify,
+    /// Whether what goes on here is to go on elsewhere.
+    leave: watch::Sender<bool>,
+    breaches: Breaches,
     server: String,
     environment: SharedEnvironment,
     shared: Mutex<Shared>,
@@ -77,7 +94,7 @@ struct Shared {
 
 impl Connection {
     /// A connection that is about to be dialled.
-    pub(super) fn new(id: u64, role: Role, server: String, environment: SharedEnvironment) -> Self {
+    pub(super) fn new(id: u64, role: Role, server: String, environment: SharedEnvironment, breaches: Breaches) -> Self {
         let opened = environment.now();
         Self {
             id,
@@ -86,6 +103,7 @@ impl Connection {
             traffic: Arc::new(Traffic::new(opened)),
             unused: Notify::new(),
             ending: Notify::new(),
+            leave: watch::Sender::new(false),
             shared: Mutex::new(Shared {
                 state: ConnectionState::Connecting,
                 peer: server.clone(),
@@ -98,6 +116,7 @@ impl Connection {
                 end: None,
                 driver: None,
             }),
+            breaches,
             server,
             environment,
         }
@@ -147,14 +166,42 @@ impl Connection {
         if matches!(shared.state, ConnectionState::Draining | ConnectionState::Dead) {
             shared.sender = None;
         }
-        shared.state != before
+        let state = shared.state;
+        drop(shared);
+        match state {
+            ConnectionState::Draining => {
+                self.say_leave(true);
+                self.unused.notify_one();
+            }
+            ConnectionState::Ready => self.say_leave(false),
+            ConnectionState::Connecting | ConnectionState::Suspect | ConnectionState::Dead => {}
+        }
+        state != before
+    }
+
+    /// Tells what goes on here whether it is to go on elsewhere.
+    pub(super) fn say_leave(&self, leave: bool) {
+        self.leave.send_if_modified(|before| std::mem::replace(before, leave) != leave);
+    }
+
+    /// Whether what goes on here is to go on elsewhere, now and later.
+    pub(super) fn whether_to_leave(&self) -> watch::Receiver<bool> {
+        self.leave.subscribe()
+    }
+
+    /// Whether its watches need another connection.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let shared = self.lock();
+        matches!(shared.state, ConnectionState::Suspect | ConnectionState::Draining) && shared.streams > 0
     }
 
     /// Ends the connection: no request goes there any more, and its driver closes the socket.
     pub(super) fn end(&self, end: End) {
         let mut shared = self.lock();
-        shared.state = shared.state.after(Signal::Lost);
-        shared.sender = None;
+        if !self.breaches.commit(Breach::DeadAgain) {
+            shared.state = shared.state.after(Signal::Lost);
+            shared.sender = None;
+        }
         shared.end.get_or_insert(end);
         drop(shared);
         self.ending.notify_one();
@@ -224,15 +271,16 @@ impl Connection {
         self.lock().unused_since
     }
 
-    /// Takes the connection out of use if nothing ran on it for `limit`.
+    /// Takes the connection out of use if nothing ran on it for `limit`, or for any time if it is draining.
     pub(super) fn retire_unused(&self, limit: Duration) -> bool {
         let now = self.environment.now();
         let mut shared = self.lock();
-        let unused = shared.unused_since.is_some_and(|since| now.since(since) >= limit);
+        let draining = shared.state == ConnectionState::Draining;
+        let unused = shared.unused_since.is_some_and(|since| draining || now.since(since) >= limit);
         if unused {
             shared.state = shared.state.after(Signal::Retired);
             shared.sender = None;
-            shared.end.get_or_insert(End::Idle);
+            shared.end.get_or_insert(if draining { End::Drained } else { End::Idle });
         }
         unused
     }

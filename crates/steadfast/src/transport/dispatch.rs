@@ -27,16 +27,23 @@ pub(super) struct Want {
 
 impl Want {
     /// All there are, in the order in which they are served.
-    pub(super) const ALL: [Self; 4] = [
+    pub(super) const ALL: [Self; 5] = [
         Self { role: Role::Requests, placement: Placement::Elsewhere },
         Self { role: Role::Requests, placement: Placement::Any },
+        Self { role: Role::Requests, placement: Placement::Beside },
         Self { role: Role::Watches, placement: Placement::Elsewhere },
         Self { role: Role::Watches, placement: Placement::Any },
     ];
 
     /// Its place in [`Want::ALL`].
     pub(super) fn index(self) -> usize {
-        usize::from(self.role == Role::Watches) * 2 + usize::from(self.placement == Placement::Any)
+        match (self.role, self.placement) {
+            (Role::Requests, Placement::Elsewhere) => 0,
+            (Role::Requests, Placement::Any) => 1,
+            (Role::Requests, Placement::Beside) => 2,
+            (Role::Watches, Placement::Elsewhere) => 3,
+            (Role::Watches, Placement::Any | Placement::Beside) => 4,
+        }
     }
 
     pub(super) fn role(self) -> Role {

@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use h2::{Ping, PingPong};
+use steadfast_core::breach::Breach;
 
 use super::connection::Connection;
 use super::pool::Inner;
@@ -28,6 +29,9 @@ pub(super) async fn beat(
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> String {
+    if settings.breaches.commit(Breach::Unpinged) {
+        return std::future::pending().await;
+    }
     let mut answered = environment.now();
     loop {
         let due = (connection.traffic.heard() + settings.ping_after).min(answered + WHEN_BUSY);
@@ -54,7 +58,7 @@ async fn ping(
         if connection.signal(signal)
             && let Some(pool) = pool.upgrade()
         {
-            pool.serve();
+            pool.unsettled();
         }
     };
     let begun = environment.now();

@@ -100,7 +100,7 @@ impl Future for Driver {
             if self.connection.signal(Signal::Retired) {
                 tracing::debug!(connection = self.connection.id, %error, "takes no more requests");
                 if let Some(pool) = self.pool.upgrade() {
-                    pool.serve();
+                    pool.unsettled();
                 }
             }
             context.waker().wake_by_ref();

@@ -111,7 +111,7 @@ async fn drive(
                         _ = &mut driver => {}
                         () = environment.sleep_until(environment.now() + GOODBYE) => {}
                     }
-                    End::Idle
+                    ended()
                 }
                 () = connection.ending.notified() => ended(),
             };
@@ -126,7 +126,7 @@ async fn drive(
                     Ok(()) => End::Drained,
                     Err(error) => End::Failed(http1::describe(&error)),
                 },
-                () = fall_idle(connection, environment, settings.idle) => End::Idle,
+                () = fall_idle(connection, environment, settings.idle) => ended(),
                 () = connection.ending.notified() => ended(),
             };
             connection.end(end.clone());
@@ -135,15 +135,18 @@ async fn drive(
     }
 }
 
-/// Ready once nothing has run on the connection for `limit`; it takes nothing more then.
+/// Ready once nothing has run on the connection for `limit`, at once if it is draining; it takes nothing more then.
 async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {
             None => connection.unused.notified().await,
             Some(since) => {
-                environment.sleep_until(since + limit).await;
                 if connection.retire_unused(limit) {
                     return;
+                }
+                tokio::select! {
+                    () = environment.sleep_until(since + limit) => {}
+                    () = connection.unused.notified() => {}
                 }
             }
         }

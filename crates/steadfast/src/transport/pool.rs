@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast_core::Instant;
+use steadfast_core::breach::Breach;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, End, Lease, Role, Sender};
 use super::connector::{Connector, Route};
 use super::dispatch::Want;
 use super::error::TransportError;
-use super::report::{ConnectionReport, Protocol};
+use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Placement, Settings};
 use super::state::{ConnectionState, Signal};
 use crate::environment::SharedEnvironment;
@@ -21,6 +22,9 @@ const DIALS: usize = 8;
 
 /// How old a connection may be to count as another one than that of a doubted stream.
 const NEW: Duration = Duration::from_secs(10);
+
+/// How many connections are remembered after their end.
+const REMEMBERED: usize = 16;
 
 /// How often those who wait are told at most that the server answers again.
 const TELLING: Duration = Duration::from_secs(2);
@@ -52,6 +56,8 @@ struct State {
     /// Something failed since the server was last known to answer.
     failing: bool,
     told: Option<Instant>,
+    /// The last that have ended, when and why, oldest first.
+    ended: VecDeque<(Instant, ConnectionReport, String)>,
 }
 
 type Place = (Lease, Sender);
@@ -73,6 +79,7 @@ impl Pool {
             closed: false,
             failing: false,
             told: None,
+            ended: VecDeque::new(),
         };
         let inner = Inner {
             environment: connector.environment().clone(),
@@ -87,6 +94,27 @@ impl Pool {
     /// The connections there are, oldest first.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.inner.lock().connections.iter().map(|connection| connection.report()).collect()
+    }
+
+    /// The last 16 that have ended, the latest first, and why.
+    pub fn recently_closed(&self) -> Vec<ClosedConnection> {
+        let now = self.inner.environment.now();
+        let state = self.inner.lock();
+        let told = |(at, report, why): &(Instant, ConnectionReport, String)| ClosedConnection {
+            connection: report.clone(),
+            ago: now.since(*at),
+            why: why.clone(),
+        };
+        state.ended.iter().rev().map(told).collect()
+    }
+
+    /// Has every connection drained: what runs on it may end, watches move to new ones, and nothing else goes there.
+    pub fn drain(&self) {
+        let connections = self.inner.lock().connections.clone();
+        for connection in connections {
+            connection.signal(Signal::Retired);
+        }
+        self.inner.unsettled();
     }
 
     /// How many connections were ever dialled.
@@ -145,13 +173,20 @@ impl Inner {
     /// A place on a connection that there is. The oldest that has room, so that others may fall idle.
     fn choose(self: &Arc<Self>, state: &State, want: Want, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
-        state.connections.iter().find_map(|connection| {
-            let fits = connection.role == want.role() || connection.protocol() == Some(Protocol::Http1);
-            let other = want.placement() == Placement::Any || now.since(connection.opened) <= NEW;
-            let other = other && !avoid.contains(&connection.id);
-            let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
-            Some((Lease::new(connection.clone(), Arc::downgrade(self)), sender))
-        })
+        let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
+        let find = |beside: bool| {
+            state.connections.iter().find_map(|connection| {
+                let fits = beside
+                    || behind
+                    || connection.role == want.role()
+                    || connection.protocol() == Some(Protocol::Http1);
+                let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= NEW;
+                let other = other && !avoid.contains(&connection.id);
+                let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
+                Some((Lease::new(connection.clone(), Arc::downgrade(self)), sender))
+            })
+        };
+        find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
     }
 
     /// Opens as many connections of `role` as those who wait are expected to need.
@@ -161,24 +196,51 @@ impl Inner {
         let connecting = |connection: &&Arc<Connection>| {
             connection.role == role && connection.state() == ConnectionState::Connecting
         };
+        if self.settings.breaches.commit(Breach::QueuedBehindWatches)
+            && role == Role::Requests
+            && !state.connections.is_empty()
+        {
+            return;
+        }
         let mut dialling = state.connections.iter().filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted
             && state.connections.len() < self.settings.connections
         {
             dialling += 1;
-            state.opened += 1;
-            let server = self.connector.name();
-            let connection = Arc::new(Connection::new(state.opened, role, server, self.environment.clone()));
-            state.connections.push(connection.clone());
-            let life = super::life::run(
-                connection.clone(),
-                Arc::downgrade(self),
-                self.connector.clone(),
-                self.settings.clone(),
-            );
-            connection.driven_by(self.environment.spawn(Box::pin(life)));
+            self.dial_one(state, role);
         }
+    }
+
+    fn dial_one(self: &Arc<Self>, state: &mut State, role: Role) {
+        state.opened += 1;
+        let server = self.connector.name();
+        let connection =
+            Arc::new(Connection::new(state.opened, role, server, self.environment.clone(), self.settings.breaches));
+        state.connections.push(connection.clone());
+        let life =
+            super::life::run(connection.clone(), Arc::downgrade(self), self.connector.clone(), self.settings.clone());
+        connection.driven_by(self.environment.spawn(Box::pin(life)));
+    }
+
+    /// A connection is suspect or draining, or is so no longer: where its watches have no other, one is opened at once.
+    pub(super) fn unsettled(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let watches = |connection: &&Arc<Connection>| connection.role == Role::Watches;
+        let unsettled = state.connections.iter().filter(watches).any(|connection| connection.is_unsettled());
+        let other = |connection: &Arc<Connection>| {
+            matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
+        };
+        if unsettled
+            && !state.closed
+            && !state.connections.iter().filter(watches).any(other)
+            && state.connections.len() < self.settings.connections
+        {
+            self.dial_one(&mut state, Role::Watches);
+        }
+        clear_suspects(&state);
+        drop(state);
+        self.serve();
     }
 
     /// Gives places to those who wait, and opens connections for those who still do.
@@ -213,10 +275,14 @@ impl Inner {
     pub(super) fn established(self: &Arc<Self>, connection: &Connection) {
         let peer = connection.peer();
         tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
-        self.lock().expected = match connection.protocol() {
-            Some(Protocol::Http1) => 1,
-            _ => self.settings.streams,
-        };
+        {
+            let mut state = self.lock();
+            state.expected = match connection.protocol() {
+                Some(Protocol::Http1) => 1,
+                _ => self.settings.streams,
+            };
+            clear_suspects(&state);
+        }
         self.serve();
     }
 
@@ -226,7 +292,14 @@ impl Inner {
         let mut failed = Vec::new();
         {
             let mut state = self.lock();
-            state.connections.retain(|connection| connection.id != gone.id);
+            if !self.settings.breaches.commit(Breach::DeadAgain) {
+                state.connections.retain(|connection| connection.id != gone.id);
+            }
+            if state.ended.len() == REMEMBERED {
+                state.ended.pop_front();
+            }
+            let why = error.as_ref().map(ToString::to_string).or_else(|| Some(gone.ended()?.to_string()));
+            state.ended.push_back((self.environment.now(), gone.report(), why.unwrap_or_default()));
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
             state.failing |= lost || error.is_some();
             let others = state
@@ -264,6 +337,15 @@ impl Inner {
             drop(state);
             self.reachable.send_modify(|count| *count += 1);
         }
+    }
+}
+
+/// Has the watches leave the connections that may be dead, once there is another for them.
+fn clear_suspects(state: &State) {
+    let watches = || state.connections.iter().filter(|connection| connection.role == Role::Watches);
+    if watches().any(|connection| connection.state().accepts()) {
+        let suspects = watches().filter(|connection| connection.state() == ConnectionState::Suspect);
+        suspects.for_each(|connection| connection.say_leave(true));
     }
 }
 

@@ -51,3 +51,51 @@ pub struct ConnectionReport {
     /// Bytes sent, as they are on the wire.
     pub sent: u64,
 }
+
+impl fmt::Display for ConnectionReport {
+    /// One line of a table; its head is [`ConnectionReport::HEAD`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let protocol = self.protocol.map_or_else(|| "-".to_owned(), |protocol| protocol.to_string());
+        let carries = if self.watches { "watches" } else { "requests" };
+        let round_trip =
+            self.round_trip.map_or_else(|| "-".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
+        write!(
+            f,
+            "{:>4}  {protocol:<8}  {:<10}  {carries:<8}  {:>7}  {:>8}  {:>10}  {:>10}  {round_trip:>10}  {}",
+            self.id,
+            self.state.to_string(),
+            self.streams,
+            self.requests,
+            seconds(self.age),
+            seconds(self.silence),
+            self.peer,
+        )
+    }
+}
+
+impl ConnectionReport {
+    /// The head of a table whose lines are connections.
+    pub const HEAD: &str =
+        "  ID  PROTOCOL  STATE       CARRIES   STREAMS  REQUESTS         AGE   LAST BYTE  ROUND TRIP  PEER";
+}
+
+/// A connection that is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedConnection {
+    /// As it was at its end.
+    pub connection: ConnectionReport,
+    /// How long ago it ended.
+    pub ago: Duration,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for ClosedConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connection, ago, why } = self;
+        let age = connection.age.as_secs_f64();
+        let peer = &connection.peer;
+        write!(f, "connection {} to {peer} ended {:.1} s ago, {age:.1} s old: {why}", connection.id, ago.as_secs_f64())
+    }
+}

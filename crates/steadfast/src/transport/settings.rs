@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use steadfast_core::breach::Breaches;
+
 /// The times and limits of the connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -29,6 +31,9 @@ pub struct Settings {
     pub transfers: usize,
     /// Speak HTTP/2 without TLS to `http://` servers, which are known to understand it. False.
     pub prior_knowledge: bool,
+    /// What a test breaks on purpose.
+    #[doc(hidden)]
+    pub breaches: Breaches,
 }
 
 impl Default for Settings {
@@ -45,7 +50,19 @@ impl Default for Settings {
             waiting: 10_000,
             transfers: 4,
             prior_knowledge: false,
+            breaches: Breaches::NONE,
         }
+    }
+}
+
+#[cfg(feature = "breach")]
+impl Settings {
+    /// Breaks the bounds on purpose, for the tests that guard them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn breach(mut self, breach: steadfast_core::breach::Breach) -> Self {
+        self.breaches = Breaches::only(breach);
+        self
     }
 }
 
@@ -64,6 +81,8 @@ pub enum Placement {
     /// Any that takes requests of its kind.
     #[default]
     Any,
+    /// Any; a watches' one too, where that is all there is: a small request is not worth a connection of its own.
+    Beside,
     /// Not one that has been open for long: whoever doubts a stream asks on a connection that is new.
     Elsewhere,
 }

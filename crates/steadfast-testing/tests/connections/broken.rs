@@ -1,0 +1,80 @@
+//! Each story fails when the library is broken on purpose: a check that cannot fail is none.
+
+use std::time::Duration;
+
+use steadfast::Breach;
+use steadfast::transport::ConnectionState;
+use steadfast_testing::WorldError;
+
+use crate::world::{World, demand, until};
+use crate::{crowd, moving};
+
+/// R1: a peer that vanished while nobody asked it anything.
+async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> Result<(), WorldError> {
+    let world = World::new(breach).await?;
+    let seen = world.fleet(1).await?;
+    world.server.faults().black_hole(true);
+    let doubted = || !seen[0].informer().freshness().is_fresh();
+    until(Duration::from_secs(15), "it is doubted", doubted).await?;
+    Ok(())
+}
+
+/// F2: what failed is not handed out again.
+async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), WorldError> {
+    let world = World::new(breach).await?;
+    let ask = || async {
+        let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
+        Ok::<_, WorldError>(world.connection.send(request).await?.into_body().connection())
+    };
+    for round in 0..10 {
+        let before = ask().await?;
+        world.server.faults().reset();
+        until(Duration::from_secs(1), "it is seen", || {
+            !world.connection.connections().iter().any(|report| report.state == ConnectionState::Ready)
+        })
+        .await?;
+        let after = ask().await?;
+        demand(after != before, || format!("connection {before} again in round {round}"))?;
+    }
+    Ok(())
+}
+
+/// Tells `story` honestly and broken, and holds it to telling the two apart in these words.
+macro_rules! caught {
+    ($name:ident, $breach:ident, $story:path, $words:literal) => {
+        #[tokio::test(start_paused = true)]
+        async fn $name() -> Result<(), WorldError> {
+            $story(None).await?;
+            let Err(told) = $story(Some(Breach::$breach)).await else {
+                return Err("the story does not notice".into());
+            };
+            assert!(told.to_string().contains($words), "{told}");
+            Ok(())
+        }
+    };
+}
+
+caught!(
+    r1_a_silence_without_pings_is_caught,
+    Unpinged,
+    a_silent_peer_is_noticed_within_15_seconds,
+    "in vain waited 15s until it is doubted"
+);
+caught!(
+    f2_a_dead_connection_that_is_handed_out_again_is_caught,
+    DeadAgain,
+    what_failed_is_never_used_again,
+    "in vain waited 1s until it is seen"
+);
+caught!(
+    r4_a_watch_that_is_broken_before_the_next_is_made_is_caught,
+    BrokenBeforeMade,
+    moving::a_drained_connection_is_left_without_a_gap,
+    "of 50 watches are open"
+);
+caught!(
+    requests_that_wait_behind_watches_are_caught,
+    QueuedBehindWatches,
+    crowd::requests_beside_a_thousand_watches,
+    "had room"
+);

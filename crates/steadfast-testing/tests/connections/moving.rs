@@ -1,0 +1,144 @@
+//! A connection that is to end, or may be dead, is left before it ends; its watches are made first and broken then.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use steadfast::transport::ConnectionState;
+use steadfast::{Breach, Freshness};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::WorldError;
+use tokio::time::Instant;
+
+use crate::world::{Log, World, demand, until};
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// R4, F8: a server says goodbye, and every watch is open elsewhere before it is dropped.
+pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Breach>) -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::new(breach).await?;
+    let seen = world.fleet(50).await?;
+    let (lists, watches) = (world.lists(), world.watches());
+    // Long enough for a gap to be seen.
+    world.server.faults().delay(Duration::from_millis(20));
+    world.server.faults().goaway();
+    let begun = Instant::now();
+    let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
+    let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+    while !all_new() {
+        demand(begun.elapsed() < SOON, || "the old connection is still there".to_owned())?;
+        let open = world.server.open_watches(0);
+        demand(open >= 50, || format!("only {open} of 50 watches are open"))?;
+        demand(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let moved = world.watches() - watches;
+    demand(moved == 50, || format!("{moved} watches for 50 moves"))?;
+    for index in 0..50 {
+        world.update(index, "1")?;
+    }
+    world.judge().await?;
+    demand(world.lists() == lists, || "it was listed again".to_owned())?;
+    demand(log.said().is_empty(), || log.said())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_goodbye_is_left_without_a_gap_or_a_word() -> Result<(), WorldError> {
+    a_drained_connection_is_left_without_a_gap(None).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_rotation_every_connection_is_another_and_nothing_is_in_doubt() -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::new(None).await?;
+    let seen = world.fleet(20).await?;
+    let lists = world.lists();
+    let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
+    world.connection.drain();
+    let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+    until(SOON, "the old connections are gone", all_new).await?;
+    assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
+    assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+    let ended = world.connection.recently_closed();
+    assert!(ended.iter().all(|ended| ended.why == "drained"), "{ended:?}");
+    assert_eq!(ended.len(), before.len());
+    world.update(3, "1")?;
+    world.judge().await?;
+    assert_eq!(world.lists(), lists);
+    assert_eq!(log.said(), "");
+    Ok(())
+}
+
+/// One of two ways to the servers is a black hole; R1 would allow 15 s until anybody notices.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::of(ApiServer::builder().replicas(2), None).await?;
+    let seen = world.fleet(30).await?;
+    let lists = world.lists();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.memory.replica.store(1, Ordering::Relaxed);
+    world.server.faults().replica(0).black_hole(true);
+    let begun = Instant::now();
+    while world.server.open_watches(1) < 30 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(9),
+            "still on the dead one: {:?}",
+            world.connection.connections()
+        );
+        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "nobody has reason to doubt");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for index in 0..30 {
+        world.update(index, "1")?;
+    }
+    world.judge().await?;
+    assert_eq!(world.lists(), lists, "all resumed");
+    let ended = world.connection.recently_closed();
+    assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
+    assert_eq!(log.said(), "", "what has moved in time has nothing to report");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ping_that_comes_back_late_moves_nobody() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let seen = world.fleet(30).await?;
+    let (watches, dialled) = (world.watches(), world.connection.opened());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.server.faults().black_hole(true);
+    let suspect = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
+    until(Duration::from_secs(10), "it is suspect", suspect).await?;
+    let another = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
+    assert!(another(), "its replacement is dialled without a request that asks for it");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.server.faults().black_hole(false);
+    until(SOON, "all are well", || !suspect() && !another()).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+    assert_eq!(world.connection.opened(), dialled + 1);
+    assert!(world.watches() - watches <= 30, "at most once each: {}", world.watches() - watches);
+    for index in 0..30 {
+        world.update(index, "1")?;
+    }
+    world.judge().await
+}
+
+/// Only the time since the last proof is counted: no watch is opened and no connection dialled for silence.
+#[tokio::test(start_paused = true)]
+async fn probes_of_a_silent_hour_ride_the_connection_that_is_there() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let seen = world.fleet(3).await?;
+    world.server.faults().no_bookmarks(true);
+    let (begun, dialled) = (Instant::now(), world.connection.opened());
+    while begun.elapsed() < Duration::from_secs(3600) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for seen in &seen {
+            let freshness = seen.informer().freshness();
+            assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
+        }
+    }
+    assert!(world.server.request_counts().probes >= 3 * 50, "{:?}", world.server.request_counts());
+    assert_eq!(world.connection.opened(), dialled, "{:?}", world.connection.recently_closed());
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! A server restarts under five hundred informers.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::WorldError;
+
+use crate::world::World;
+
+const INFORMERS: usize = 500;
+
+#[tokio::test(start_paused = true)]
+async fn each_of_five_hundred_lists_once_at_most_and_four_at_once() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let _seen = world.fleet(INFORMERS).await?;
+    let before = world.lists();
+    world.server.faults().stop();
+    for index in 0..INFORMERS {
+        world.update(index, "1")?;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.server.faults().start();
+    world.judge().await?;
+    let lists = world.lists() - before;
+    assert!((1..=INFORMERS).contains(&lists), "{lists} lists for {INFORMERS} informers");
+    assert!(world.server.request_counts().most_concurrent_transfers <= 4);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_of_five_hundred_lists_where_a_replica_has_what_they_need() -> Result<(), WorldError> {
+    let world = World::of(ApiServer::builder().replicas(2), None).await?;
+    let _seen = world.fleet(INFORMERS).await?;
+    let before = world.lists();
+    world.memory.replica.store(1, Ordering::Relaxed);
+    world.server.faults().replica(0).stop();
+    for index in 0..INFORMERS {
+        world.update(index, "1")?;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.server.faults().replica(0).start();
+    world.judge().await?;
+    assert_eq!(world.lists(), before, "all resumed");
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! A server in memory and one client of it, honest or not, and what they say.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::transport::Settings;
+use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
+use steadfast_contract::Terms;
+use steadfast_testing::{InMemory, Recorder, Recording, WorldError, config_map_in, history};
+use tokio::time::Instant;
+use tracing_subscriber::filter::LevelFilter;
+
+/// A server in memory, one client of it over HTTP/2, and a recorder of what its informers tell.
+pub(crate) struct World {
+    pub(crate) server: ApiServer,
+    pub(crate) memory: InMemory,
+    pub(crate) connection: Connection,
+    pub(crate) factory: InformerFactory,
+    pub(crate) recorder: Recorder,
+    breach: Option<Breach>,
+}
+
+impl World {
+    pub(crate) async fn new(breach: Option<Breach>) -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder(), breach).await
+    }
+
+    /// A client of a server of this kind that commits `breach`.
+    pub(crate) async fn of(builder: ApiServerBuilder, breach: Option<Breach>) -> Result<Self, WorldError> {
+        let server = builder.in_memory().start().await?;
+        let settings = Settings { prior_knowledge: true, ..Settings::default() };
+        let settings = breach.into_iter().fold(settings, Settings::breach);
+        let memory = InMemory { seed: 7, settings, ..InMemory::default() };
+        let connection = memory.connection(&server).await?;
+        let factory = InformerFactory::new(&connection);
+        Ok(Self { recorder: Recorder::of(&server), server, memory, connection, factory, breach })
+    }
+
+    /// An informer of `team-<index>`, which has one object when this returns.
+    pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMap>, WorldError> {
+        let namespace = format!("team-{index}");
+        self.server.create(&serde_json::json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
+        }))?;
+        self.server.create(&config_map_in(&namespace, "a", "0"))?;
+        let builder = self.factory.build::<ConfigMap>(Scope::namespace(namespace));
+        Ok(match self.breach {
+            Some(breach) => builder.breach(breach).start()?,
+            None => builder.start()?,
+        })
+    }
+
+    /// So many informers, each of a namespace of its own, recorded and synced.
+    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<ConfigMap>>, WorldError> {
+        let mut recordings = Vec::new();
+        for index in 0..informers {
+            recordings.push(self.recorder.record(&self.informer(index)?));
+        }
+        self.factory.wait_for_sync(Duration::from_secs(60)).await?;
+        for recording in &recordings {
+            recording.until_synced().await;
+        }
+        Ok(recordings)
+    }
+
+    /// Gives the object of an informer another value.
+    pub(crate) fn update(&self, index: usize, value: &str) -> Result<(), WorldError> {
+        let patch = serde_json::json!({ "data": { "value": value } });
+        self.server.merge_patch("configmaps", &format!("team-{index}"), "a", patch)?;
+        Ok(())
+    }
+
+    pub(crate) fn lists(&self) -> usize {
+        self.server.request_counts().full_transfers()
+    }
+
+    /// How many watches were ever opened, lists that became watches aside.
+    pub(crate) fn watches(&self) -> usize {
+        self.server.requests().iter().filter(|request| request.verb == Verb::Watch).count()
+    }
+
+    /// How many connections are open as the server sees it.
+    pub(crate) fn open_connections(&self) -> usize {
+        self.server.connections().iter().filter(|connection| connection.ended.is_none()).count()
+    }
+
+    /// Lets the checker judge what was recorded, once all is quiet.
+    pub(crate) async fn judge(&self) -> Result<(), WorldError> {
+        self.recorder.settle(&self.server).await;
+        let report = Terms::default().judge(&history(&self.server, "", "configmaps"), &self.recorder.trace());
+        demand(report.passed(), || format!("{report:#?}"))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The recorder's tasks hold the informers, which would go on without a server.
+        self.factory.shutdown();
+    }
+}
+
+/// An error that says what is wrong, unless it holds.
+pub(crate) fn demand(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), WorldError> {
+    if holds { Ok(()) } else { Err(wrong().into()) }
+}
+
+/// Waits until `reached`, and tells how long that took; an error that names it after `limit`.
+pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+    let begun = Instant::now();
+    while !reached() {
+        demand(begun.elapsed() <= limit, || format!("in vain waited {limit:?} until {what}"))?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Everything that is logged above debug on this thread while this lives.
+pub(crate) struct Log {
+    lines: Lines,
+    _current: tracing::subscriber::DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    pub(crate) fn above_debug() -> Self {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::INFO)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        Self { lines, _current: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// What was said, which is nothing in a healthy life.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.lines.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
