@@ -93,7 +93,10 @@ impl Pool {
 
     /// The connections there are, oldest first.
     pub fn connections(&self) -> Vec<ConnectionReport> {
-        self.inner.lock().connections.iter().map(|connection| connection.report()).collect()
+        let state = self.inner.lock();
+        // One that is dead is no more, though its task may have a last step to do.
+        let live = state.connections.iter().map(|connection| connection.report());
+        live.filter(|report| report.state != ConnectionState::Dead).collect()
     }
 
     /// The last 16 that have ended, the latest first, and why.

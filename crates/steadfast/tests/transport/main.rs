@@ -5,6 +5,7 @@
 mod deadlines;
 mod errors;
 mod health;
+mod hostile;
 mod limits;
 mod reaching;
 mod requests;

@@ -1,0 +1,111 @@
+//! How long ordinary requests take beside a thousand watches, over TCP and TLS, on a server that allows a hundred
+//! streams a connection. `cargo run --release -p steadfast-testing --example crowd [rounds]`.
+//!
+//! Two connections to one server, one with watches and one without, are measured in turn, so that whatever else the
+//! machine does falls on both. Then the same with an event for every watch once a second.
+
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use steadfast::Connection;
+use steadfast::transport::ResponseBody;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{WorldError, config_map, kube_config};
+
+const WATCHES: usize = 1000;
+const CALLERS: usize = 4;
+const REQUESTS: usize = 250;
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+/// The times that requests took.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn at(&mut self, share: f64) -> f64 {
+        self.0.sort_unstable();
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let index = (self.0.len() as f64 * share) as usize;
+        self.0.get(index).copied().unwrap_or_default().as_secs_f64() * 1e3
+    }
+}
+
+fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
+    Ok(http::Request::get(path).body(Body::empty())?)
+}
+
+/// Asks for one object again and again, at a steady pace, from several callers.
+async fn ask(connection: &Connection) -> Result<Vec<Duration>, WorldError> {
+    let callers = (0..CALLERS).map(|_| async {
+        let mut times = Vec::with_capacity(REQUESTS);
+        for _ in 0..REQUESTS {
+            let begun = Instant::now();
+            let answer = connection.send(get(&format!("{PATH}/a"))?).await?;
+            answer.into_body().collect().await?;
+            times.push(begun.elapsed());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok::<_, WorldError>(times)
+    });
+    Ok(try_join_all(callers).await?.concat())
+}
+
+async fn drain(mut body: ResponseBody) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Connection) -> Result<(), WorldError> {
+    let (mut without, mut with) = (Times::default(), Times::default());
+    for round in 0..rounds {
+        // Whoever is first is not always the same.
+        if round % 2 == 0 {
+            without.0.extend(ask(alone).await?);
+            with.0.extend(ask(crowded).await?);
+        } else {
+            with.0.extend(ask(crowded).await?);
+            without.0.extend(ask(alone).await?);
+        }
+    }
+    println!("{title}, {} requests each:", with.0.len());
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let (without, with) = (without.at(share), with.at(share));
+        println!("  {name}  without watches {without:.2} ms, with {with:.2} ms: {:.2} times", with / without);
+    }
+    Ok(())
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), WorldError> {
+    let rounds = std::env::args().nth(1).map_or(Ok(6), |rounds| rounds.parse())?;
+    let server = ApiServer::builder().tls(true).max_streams(100).start().await?;
+    server.create(&config_map("a", "0"))?;
+    let alone = Connection::new(kube_config(&server).await?)?;
+    let crowded = Connection::new(kube_config(&server).await?)?;
+    for _ in 0..WATCHES {
+        let body = crowded.send(get(&format!("{PATH}?watch=true&timeoutSeconds=3000"))?).await?.into_body();
+        tokio::spawn(drain(body));
+    }
+    println!("{}", steadfast::transport::ConnectionReport::HEAD);
+    for report in crowded.connections() {
+        println!("{report}");
+    }
+    measure("1000 quiet watches", rounds, &alone, &crowded).await?;
+
+    let busy = async {
+        let mut value: u64 = 0;
+        loop {
+            value += 1;
+            let patch = serde_json::json!({ "data": { "value": value.to_string() } });
+            server.merge_patch("configmaps", "default", "a", patch)?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        #[allow(unreachable_code)]
+        Ok::<_, WorldError>(())
+    };
+    tokio::select! {
+        wrong = busy => wrong,
+        measured = measure("1000 watches, an event for each once a second", rounds, &alone, &crowded) => measured,
+    }
+}

@@ -1,0 +1,189 @@
+//! Peers that speak HTTP/2 as nobody should: each costs bounded memory and ends in an error that names what it did.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use steadfast::Connection;
+use steadfast::transport::TransportError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+
+/// How many bytes a pipe holds.
+const PIPE: usize = 64 << 10;
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a small payload").to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// What a peer sends once it has been asked something, again and again, and whether it reads on.
+#[derive(Clone)]
+struct Manner {
+    once: Vec<u8>,
+    again: Vec<u8>,
+    reads: bool,
+}
+
+struct Hostile {
+    connection: Connection,
+    /// How many bytes of the flood the client took.
+    taken: Arc<AtomicUsize>,
+}
+
+async fn hostile(manner: Manner) -> Hostile {
+    let config = config(&in_memory().await).await;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let connection = dialled(config, http2(), move || {
+        let (near, far) = tokio::io::duplex(PIPE);
+        let (manner, taken) = (manner.clone(), counted.clone());
+        tokio::spawn(async move {
+            // It ends with the client's end of the pipe.
+            let _ = serve(far, manner, &taken).await;
+        });
+        async move { Ok(Sockets::default().watch(near)) }
+    });
+    Hostile { connection, taken }
+}
+
+/// Behaves until it is asked something.
+async fn serve(mut pipe: DuplexStream, manner: Manner, taken: &AtomicUsize) -> std::io::Result<()> {
+    let mut preface = [0; 24];
+    pipe.read_exact(&mut preface).await?;
+    pipe.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
+    loop {
+        let mut head = [0; 9];
+        pipe.read_exact(&mut head).await?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        pipe.read_exact(&mut payload).await?;
+        match (head[3], head[4]) {
+            (PING, 0) => pipe.write_all(&frame(PING, ACK, 0, &payload)).await?,
+            (SETTINGS, 0) => pipe.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
+            (HEADERS, _) => break,
+            _ => {}
+        }
+    }
+    pipe.write_all(&manner.once).await?;
+    let (mut from, mut into) = tokio::io::split(pipe);
+    let reading = async {
+        let mut some = vec![0; PIPE];
+        while manner.reads && from.read(&mut some).await? > 0 {}
+        std::future::pending::<std::io::Result<()>>().await
+    };
+    let flooding = async {
+        while !manner.again.is_empty() {
+            into.write_all(&manner.again).await?;
+            taken.fetch_add(manner.again.len(), Ordering::Relaxed);
+            sleep(Duration::from_millis(20)).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = reading => ended,
+        ended = flooding => ended,
+    }
+}
+
+fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    frame(kind, 0, stream, payload).repeat(100)
+}
+
+/// How a request to such a peer ends, and when.
+async fn told(manner: Manner) -> (TransportError, Duration, usize) {
+    let peer = hostile(manner).await;
+    let begun = Instant::now();
+    let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
+    let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
+    (error, begun.elapsed(), peer.taken.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn floods_whose_answers_nobody_reads_are_not_read_on() {
+    for again in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
+        let (error, after, taken) = told(Manner { once: Vec::new(), again, reads: false }).await;
+        assert!(error.to_string().contains("a ping"), "{error}");
+        assert!(after <= Duration::from_secs(30), "{after:?}");
+        assert!(taken < 16 * PIPE, "{taken} bytes were taken in, and as many answers kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_sends_pings_and_answers_none_is_as_good_as_dead() {
+    let manner = Manner { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
+    let peer = hostile(manner).await;
+    let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
+    assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
+    // It is pinged twice a minute, and given four times the usual time where bytes arrive.
+    sleep(Duration::from_secs(25)).await;
+    let why: Vec<String> = peer.connection.recently_closed().into_iter().map(|ended| ended.why).collect();
+    assert_eq!(why, ["a ping was not answered within 20 s, though bytes arrive"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_breaks_the_protocol_ends_at_once_in_its_own_words() {
+    let endless = frame(CONTINUATION, 0, 1, &[b'x'; 8]);
+    let cases = [
+        ("a window beyond all windows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Vec::new(), "flow"),
+        ("a head without an end", frame(HEADERS, 0, 1, &[0x88]), endless.repeat(50), "excessive load"),
+        ("an end of what never began", frame(RST_STREAM, 0, 99, &[0, 0, 0, 8]), Vec::new(), "protocol"),
+        ("no frames at all", b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(40), Vec::new(), "frame"),
+    ];
+    for (what, once, again, word) in cases {
+        let (error, after, _) = told(Manner { once, again, reads: true }).await;
+        println!("{what}: {error}");
+        assert!(matches!(error, TransportError::ConnectionLost { .. }), "{what}: {error:?}");
+        assert!(error.to_string().to_lowercase().contains(word), "{what}: {error}");
+        assert!(after < Duration::from_secs(5), "{what}: {after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn resets_of_every_request_end_each_and_nothing_else() {
+    let peer = hostile(Manner {
+        once: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
+        again: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
+        reads: true,
+    })
+    .await;
+    let error = text(&peer.connection, get(PODS)).await.expect_err("reset");
+    assert!(error.to_string().contains("reset the stream"), "{error}");
+    sleep(Duration::from_secs(3)).await;
+    assert!(peer.taken.load(Ordering::Relaxed) > PIPE, "the rest of it was read and forgotten");
+}
+
+/// A peer that is well but takes no body gets a window of it and no more.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_nobody_takes_has_the_deadline_of_its_answer() {
+    let connection = dialled(config(&in_memory().await).await, http2(), || async {
+        let (near, far) = tokio::io::duplex(PIPE);
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(far).await.expect("HTTP/2");
+            let mut asked = Vec::new();
+            while let Some(Ok(request)) = connection.accept().await {
+                asked.push(request);
+            }
+        });
+        Ok(Sockets::default().watch(near))
+    });
+    let begun = Instant::now();
+    let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("no answer");
+    assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    let report = &connection.connections()[0];
+    assert!(report.sent < 128 << 10, "beyond what the peer allowed: {report:?}");
+    assert_eq!(report.streams, 0, "given up with its request");
+}
