@@ -30,9 +30,17 @@ impl World {
 
     /// A client of a server of this kind that commits `breach`.
     pub(crate) async fn of(builder: ApiServerBuilder, breach: Option<Breach>) -> Result<Self, WorldError> {
-        let server = builder.in_memory().start().await?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
-        let settings = breach.into_iter().fold(settings, Settings::breach);
+        Self::with(builder, breach.into_iter().fold(settings, Settings::breach), breach).await
+    }
+
+    /// An honest client that speaks HTTP/1.1.
+    pub(crate) async fn over_http1() -> Result<Self, WorldError> {
+        Self::with(ApiServer::builder(), Settings::default(), None).await
+    }
+
+    async fn with(builder: ApiServerBuilder, settings: Settings, breach: Option<Breach>) -> Result<Self, WorldError> {
+        let server = builder.in_memory().start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;
         let factory = InformerFactory::new(&connection);

@@ -99,3 +99,38 @@ impl fmt::Display for ClosedConnection {
         write!(f, "connection {} to {peer} ended {:.1} s ago, {age:.1} s old: {why}", connection.id, ago.as_secs_f64())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{ClosedConnection, ConnectionReport, ConnectionState, Protocol};
+
+    #[test]
+    fn a_table_lines_up_and_an_end_is_a_sentence() {
+        let connection = ConnectionReport {
+            id: 17,
+            protocol: Some(Protocol::Http2),
+            peer: "10.0.0.1:6443".to_owned(),
+            state: ConnectionState::Connecting,
+            watches: true,
+            streams: 100,
+            requests: 12_345,
+            age: Duration::from_secs(86_400),
+            silence: Duration::from_millis(2_300),
+            round_trip: Some(Duration::from_micros(1_250)),
+            received: 1,
+            sent: 1,
+        };
+        let line = connection.to_string();
+        assert_eq!(line.find("10.0.0.1"), ConnectionReport::HEAD.find("PEER"));
+        assert_eq!(line.find("connecting"), ConnectionReport::HEAD.find("STATE"));
+        assert_eq!(line.find("2.3 s").map(|at| at + 5), ConnectionReport::HEAD.find("LAST BYTE").map(|at| at + 9));
+        let why = "silent for 7.5 s, and no answer to a ping".to_owned();
+        let closed = ClosedConnection { connection, ago: Duration::from_secs(3), why };
+        assert_eq!(
+            closed.to_string(),
+            "connection 17 to 10.0.0.1:6443 ended 3.0 s ago, 86400.0 s old: silent for 7.5 s, and no answer to a ping"
+        );
+    }
+}
