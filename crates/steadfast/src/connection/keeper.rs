@@ -1,6 +1,6 @@
 //! A configuration that is followed: certificates and keys in files, and a loader that gives it anew.
 //!
-//! What has changed is used by new connections; those there are take no more requests and end with their streams.
+//! What has changed is used by new connections; those there are drain: their watches move to new ones.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

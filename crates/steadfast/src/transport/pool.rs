@@ -135,12 +135,10 @@ impl Pool {
         self.inner.connector.name()
     }
 
-    /// Opens new connections by `route`; those there are take no more requests and end with their streams.
+    /// Opens new connections by `route`; those there are drain.
     pub(crate) fn renew(&self, route: Route) {
         self.inner.connector.reroute(route);
-        for connection in &self.inner.lock().connections {
-            connection.signal(Signal::Retired);
-        }
+        self.drain();
     }
 
     /// A place for one request, on a new connection where none but those to `avoid` has room.
