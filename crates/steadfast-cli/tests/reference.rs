@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +17,9 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde::Deserialize;
 use serde_json::json;
 use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, Seen, StoreHeld, check};
+use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{Balancer, Recorder, WorldError, config_map};
+use steadfast_testing::{Recorder, WorldError, config_map};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
@@ -220,17 +220,13 @@ impl Writer {
     }
 }
 
-fn nowhere() -> Result<SocketAddr, WorldError> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
-    let balancer = Balancer::start([Some(reference.address(0)), Some(nowhere()?)]);
-    let kubeconfig = reference.kubeconfig().with_file_name("balanced");
-    let (direct, by_balancer) = (reference.address(0).to_string(), balancer.address().await?.to_string());
-    fs::write(&kubeconfig, fs::read_to_string(reference.kubeconfig())?.replace(&direct, &by_balancer))?;
+    let proxy = FaultProxy::start([reference.address(0)])?;
+    let kubeconfig = reference.kubeconfig().with_file_name("by-proxy");
+    let (direct, by_proxy) = (reference.address(0).to_string(), proxy.address().to_string());
+    fs::write(&kubeconfig, fs::read_to_string(reference.kubeconfig())?.replace(&direct, &by_proxy))?;
     let writer = Writer(reference.connection().await?.client());
     for name in ["changed", "recreated", "deleted"] {
         writer.create(name, "1").await?;
@@ -249,14 +245,14 @@ async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end
     watching.until(|line| line.kind == "Updated").await?;
 
     // Killed, and much happens before the program can reach it again: its version is held no longer.
-    balancer.send_to(1);
+    proxy.faults().refuse(true);
     writer.write_something_else().await?;
     reference.kill(0);
     reference.start_again(0).await?;
     writer.delete("recreated").await?;
     writer.create("recreated", "2").await?;
     writer.delete("deleted").await?;
-    balancer.send_to(0);
+    proxy.faults().refuse(false);
     let recreated = |line: &Line| line.kind == "Added" && line.name.as_deref() == Some("recreated");
     watching.until(recreated).await?;
     writer.create("last", "1").await?;

@@ -22,16 +22,15 @@
 //! # }
 //! ```
 
-mod balancer;
 mod history;
 pub mod menu;
 mod objects;
+pub mod proxy;
 mod recorder;
 pub mod reference;
 mod told;
 mod world;
 
-pub use balancer::Balancer;
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod};
 pub use recorder::{Recorder, Recording};

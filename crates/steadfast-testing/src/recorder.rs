@@ -12,6 +12,7 @@ use steadfast::{Call, Event, Freshness, Handler, Informer, Kept, Note, Registrat
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::{Key, Outcome, Record, Seen, Target, Trace};
 
+use crate::proxy::{NetworkFaults, Switched};
 use crate::told;
 
 /// Writes down what informers and handlers do, with times, as one trace. Cheap to clone.
@@ -102,6 +103,21 @@ impl Recorder {
     /// Notes that a fault is `on`, or over.
     pub fn fault(&self, name: &str, on: bool) {
         self.write(Record::Fault { name: name.to_owned(), on });
+    }
+
+    /// Notes every switching of `network` from now on.
+    pub fn follow(&self, network: &NetworkFaults) {
+        let recorder = self.clone();
+        network.on_switching(move |switching| {
+            let name = match switching.connection {
+                Some(connection) => format!("network, connection {connection}: {}", switching.fault),
+                None => format!("network: {}", switching.fault),
+            };
+            recorder.fault(&name, switching.switched != Switched::Off);
+            if switching.switched == Switched::Once {
+                recorder.fault(&name, false);
+            }
+        });
     }
 
     /// Observes `informer`: what its handlers are told, how its freshness goes.

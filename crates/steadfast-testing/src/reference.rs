@@ -184,7 +184,7 @@ impl Reference {
         Ok(Connection::new(self.kube_config().await?)?)
     }
 
-    /// A connection to the API servers by way of `address`, where a balancer is.
+    /// A connection to the API servers by way of `address`, where a proxy is.
     ///
     /// # Errors
     ///

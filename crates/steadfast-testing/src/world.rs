@@ -1,14 +1,15 @@
 //! Clients of an embedded server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::environment::SharedEnvironment;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::Local;
 use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
+
+use crate::proxy::NetworkFaults;
 
 /// What went wrong when a client was made; a test ends with it.
 pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
@@ -46,8 +47,8 @@ pub async fn informers(server: &ApiServer) -> Result<InformerFactory, WorldError
 pub struct InMemory {
     /// What decides the client's jitter.
     pub seed: u64,
-    /// The replica that new connections go to, as a load balancer would send them.
-    pub replica: Arc<AtomicUsize>,
+    /// What is between it and the server, whose replicas are the targets.
+    pub network: NetworkFaults,
     /// The times and limits of its connections.
     pub settings: Settings,
 }
@@ -59,14 +60,12 @@ impl InMemory {
     ///
     /// Where the connection cannot be made.
     pub async fn connection(&self, server: &ApiServer) -> Result<Connection, WorldError> {
-        let (dialer, replica) = (server.dialer(), self.replica.clone());
-        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, move |_, _| {
-            let (dialer, replica) = (dialer.clone(), replica.load(Ordering::Relaxed));
-            Box::pin(async move {
-                let pipe = dialer.connect(replica).await?;
-                Ok(Box::new(Pipe::new(pipe, format!("replica {replica}"))) as Box<_>)
-            })
-        }));
+        let dialer = server.dialer();
+        let dial = self.network.dialer(move |replica| {
+            let dialer = dialer.clone();
+            Box::pin(async move { dialer.connect(replica).await })
+        });
+        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, dial));
         let config = kube_config(server).await?;
         Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()).build()?)
     }

@@ -2,7 +2,6 @@
 //!
 //! What is noticed, and when, is what an informer's freshness says: nobody tells it which fault is on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerFactory, Note, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
+use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, Recorder, WorldError, config_map};
 use tokio::time::Instant;
 
@@ -18,8 +18,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// A server in memory, one client of it over HTTP/2, and an informer that is synced.
 struct World {
     server: ApiServer,
-    /// Which replica new connections go to.
-    replica: Arc<AtomicUsize>,
+    network: NetworkFaults,
     factory: InformerFactory,
 }
 
@@ -29,7 +28,7 @@ impl World {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
-        Ok(Self { server, replica: memory.replica, factory })
+        Ok(Self { server, network: memory.network, factory })
     }
 
     async fn new() -> Result<Self, WorldError> {
@@ -209,7 +208,7 @@ async fn r4_ends_resets_and_drains_are_resumed_without_a_list() -> Result<(), Wo
         ("reset", |world| world.server.faults().reset()),
         ("drain", |world| world.server.faults().goaway()),
         ("restart, answered by another replica", |world| {
-            world.replica.store(1, Ordering::Relaxed);
+            world.network.send_to(1);
             world.server.faults().replica(0).restart();
         }),
     ];
@@ -263,7 +262,7 @@ async fn r5_a_lagging_replica_is_told_as_stale_and_takes_nothing_back() -> Resul
 
     // It takes a watch from a version that it has not reached, but no list.
     world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
-    world.replica.store(1, Ordering::Relaxed);
+    world.network.send_to(1);
     world.server.faults().replica(0).stop();
     until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
     assert_eq!(informer.lister()?.len(), 2, "it reads on from what it has");

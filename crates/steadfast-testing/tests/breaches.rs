@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
-use steadfast_testing::{Balancer, Recorder, WorldError, config_map, connection, history};
+use steadfast_testing::proxy::FaultProxy;
+use steadfast_testing::{Recorder, WorldError, config_map, connection, history};
 
 const NAME: &str = "config maps";
 
@@ -136,9 +137,9 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
 /// The second replica lags; the client's next connection goes there, and its version is no longer held.
 async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
-    let balancer = Balancer::start([0, 1].map(|replica| server.address(replica)));
+    let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
-    config.cluster_url = format!("http://{}", balancer.address().await?).parse()?;
+    config.cluster_url = format!("http://{}", proxy.address()).parse()?;
     let stage = Stage::over(&Connection::new(config)?, server, breach)?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().replica(1).lag(true);
@@ -147,7 +148,7 @@ async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, Wo
     }
     stage.recorder.wait_for(&stage.informer, NAME, &read(&stage.server)?).await?;
     pause(100).await;
-    balancer.send_to(1);
+    proxy.faults().send_to(1);
     let once = RequestRule::any().verb(Verb::Watch).times(1);
     stage.server.faults().replica(1).answer_with(once, Answer::code(410));
     stage.server.faults().replica(0).stop();

@@ -4,8 +4,6 @@
 //! it alone, and `STEADFAST_SEEDS=n` tries so many.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,6 +13,7 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_contract::{Report, Terms};
+use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, Recorder, WorldError, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
@@ -25,8 +24,8 @@ struct World {
     random: Random,
     server: ApiServer,
     recorder: Recorder,
-    /// Which replica new connections go to.
-    replica: Arc<AtomicUsize>,
+    /// Between the clients and the replicas.
+    network: NetworkFaults,
     /// What was done, to be read when a seed fails.
     log: String,
 }
@@ -149,7 +148,7 @@ impl World {
                 "undecodable object"
             }
             _ => {
-                self.replica.store(replica, Ordering::Relaxed);
+                self.network.send_to(replica);
                 "new connections elsewhere"
             }
         };
@@ -198,8 +197,8 @@ async fn run(seed: u64) -> Result<(Report, String), WorldError> {
         .start()
         .await?;
     let recorder = Recorder::of(&server);
-    let replica = Arc::new(AtomicUsize::new(0));
-    let mut world = World { random, server, recorder, replica, log: String::new() };
+    let network = NetworkFaults::seeded(seed);
+    let mut world = World { random, server, recorder, network, log: String::new() };
     for _ in 0..world.pick(10) {
         world.write();
     }
@@ -209,7 +208,7 @@ async fn run(seed: u64) -> Result<(Report, String), WorldError> {
         let prior_knowledge = world.chance(2);
         let memory = InMemory {
             seed: seed.wrapping_mul(31).wrapping_add(client),
-            replica: world.replica.clone(),
+            network: world.network.clone(),
             settings: Settings { prior_knowledge, ..Settings::default() },
         };
         let factory = InformerFactory::new(&memory.connection(&world.server).await?);

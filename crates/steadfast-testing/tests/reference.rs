@@ -2,7 +2,6 @@
 //!
 //! Where the reference is not built these are skipped, and say so; see `docs/testing.md`.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use kube::{Client, Resource};
 use serde_json::json;
 use steadfast::{Breach, Freshness, Informer, InformerFactory, Kept, Note, Scope};
 use steadfast_contract::{Clause, Verdict, check};
+use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{Balancer, Recorder, Recording, WorldError, config_map, labelled_config_map};
+use steadfast_testing::{Recorder, Recording, WorldError, config_map, labelled_config_map};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -90,11 +90,6 @@ impl Writer {
 async fn judge(reference: &mut Reference, recorder: &Recorder) -> Result<Verdict, WorldError> {
     reference.settle(recorder).await?;
     Ok(check(&reference.history("", "configmaps").await?, &recorder.trace())?)
-}
-
-/// An address at which nobody listens.
-fn nowhere() -> Result<SocketAddr, WorldError> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Waits until the handler has been told so many things of `key`: what waits for it may be merged otherwise.
@@ -215,13 +210,13 @@ async fn a_killed_server_that_comes_back_is_followed_on() -> Result<(), WorldErr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
-    let balancer = Balancer::start([Some(reference.address(0)), Some(nowhere()?)]);
+    let proxy = FaultProxy::start([reference.address(0)])?;
     let writer = Writer::at(&reference).await?;
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(&config_map(name, "1")).await?;
     }
     let recorder = reference.recorder();
-    let factory = InformerFactory::new(&reference.connection_by(balancer.address().await?).await?);
+    let factory = InformerFactory::new(&reference.connection_by(proxy.address()).await?);
     let everything = factory.informer::<ConfigMap>(Scope::all())?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = factory.informer_with::<DynamicObject>(&kind, Scope::namespace("default"))?;
@@ -237,7 +232,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist()
     of_broken.record_as(&broken, "broken").until_synced().await;
 
     recorder.fault("killed", true);
-    balancer.send_to(1);
+    proxy.faults().refuse(true);
     writer.write_something_else("before").await?;
     reference.kill(0);
     reference.start_again(0).await?;
@@ -248,7 +243,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist()
     writer.delete("deleted").await?;
     writer.set("changed", "2").await?;
     reference.compact().await?;
-    balancer.send_to(0);
+    proxy.faults().refuse(false);
     recorder.fault("killed", false);
 
     reference.settle(&of_broken).await?;
@@ -281,23 +276,24 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_et
 -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let second = reference.start_another().await?;
-    let balancer = Balancer::start([Some(reference.address(second)), Some(nowhere()?), Some(reference.address(0))]);
+    let proxy = FaultProxy::start([reference.address(second), reference.address(0)])?;
     let writer = Writer::at(&reference).await?;
     writer.create(&config_map("a", "1")).await?;
     let recorder = reference.recorder();
-    let factory = InformerFactory::new(&reference.connection_by(balancer.address().await?).await?);
+    let factory = InformerFactory::new(&reference.connection_by(proxy.address()).await?);
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     let said = Said::by(&informer);
     let seen = recorder.record_as(&informer, "config maps");
     seen.until_synced().await;
 
     recorder.fault("killed", true);
-    balancer.send_to(1);
+    proxy.faults().refuse(true);
+    proxy.faults().send_to(1);
     reference.kill(second);
     writer.delete("a").await?;
     writer.create(&config_map("a", "2")).await?;
     reference.compact().await?;
-    balancer.send_to(2);
+    proxy.faults().refuse(false);
     recorder.fault("killed", false);
 
     judge(&mut reference, &recorder).await?;

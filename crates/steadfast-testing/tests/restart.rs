@@ -8,7 +8,8 @@ use steadfast::transport::Protocol;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::check;
-use steadfast_testing::{Balancer, Recorder, Recording, WorldError, config_map_in, history, kube_config};
+use steadfast_testing::proxy::FaultProxy;
+use steadfast_testing::{Recorder, Recording, WorldError, config_map_in, history, kube_config};
 
 const INFORMERS: usize = 50;
 
@@ -109,13 +110,13 @@ async fn with_one_replica_each_informer_lists_once_and_four_at_once() -> Result<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_replica_that_holds_their_versions_nobody_lists() -> Result<(), WorldError> {
     let server = builder().replicas(2).start().await?;
-    let balancer = Balancer::start([0, 1].map(|replica| server.address(replica)));
+    let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = kube_config(&server).await?;
-    config.cluster_url = format!("https://{}", balancer.address().await?).parse()?;
+    config.cluster_url = format!("https://{}", proxy.address()).parse()?;
     let fleet = fleet(&server, config).await?;
     let before = server.request_counts();
 
-    balancer.send_to(1);
+    proxy.faults().send_to(1);
     server.faults().replica(0).stop();
     change_everything(&server, "2")?;
     server.faults().replica(0).start();

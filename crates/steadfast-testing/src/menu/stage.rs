@@ -1,7 +1,6 @@
 //! Where a scenario plays: a server, a connection, informers, a recorder, and someone who writes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,7 +17,8 @@ use super::findings::{Cost, Findings};
 use super::ground::Ground;
 use super::onlooker::Onlooker;
 use super::scenario::Trouble;
-use crate::{Balancer, InMemory, Recorder, Recording, config_map_in, history, kube_config};
+use crate::proxy::{FaultProxy, NetworkFaults};
+use crate::{InMemory, Recorder, Recording, config_map_in, history, kube_config};
 
 /// How long anything may take that is to happen at once, on a busy machine.
 pub(super) const PROMPT: Duration = Duration::from_secs(2);
@@ -38,8 +38,8 @@ pub struct Plan {
     pub transport: Settings,
     /// The times and sizes of its informers.
     pub reflector: ReflectorSettings,
-    /// Whether clients reach the replicas through a balancer.
-    pub balanced: bool,
+    /// Whether clients reach the replicas through the faulty network over TCP too; in memory they always do.
+    pub proxied: bool,
     /// How far behind the newest change a stream may run while it is called fresh: longer than two seconds only where
     /// the server holds something back that nobody can know of yet.
     pub lag: Duration,
@@ -51,7 +51,7 @@ impl Default for Plan {
             server: ApiServer::builder(),
             transport: Settings::default(),
             reflector: ReflectorSettings::default(),
-            balanced: false,
+            proxied: false,
             lag: Terms::default().lag,
         }
     }
@@ -76,7 +76,7 @@ pub(super) struct Stage {
 enum Way {
     InMemory(InMemory),
     Direct,
-    Balanced(Balancer),
+    Proxied(FaultProxy),
 }
 
 /// An informer that is recorded and looked at.
@@ -98,15 +98,15 @@ impl Stage {
         let way = if ground.in_memory {
             let settings = Settings { prior_knowledge: true, ..plan.transport.clone() };
             Way::InMemory(InMemory { seed: ground.seed, settings, ..InMemory::default() })
-        } else if plan.balanced {
-            Way::Balanced(Balancer::start((0..server.replicas()).map(|replica| server.address(replica))))
+        } else if plan.proxied {
+            Way::Proxied(FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?)
         } else {
             Way::Direct
         };
-        let config = way.config(kube_config(&server).await?).await?;
+        let config = way.config(kube_config(&server).await?)?;
         let connection = match &way {
             Way::InMemory(memory) => memory.connection(&server).await?,
-            Way::Direct | Way::Balanced(_) => Connection::builder(config).settings(plan.transport).build()?,
+            Way::Direct | Way::Proxied(_) => Connection::builder(config).settings(plan.transport).build()?,
         };
         let terms = Terms { period: plan.reflector.period, lag: plan.lag, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
@@ -136,12 +136,19 @@ impl Stage {
         self.server.faults()
     }
 
-    /// New connections go to this replica; only where the plan was balanced.
-    pub(super) fn balance_to(&self, replica: usize) {
+    /// The switches of the network between; over TCP only where the plan was to have a proxy.
+    pub(super) fn network(&self) -> Option<&NetworkFaults> {
         match &self.way {
-            Way::InMemory(memory) => memory.replica.store(replica, Ordering::Relaxed),
-            Way::Balanced(balancer) => balancer.send_to(replica),
-            Way::Direct => {}
+            Way::InMemory(memory) => Some(&memory.network),
+            Way::Proxied(proxy) => Some(proxy.faults()),
+            Way::Direct => None,
+        }
+    }
+
+    /// New connections go to this replica; over TCP only where the plan was to have a proxy.
+    pub(super) fn balance_to(&self, replica: usize) {
+        if let Some(network) = self.network() {
+            network.send_to(replica);
         }
     }
 
@@ -267,11 +274,11 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
 }
 
 impl Way {
-    /// The same configuration, with the balancer in place of the server where there is one.
-    async fn config(&self, mut config: Config) -> Result<Config, Trouble> {
-        if let Self::Balanced(balancer) = self {
+    /// The same configuration, with the proxy in place of the server where there is one.
+    fn config(&self, mut config: Config) -> Result<Config, Trouble> {
+        if let Self::Proxied(proxy) = self {
             let scheme = config.cluster_url.scheme_str().unwrap_or("http").to_owned();
-            config.cluster_url = format!("{scheme}://{}", balancer.address().await?).parse()?;
+            config.cluster_url = format!("{scheme}://{}", proxy.address()).parse()?;
         }
         Ok(config)
     }

@@ -149,7 +149,7 @@ async fn apiserver_restart(ground: Ground) -> Result<Findings, Trouble> {
 
 async fn replica_change(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().replicas(2);
-    let mut stage = Stage::set(&ground, Plan { server, balanced: true, ..Plan::default() }).await?;
+    let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
     let watched = fifty(&stage).await?;
     let all: Vec<&Watched> = watched.iter().collect();
     let before = stage.lists();
@@ -234,7 +234,7 @@ async fn ask_often(stage: &mut Stage, when: &str) {
 
 async fn time_travel(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
-    let mut stage = Stage::set(&ground, Plan { server, balanced: true, ..Plan::default() }).await?;
+    let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;

@@ -1,0 +1,235 @@
+//! What all connections of a network share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::link::{Condition, Link, Orders};
+use super::relay::Open;
+use super::report::{Carried, Ended, Switched, Switching};
+use super::tcp::Door;
+
+/// How many connections that have ended are still told of, and how many switchings: the newest.
+const TOLD: usize = 10_000;
+
+type Listener = Box<dyn Fn(&Switching) + Send + Sync>;
+
+/// What all connections share.
+pub(super) struct Network {
+    began: Instant,
+    state: Mutex<State>,
+    listeners: Mutex<Vec<Listener>>,
+    /// Raised with each change, for those who wait to be let in.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    seed: u64,
+    /// What new connections begin with.
+    standing: Condition,
+    refuses: bool,
+    turns_away: bool,
+    target: usize,
+    /// The number of the connection that is opened next.
+    next: u64,
+    /// Those that are open, and those of which something was said before they are.
+    links: BTreeMap<u64, Arc<Link>>,
+    ended: VecDeque<Carried>,
+    switchings: VecDeque<Switching>,
+    /// Where connections come in over TCP.
+    door: Option<Arc<Door>>,
+}
+
+impl Network {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            began: Instant::now(),
+            state: Mutex::new(State { seed, ..State::default() }),
+            listeners: Mutex::default(),
+            changed: watch::channel(()).0,
+        }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.look(|state| state.seed)
+    }
+
+    pub(super) fn set_door(&self, door: Arc<Door>) {
+        self.look(|state| state.door = Some(door));
+    }
+
+    // Connections come and go.
+
+    /// The next connection, opened now; `None` where it is refused.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Open> {
+        self.look(|state| (!state.refuses).then(|| self.open(state)))
+    }
+
+    /// The same as a client with a SYN in its hands has it: it waits while that is lost on its way.
+    pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<Open> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            let answer = self.look(|state| {
+                let condition = state.links.get(&state.next).map_or(state.standing, |link| link.condition());
+                if state.refuses {
+                    Some(Err(io::ErrorKind::ConnectionRefused.into()))
+                } else if condition.lets_open() {
+                    Some(Ok(self.open(state)))
+                } else {
+                    None
+                }
+            });
+            if let Some(answer) = answer {
+                return answer;
+            }
+            // Its sender is part of what is borrowed here.
+            let _ = changed.changed().await;
+        }
+    }
+
+    fn open(self: &Arc<Self>, state: &mut State) -> Open {
+        let (number, target, standing) = (state.next, state.target, state.standing);
+        state.next += 1;
+        let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, standing))).clone();
+        link.open(self.began.elapsed(), target);
+        Open::new(link, self.clone(), target)
+    }
+
+    /// Whether connections are accepted only to be closed.
+    pub(super) fn turns_away(&self) -> bool {
+        self.look(|state| state.turns_away)
+    }
+
+    pub(super) fn ended(&self, link: &Link, how: Ended) {
+        link.end(self.began.elapsed(), how);
+        self.look(|state| {
+            state.links.remove(&link.number);
+            state.ended.extend(link.report());
+            while state.ended.len() > TOLD {
+                state.ended.pop_front();
+            }
+        });
+    }
+
+    // Switches.
+
+    /// Changes the standing condition and that of every connection, or of one only.
+    pub(super) fn change(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
+        if let Some(number) = only {
+            self.with_link(number, |link| link.change(&change));
+        } else {
+            let links = self.look(|state| {
+                change(&mut state.standing);
+                state.links.values().cloned().collect::<Vec<_>>()
+            });
+            for link in links {
+                link.change(&change);
+            }
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Changes what lies on the connections that are open, or on one only.
+    pub(super) fn change_open(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
+        self.each_open(only, |link| link.change(&change));
+    }
+
+    /// Has something done once to every connection that is open, or to one only.
+    pub(super) fn order(&self, only: Option<u64>, order: impl Fn(&mut Orders)) {
+        self.each_open(only, |link| link.order(&order));
+    }
+
+    fn each_open(&self, only: Option<u64>, act: impl Fn(&Link)) {
+        if let Some(number) = only {
+            return self.with_link(number, act);
+        }
+        let links = self.look(|state| state.links.values().cloned().collect::<Vec<_>>());
+        links.iter().filter(|link| link.is_open()).for_each(|link| act(link));
+    }
+
+    /// Acts on one connection, open or still to be opened; on none where it has ended.
+    fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
+        let link = self.look(|state| {
+            let standing = state.standing;
+            if number >= state.next {
+                let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, standing)));
+                return Some(link.clone());
+            }
+            state.links.get(&number).cloned()
+        });
+        if let Some(link) = link {
+            act(&link);
+        }
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        self.look(|state| state.next)
+    }
+
+    pub(super) fn set_refuses(&self, on: bool) {
+        let door = self.look(|state| {
+            state.refuses = on;
+            state.door.clone()
+        });
+        if let Some(door) = door {
+            door.set_open(!on);
+        }
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn set_turns_away(&self, on: bool) {
+        self.look(|state| state.turns_away = on);
+    }
+
+    pub(super) fn set_target(&self, target: usize) {
+        self.look(|state| state.target = target);
+    }
+
+    // What is told.
+
+    /// Records a switching, and tells it to those who listen.
+    pub(super) fn note(&self, fault: &str, connection: Option<u64>, switched: Switched) {
+        let switching = Switching { at: self.began.elapsed(), fault: fault.to_owned(), connection, switched };
+        self.look(|state| {
+            state.switchings.push_back(switching.clone());
+            while state.switchings.len() > TOLD {
+                state.switchings.pop_front();
+            }
+        });
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.iter().for_each(|listener| listener(&switching));
+    }
+
+    pub(super) fn listen(&self, listener: Listener) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+    }
+
+    pub(super) fn switchings(&self) -> Vec<Switching> {
+        self.look(|state| state.switchings.iter().cloned().collect())
+    }
+
+    pub(super) fn connections(&self) -> Vec<Carried> {
+        self.look(|state| {
+            let open = state.links.values().filter_map(|link| link.report());
+            let mut all: Vec<Carried> = state.ended.iter().cloned().chain(open).collect();
+            all.sort_by_key(|carried| carried.connection);
+            all
+        })
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! One connection at work.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use steadfast::core::random::Random;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::end::End;
+use super::lane::{Lane, PIECE_BYTES, Turn};
+use super::link::{Condition, Link, Way};
+use super::network::Network;
+use super::report::{Ended, Switched};
+
+/// How long a client that was told the end in the middle is waited for to close its own side.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Carries bytes between `near` and `far` until both have ended or a fault ends it, and tells how it ended.
+pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> Ended {
+    let mut random = Random::new(network.seed() ^ link.number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let [to_server, to_client] = [Way::ToServer, Way::ToClient].map(|way| Lane::new(way, Random::new(random.draw())));
+    let now = Instant::now();
+    let mut relay = Relay {
+        link,
+        network,
+        to_server,
+        to_client,
+        scratch: vec![0; PIECE_BYTES].into_boxed_slice(),
+        timer: Box::pin(sleep_until(now)),
+        moved_at: now,
+        dropped: false,
+    };
+    let ended = poll_fn(|context| relay.poll(&mut near, &mut far, context)).await;
+    match ended {
+        Ended::Reset | Ended::Broken => {
+            near.reset_on_drop();
+            far.reset_on_drop();
+        }
+        Ended::Truncated => {
+            drop(far);
+            close_cleanly(near, relay.scratch).await;
+        }
+        _ => {}
+    }
+    ended
+}
+
+/// Tells `near` the end and takes what it still says: a socket that is closed with bytes unread sends a reset.
+async fn close_cleanly(mut near: impl End, mut scratch: Box<[u8]>) {
+    if near.shutdown().await.is_ok() {
+        let rest = async { while near.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
+        let _ = timeout(LINGER, rest).await;
+    }
+}
+
+struct Relay<'a> {
+    link: &'a Link,
+    network: &'a Network,
+    to_server: Lane,
+    to_client: Lane,
+    scratch: Box<[u8]>,
+    timer: Pin<Box<Sleep>>,
+    /// When a byte was last seen.
+    moved_at: Instant,
+    /// Whether it was idle for too long, and the network knows it no more.
+    dropped: bool,
+}
+
+impl Relay<'_> {
+    fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<Ended> {
+        loop {
+            let (mut condition, orders) = self.link.present(context);
+            if orders.reset {
+                return Poll::Ready(Ended::Reset);
+            }
+            for (lane, closed) in [&mut self.to_server, &mut self.to_client].into_iter().zip(orders.half_close) {
+                if closed {
+                    lane.half_close();
+                }
+            }
+            if self.dropped {
+                condition = Condition::default();
+            }
+            let there = self.to_server.turn((near, far), (&condition, self.link), &mut self.scratch, context);
+            let back = self.to_client.turn((far, near), (&condition, self.link), &mut self.scratch, context);
+            let mut until: Option<Instant> = None;
+            for turn in [there, back] {
+                match turn {
+                    Ok(Turn::Cut(how)) => return Poll::Ready(how),
+                    Err(_) => return Poll::Ready(Ended::Broken),
+                    Ok(Turn::Waits { moved, until: wanted }) => {
+                        if moved {
+                            self.moved_at = Instant::now();
+                        }
+                        until = until.into_iter().chain(wanted).min();
+                    }
+                }
+            }
+            if self.to_server.is_over() && self.to_client.is_over() {
+                return Poll::Ready(if self.dropped { Ended::Dropped } else { Ended::Closed });
+            }
+            if let Some(idle) = condition.idle {
+                let drops_at = self.moved_at + idle;
+                if drops_at <= Instant::now() {
+                    self.drop_flow();
+                    continue;
+                }
+                until = until.into_iter().chain([drops_at]).min();
+            }
+            let Some(until) = until else { return Poll::Pending };
+            self.timer.as_mut().reset(until);
+            ready!(self.timer.as_mut().poll(context));
+        }
+    }
+
+    /// From here on nothing passes, and nobody is told.
+    fn drop_flow(&mut self) {
+        self.dropped = true;
+        self.to_server.drop_all();
+        self.to_client.drop_all();
+        self.network.note("idle flow dropped", Some(self.link.number), Switched::Once);
+    }
+}
+
+/// An [`Arc`] of a link that counts as ended when this is dropped, however that comes about.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) link: Arc<Link>,
+    pub(super) network: Arc<Network>,
+    pub(super) target: usize,
+    ended: Ended,
+}
+
+impl Open {
+    pub(super) fn new(link: Arc<Link>, network: Arc<Network>, target: usize) -> Self {
+        Self { link, network, target, ended: Ended::Broken }
+    }
+
+    /// Ends it.
+    pub(super) fn end(mut self, how: Ended) {
+        self.ended = how;
+    }
+
+    /// Carries bytes until it ends, between `near` and what `dial` opens.
+    pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
+        let dialled = tokio::select! {
+            biased;
+            () = self.link.until_reset() => None,
+            dialled = dial => Some(dialled),
+        };
+        let ended = match dialled {
+            Some(Ok(far)) => relay(near, far, &self.link, &self.network).await,
+            failed => {
+                near.reset_on_drop();
+                if failed.is_some() { Ended::Unreachable } else { Ended::Reset }
+            }
+        };
+        self.end(ended);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.network.ended(&self.link, self.ended);
+    }
+}

@@ -1,0 +1,53 @@
+//! The network of the tests, by itself: what passes, byte for byte, and what does not.
+
+mod memory;
+mod tcp;
+
+use std::time::Duration;
+
+use steadfast_testing::WorldError;
+use steadfast_testing::proxy::{Ended, NetworkFaults};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// How long anything may take that is to happen.
+const SOON: Duration = Duration::from_secs(10);
+
+/// `length` bytes of which no two neighbouring stretches are alike.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
+}
+
+/// All that comes until the stream ends, and whether it ended cleanly.
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), WorldError> {
+    let mut heard = Vec::new();
+    let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut heard)).await?;
+    Ok((heard, ended.is_ok()))
+}
+
+/// The next bytes, so many.
+async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WorldError> {
+    let mut heard = vec![0; length];
+    tokio::time::timeout(SOON, stream.read_exact(&mut heard)).await??;
+    Ok(heard)
+}
+
+/// What the stream says within `time`; nothing where it is silent.
+async fn said_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> Option<std::io::Result<Vec<u8>>> {
+    let mut heard = vec![0; 1024];
+    let read = tokio::time::timeout(time, stream.read(&mut heard)).await.ok()?;
+    Some(read.map(|length| heard[..length].to_vec()))
+}
+
+/// Waits until connection number `connection` has ended, and tells how.
+async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<Ended, WorldError> {
+    let ended = async {
+        loop {
+            let all = faults.connections();
+            if let Some((_, how)) = all.iter().find(|one| one.connection == connection).and_then(|one| one.ended) {
+                return how;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    Ok(tokio::time::timeout(SOON, ended).await?)
+}

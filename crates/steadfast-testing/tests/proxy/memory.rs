@@ -1,0 +1,430 @@
+//! In memory, in virtual time.
+
+use std::io::ErrorKind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use steadfast::environment::Socket;
+use steadfast_testing::WorldError;
+use steadfast_testing::proxy::{Direction, Ended, NetworkFaults, Switched};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, timeout};
+
+use super::{bytes, end_of, next, rest, said_within};
+
+type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
+
+/// A network and what its targets are given; a target is called by its number.
+struct World {
+    faults: NetworkFaults,
+    dial: Arc<Dial>,
+    served: Mutex<UnboundedReceiver<(usize, DuplexStream)>>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(NetworkFaults::seeded(7))
+    }
+
+    fn of(faults: NetworkFaults) -> Self {
+        let (told, served) = unbounded_channel();
+        let dial = faults.dialer(move |target| {
+            let told = told.clone();
+            Box::pin(async move {
+                let (near, far) = tokio::io::duplex(1 << 20);
+                told.send((target, far)).map_err(|_| std::io::Error::from(ErrorKind::ConnectionRefused))?;
+                Ok(near)
+            })
+        });
+        Self { faults, dial: Arc::new(dial), served: Mutex::new(served) }
+    }
+
+    async fn client(&self) -> std::io::Result<Pin<Box<dyn Socket>>> {
+        (self.dial)("server".to_owned(), 443).await.map(Box::into_pin)
+    }
+
+    async fn served(&self) -> Result<(usize, DuplexStream), WorldError> {
+        Ok(self.served.lock().await.recv().await.ok_or("nobody dials any more")?)
+    }
+
+    /// A connection: the client's end and the server's.
+    async fn pair(&self) -> Result<(Pin<Box<dyn Socket>>, DuplexStream), WorldError> {
+        let client = self.client().await?;
+        Ok((client, self.served().await?.1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_pass_both_ways_unchanged_and_are_counted() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    let (asked, answered) = (bytes(300_000), bytes(700_001));
+    let begun = Instant::now();
+    let asking = async {
+        client.write_all(&asked).await?;
+        client.shutdown().await?;
+        rest(&mut client).await
+    };
+    let answering = async {
+        let heard = rest(&mut server).await?;
+        server.write_all(&answered).await?;
+        server.shutdown().await?;
+        Ok::<_, WorldError>(heard)
+    };
+    let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
+    assert!(heard_by_server == (asked, true) && heard_by_client == (answered, true), "bytes differ");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was delayed");
+    assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
+    let told = &world.faults.connections()[0];
+    assert_eq!((told.to_server, told.to_client), (300_000, 700_001));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_heard_as_one_at_the_client() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    server.write_all(b"before").await?;
+    assert_eq!(next(&mut client, 6).await?, b"before");
+    world.faults.reset();
+    let error = client.read_u8().await.expect_err("it was reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let error = client.write_all(b"more").await.expect_err("it was reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(rest(&mut server).await?.0, b"");
+    assert_eq!(end_of(&world.faults, 0).await?, Ended::Reset);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_lets_exactly_so_many_bytes_through_wherever_it_falls() -> Result<(), WorldError> {
+    let answer = bytes(200_000);
+    for after in [0, 1, 16_383, 16_384, 16_385, 65_536, 131_071, 199_999] {
+        for truncate in [false, true] {
+            let world = World::new();
+            let (mut client, mut server) = world.pair().await?;
+            if truncate {
+                world.faults.truncate_after(after);
+            } else {
+                world.faults.reset_after(after, Direction::ToClient);
+            }
+            let serving = tokio::spawn({
+                let answer = answer.clone();
+                // It may learn in the middle that nobody listens any more.
+                async move { server.write_all(&answer).await.is_ok() }
+            });
+            let (heard, cleanly) = rest(&mut client).await?;
+            assert!(heard == answer[..after as usize], "{} bytes of {after}", heard.len());
+            assert_eq!(cleanly, truncate, "after {after}");
+            drop(client);
+            let expected = if truncate { Ended::Truncated } else { Ended::Reset };
+            assert_eq!(end_of(&world.faults, 0).await?, expected);
+            assert_eq!(world.faults.connections()[0].to_client, after);
+            serving.await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_on_the_way_to_the_server_leaves_the_other_way_uncounted() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    world.faults.reset_after(4, Direction::ToServer);
+    server.write_all(b"more than four").await?;
+    assert_eq!(next(&mut client, 14).await?, b"more than four");
+    client.write_all(b"request").await?;
+    assert_eq!(rest(&mut server).await?.0, b"requ");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_connection_can_be_cut_before_it_is_there() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut first, mut of_first) = world.pair().await?;
+    world.faults.next_connection().reset_after(2, Direction::ToClient);
+    let (mut second, mut of_second) = world.pair().await?;
+    let (mut third, mut of_third) = world.pair().await?;
+    for served in [&mut of_first, &mut of_second, &mut of_third] {
+        served.write_all(b"answer").await?;
+    }
+    assert_eq!(next(&mut first, 6).await?, b"answer");
+    assert_eq!(rest(&mut second).await?, (b"an".to_vec(), false));
+    assert_eq!(next(&mut third, 6).await?, b"answer");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_black_hole_holds_what_is_on_its_way_and_tells_nobody() -> Result<(), WorldError> {
+    let hour = Duration::from_secs(3600);
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    world.faults.black_hole(Direction::ToClient, true);
+    client.write_all(b"request").await?;
+    assert_eq!(next(&mut server, 7).await?, b"request", "the other way is open");
+    server.write_all(b"answer").await?;
+    server.shutdown().await?;
+    assert!(said_within(&mut client, hour).await.is_none());
+    world.faults.black_hole(Direction::ToClient, false);
+    assert_eq!(rest(&mut client).await?, (b"answer".to_vec(), true));
+
+    world.faults.black_hole(Direction::Both, true);
+    client.write_all(b"again").await?;
+    client.shutdown().await?;
+    assert!(said_within(&mut server, hour).await.is_none());
+    world.faults.heal();
+    assert_eq!(rest(&mut server).await?, (b"again".to_vec(), true));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_dials_into_a_black_hole_waits_and_gets_through_when_it_is_over() -> Result<(), WorldError> {
+    let world = World::new();
+    world.faults.black_hole(Direction::ToClient, true);
+    assert!(timeout(Duration::from_secs(3600), world.client()).await.is_err());
+    let mut dialling = Box::pin(world.client());
+    assert!(timeout(Duration::from_secs(1), &mut dialling).await.is_err());
+    world.faults.heal();
+    let mut client = dialling.await?;
+    let (_, mut server) = world.served().await?;
+    client.write_all(b"hello").await?;
+    assert_eq!(next(&mut server, 5).await?, b"hello");
+    assert_eq!(world.faults.connections().len(), 1, "who gave up was never there");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_middle_accepts_connections_and_a_bounded_number_of_bytes() -> Result<(), WorldError> {
+    let world = World::new();
+    world.faults.freeze(true);
+    let mut client = timeout(Duration::from_secs(1), world.client()).await??;
+    let sent = bytes(4 << 20);
+    let sending = tokio::spawn(async move {
+        client.write_all(&sent).await?;
+        client.shutdown().await?;
+        std::io::Result::Ok((client, sent))
+    });
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!sending.is_finished(), "it does not take everything");
+    world.faults.freeze(false);
+    let (_, mut server) = world.served().await?;
+    let (heard, cleanly) = rest(&mut server).await?;
+    let (mut client, sent) = sending.await??;
+    assert!(heard == sent && cleanly, "{} bytes", heard.len());
+
+    world.faults.freeze(true);
+    server.write_all(b"answer").await?;
+    assert!(said_within(&mut client, Duration::from_secs(3600)).await.is_none());
+    world.faults.freeze(false);
+    assert_eq!(next(&mut client, 6).await?, b"answer");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn delay_is_to_the_millisecond_and_jitter_keeps_the_order() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    world.faults.delay(Duration::from_millis(250));
+    let begun = Instant::now();
+    client.write_all(b"a").await?;
+    next(&mut server, 1).await?;
+    server.write_all(b"b").await?;
+    next(&mut client, 1).await?;
+    assert_eq!(begun.elapsed(), Duration::from_millis(500), "there and back");
+
+    world.faults.jitter(Duration::from_secs(1));
+    let sent = bytes(2000);
+    let begun = Instant::now();
+    let sending = async {
+        for piece in sent.chunks(20) {
+            server.write_all(piece).await?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok::<_, WorldError>(())
+    };
+    let (heard, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
+    assert!(heard == sent, "bytes have changed places");
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_connection_carries_so_many_bytes_a_second() -> Result<(), WorldError> {
+    for rate in [1, 1000, 100_000] {
+        let world = World::new();
+        let (mut client, mut server) = world.pair().await?;
+        world.faults.throttle(Some(rate));
+        let sent = bytes(rate as usize * 20);
+        let begun = Instant::now();
+        let mut heard = vec![0; sent.len()];
+        tokio::try_join!(client.read_exact(&mut heard), server.write_all(&sent))?;
+        assert!(heard == sent, "bytes differ");
+        let took = begun.elapsed();
+        assert!((Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&took), "{rate}: {took:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_was_idle_for_too_long_is_dropped_for_good() -> Result<(), WorldError> {
+    let second = Duration::from_secs(1);
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    world.faults.drop_idle_after(Some(240 * second));
+    for _ in 0..10 {
+        tokio::time::sleep(239 * second).await;
+        client.write_all(b"a").await?;
+        assert_eq!(next(&mut server, 1).await?, b"a");
+    }
+    tokio::time::sleep(241 * second).await;
+    client.write_all(b"b").await?;
+    server.write_all(b"c").await?;
+    world.faults.heal();
+    assert!(said_within(&mut server, 3600 * second).await.is_none(), "it vanished");
+    assert!(said_within(&mut client, 3600 * second).await.is_none(), "nobody is told");
+    let dropped = world.faults.switchings().into_iter().find(|switching| switching.fault == "idle flow dropped");
+    let dropped = dropped.ok_or("the drop is not recorded")?;
+    assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
+
+    let (mut another, mut of_another) = world.pair().await?;
+    another.write_all(b"new").await?;
+    assert_eq!(next(&mut of_another, 3).await?, b"new");
+    drop((client, server));
+    assert_eq!(end_of(&world.faults, 0).await?, Ended::Dropped);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_closed_connection_goes_on_the_other_way() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    server.write_all(b"before").await?;
+    assert_eq!(next(&mut client, 6).await?, b"before");
+    world.faults.half_close(Direction::ToClient);
+    assert_eq!(rest(&mut client).await?, (Vec::new(), true));
+    server.write_all(&bytes(3 << 20)).await?;
+    client.write_all(b"after").await?;
+    client.shutdown().await?;
+    assert_eq!(rest(&mut server).await?, (b"after".to_vec(), true));
+    drop(server);
+    assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
+    assert_eq!(world.faults.connections()[0].to_client, 6);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_refused_turned_away_and_sent_elsewhere() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut client, mut server) = world.pair().await?;
+    world.faults.refuse(true);
+    assert_eq!(world.client().await.err().ok_or("it was let in")?.kind(), ErrorKind::ConnectionRefused);
+    client.write_all(b"open").await?;
+    assert_eq!(next(&mut server, 4).await?, b"open", "open ones stay");
+    world.faults.refuse(false);
+
+    world.faults.accept_and_close(true);
+    let mut turned_away = world.client().await?;
+    assert_eq!(rest(&mut turned_away).await?, (Vec::new(), true));
+    world.faults.accept_and_close(false);
+
+    world.faults.send_to(3);
+    let _another = world.client().await?;
+    assert_eq!(world.served().await?.0, 3);
+
+    world.faults.cut();
+    assert!(!rest(&mut client).await?.1, "it was reset");
+    assert!(world.client().await.is_err());
+    world.faults.heal();
+    world.client().await?;
+    let told = world.faults.connections();
+    let ends: Vec<_> = told.iter().map(|one| (one.target, one.ended.map(|(_, how)| how))).collect();
+    let expected = [(0, Some(Ended::Reset)), (0, Some(Ended::TurnedAway)), (3, Some(Ended::Reset)), (3, None)];
+    assert_eq!(ends, expected);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_is_told_as_such() -> Result<(), WorldError> {
+    let world = World::new();
+    world.served.lock().await.close();
+    let refused = world.client().await.err().ok_or("it was let in")?;
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(end_of(&world.faults, 0).await?, Ended::Unreachable);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_of_one_connection_leave_the_others_alone() -> Result<(), WorldError> {
+    let world = World::new();
+    let (mut first, mut of_first) = world.pair().await?;
+    let (mut second, mut of_second) = world.pair().await?;
+    world.faults.connection(0).black_hole(Direction::Both, true);
+    world.faults.connection(1).delay(Duration::from_secs(1));
+    first.write_all(b"a").await?;
+    second.write_all(b"b").await?;
+    let begun = Instant::now();
+    assert_eq!(next(&mut of_second, 1).await?, b"b");
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    assert!(said_within(&mut of_first, Duration::from_secs(60)).await.is_none());
+    world.faults.connection(1).reset();
+    assert!(!rest(&mut second).await?.1);
+    world.faults.connection(0).heal();
+    assert_eq!(next(&mut of_first, 1).await?, b"a");
+    // Of one that is no more nothing can be said; that is no error.
+    world.faults.connection(1).black_hole(Direction::Both, true);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_switching_is_recorded_with_its_time_and_told() -> Result<(), WorldError> {
+    let world = World::new();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let listener = told.clone();
+    world.faults.on_switching(move |switching| {
+        if let Ok(mut told) = listener.lock() {
+            told.push(switching.clone());
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.faults.black_hole(Direction::ToServer, true);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.faults.connection(4).reset_after(10, Direction::Both);
+    world.faults.heal();
+    let all = world.faults.switchings();
+    let words: Vec<_> =
+        all.iter().map(|one| (one.at.as_secs(), one.fault.as_str(), one.connection, one.switched)).collect();
+    let expected = [
+        (2, "black_hole(ToServer)", None, Switched::On),
+        (5, "reset_after(10, Both)", Some(4), Switched::Once),
+        (5, "heal", None, Switched::Off),
+    ];
+    assert_eq!(words, expected);
+    assert_eq!(*told.lock().map_err(|_| "poisoned")?, all);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_makes_the_same_jitter() -> Result<(), WorldError> {
+    let mut runs = Vec::new();
+    for seed in [1, 1, 2] {
+        let world = World::of(NetworkFaults::seeded(seed));
+        let (mut client, mut server) = world.pair().await?;
+        world.faults.jitter(Duration::from_secs(1));
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            client.write_all(b"a").await?;
+            next(&mut server, 1).await?;
+            times.push(begun.elapsed());
+        }
+        runs.push(times);
+    }
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+    Ok(())
+}
