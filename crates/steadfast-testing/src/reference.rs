@@ -51,7 +51,7 @@ pub struct Reference {
     // In the order in which they end: the folder goes last.
     servers: Vec<Server>,
     historian: Option<Process>,
-    _etcd: Process,
+    etcd: Process,
     etcd_url: String,
     folder: Folder,
     /// The beginning of all times, by both clocks.
@@ -63,6 +63,8 @@ struct Server {
     process: Option<Process>,
     folder: PathBuf,
     port: u16,
+    etcd_url: String,
+    flags: Vec<String>,
 }
 
 impl Reference {
@@ -74,6 +76,15 @@ impl Reference {
     ///
     /// Where something does not start, or where the reference is missing and must not be.
     pub async fn start() -> Result<Option<Self>, WorldError> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same; the API server is given `flags` of kube-apiserver.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with(flags: &[&str]) -> Result<Option<Self>, WorldError> {
         let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
             skip("the reference is not built; conformance/reference/build does that, where there is Go")?;
             return Ok(None);
@@ -89,8 +100,8 @@ impl Reference {
         historian.ready(PATIENCE).await?;
         let begun = (SystemTime::now(), Instant::now());
         let mut reference =
-            Self { program, servers: Vec::new(), historian: Some(historian), _etcd: etcd, etcd_url, folder, begun };
-        reference.start_another().await?;
+            Self { program, servers: Vec::new(), historian: Some(historian), etcd, etcd_url, folder, begun };
+        reference.start_another_with(flags, None).await?;
         Ok(Some(reference))
     }
 
@@ -100,9 +111,20 @@ impl Reference {
     ///
     /// Where it does not start.
     pub async fn start_another(&mut self) -> Result<usize, WorldError> {
+        self.start_another_with(&[], None).await
+    }
+
+    /// The same with `flags` of kube-apiserver, and with the etcd reached by `way`, where a proxy in front of it is.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub async fn start_another_with(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, WorldError> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
-        self.servers.push(Server { process: None, folder, port: 0 });
+        let etcd_url = way.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));
+        let flags = flags.iter().map(ToString::to_string).collect();
+        self.servers.push(Server { process: None, folder, port: 0, etcd_url, flags });
         self.start_again(number).await?;
         Ok(number)
     }
@@ -128,9 +150,10 @@ impl Reference {
     pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
         let certificates = self.folder.path.join("certificates").display().to_string();
         let log = self.folder.path.join(format!("server-{server}.log"));
-        let Server { process, folder, port } = &mut self.servers[server];
+        let Server { process, folder, port, etcd_url, flags } = &mut self.servers[server];
         let (place, at) = (folder.display().to_string(), port.to_string());
-        let arguments = ["-etcd", &self.etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at];
+        let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
+        arguments.extend(flags.iter().map(String::as_str));
         let mut started = Process::start(&self.program, &arguments, log)?;
         started.ready(PATIENCE).await?;
         *process = Some(started);
@@ -139,6 +162,39 @@ impl Reference {
             *port = uri.port_u16().ok_or("the kubeconfig names no port")?;
         }
         Ok(())
+    }
+
+    /// Stops an API server where it stands, or lets it go on: its sockets stay open, and the kernel answers for them.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not run.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such server.
+    pub fn freeze(&self, server: usize, on: bool) -> Result<(), WorldError> {
+        let process = self.servers[server].process.as_ref().ok_or("the server does not run")?;
+        Ok(process.freeze(on)?)
+    }
+
+    /// The same for the etcd.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not run.
+    pub fn freeze_etcd(&self, on: bool) -> Result<(), WorldError> {
+        Ok(self.etcd.freeze(on)?)
+    }
+
+    /// Where the etcd listens.
+    ///
+    /// # Errors
+    ///
+    /// Where its URL names no address.
+    pub fn etcd_address(&self) -> Result<SocketAddr, WorldError> {
+        let address = self.etcd_url.strip_prefix("http://").ok_or("the URL of the etcd is no plain one")?;
+        Ok(address.trim_end_matches('/').parse()?)
     }
 
     /// Has the etcd forget every state but the present one.

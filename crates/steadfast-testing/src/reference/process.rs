@@ -64,6 +64,13 @@ impl Process {
         }
     }
 
+    /// Stops it where it stands, or lets it go on, as `SIGSTOP` and `SIGCONT` do; its sockets stay open.
+    pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
+        let signal = if on { "-STOP" } else { "-CONT" };
+        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill {signal} ended with {status}"))) }
+    }
+
     /// Ends its input, which asks it to end.
     pub(super) fn close_input(&mut self) {
         self.child.stdin = None;
