@@ -48,6 +48,7 @@ pub enum StartError {
 
 /// Describes a server; [`start`](Self::start) starts it.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct ApiServerBuilder {
     replicas: usize,
     tls: bool,
@@ -57,6 +58,8 @@ pub struct ApiServerBuilder {
     seed: u64,
     declared: Vec<ResourceDeclaration>,
     tokens: Vec<String>,
+    users: Vec<(String, String)>,
+    closed: bool,
     settings: Settings,
 }
 
@@ -71,6 +74,8 @@ impl Default for ApiServerBuilder {
             seed: 0,
             declared: Vec::new(),
             tokens: Vec::new(),
+            users: Vec::new(),
+            closed: false,
             settings: Settings {
                 bookmark_period: Duration::from_secs(60),
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
@@ -131,6 +136,21 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.tokens.push(token.to_owned());
+        self
+    }
+
+    /// A user who may log in with `password`; requests by nobody known are answered `401` then.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        self.users.push((name.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Requests without a token, a password or a certificate of
+    /// [`issue_client_certificate`](ApiServer::issue_client_certificate) are answered `401`.
+    #[must_use]
+    pub fn closed(mut self) -> Self {
+        self.closed = true;
         self
     }
 
@@ -210,11 +230,13 @@ impl ApiServerBuilder {
             store: Store::new(state, changed.clone()),
             changed,
             replicas,
-            tls,
+            tls: Mutex::new(tls),
             requests: RequestLog::default(),
             fault_log: FaultLog::default(),
             rules: Rules::default(),
             tokens: Mutex::new(self.tokens),
+            closed: self.closed,
+            users: self.users,
             random: Mutex::new(timeouts),
             links: Mutex::new(Vec::new()),
             next_link: AtomicU64::new(0),

@@ -49,12 +49,16 @@ pub(crate) struct Cluster {
     /// Raised after every change: of the store, of a fault, of a stream's control.
     pub(crate) changed: Signal,
     pub(crate) replicas: Vec<Replica>,
-    pub(crate) tls: Option<ServerTls>,
+    pub(crate) tls: Mutex<Option<ServerTls>>,
     pub(crate) requests: RequestLog,
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
-    /// The tokens accepted; everybody is, where there are none.
+    /// The tokens accepted; everybody is, where there are neither tokens nor users.
     pub(crate) tokens: Mutex<Vec<String>>,
+    /// Users who are known by their passwords.
+    pub(crate) users: Vec<(String, String)>,
+    /// Nobody is accepted without having said who it is.
+    pub(crate) closed: bool,
     pub(crate) random: Mutex<Random>,
     pub(crate) links: Mutex<Vec<Arc<Link>>>,
     pub(crate) next_link: AtomicU64,
@@ -81,6 +85,11 @@ impl Cluster {
         for link in self.open_links(replica) {
             link.reset(self.clock.elapsed());
         }
+    }
+
+    /// The TLS side, as it is now.
+    pub(crate) fn tls(&self) -> Option<ServerTls> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tokens accepted now.

@@ -73,7 +73,7 @@ mod streams;
 
 pub use builder::{ApiServerBuilder, StartError};
 pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, TooLarge};
-pub use net::{Dialer, LinkEnd, MemoryStream};
+pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::{GroupResource, ResourceDeclaration};
 pub use server::{ApiServer, ConnectionRecord};

@@ -77,6 +77,10 @@ pub struct RequestRecord {
     pub query: String,
     /// The client's name for itself.
     pub user_agent: String,
+    /// The user who was told by a certificate or a password.
+    pub user: Option<String>,
+    /// The `Impersonate-` headers, by their names in small letters, in their order.
+    pub impersonation: Vec<(String, String)>,
     /// The HTTP status answered; `None` while there is no answer.
     pub code: Option<u16>,
     /// Bytes of the body that were handed to the connection so far.

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::direct;
 use crate::faults::{FaultRecord, Faults};
 use crate::kubeconfig;
-use crate::net::{Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
+use crate::net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
 use crate::records::{RequestCounts, RequestRecord};
 use crate::status::Status;
 use crate::storage::{History, Patch, State};
@@ -71,7 +71,7 @@ impl ApiServer {
     /// # Panics
     /// Where there is no such replica.
     pub fn url(&self, replica: usize) -> String {
-        let scheme = if self.cluster.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.cluster.tls().is_some() { "https" } else { "http" };
         match self.address(replica) {
             Some(address) => format!("{scheme}://{address}"),
             None => format!("{scheme}://localhost:{}", 6443 + replica),
@@ -88,7 +88,32 @@ impl ApiServer {
 
     /// The certificate of the authority, as PEM, where TLS is on.
     pub fn ca_pem(&self) -> Option<String> {
-        self.cluster.tls.as_ref().map(|tls| tls.ca_pem.clone())
+        self.cluster.tls().map(|tls| tls.ca_pem)
+    }
+
+    /// A certificate by which a client is known as `name`; `None` without TLS.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn issue_client_certificate(&self, name: &str) -> Result<Option<ClientIdentity>, StartError> {
+        self.cluster.tls().map(|tls| tls.issue(name)).transpose()
+    }
+
+    /// Accepts no certificate of `name` any more.
+    pub fn revoke_client_certificates(&self, name: &str) {
+        if let Some(tls) = self.cluster.tls() {
+            tls.revoke(name);
+        }
+    }
+
+    /// Another authority and another certificate of the server, for connections from now on; nothing without TLS.
+    ///
+    /// # Errors
+    /// Where they cannot be made.
+    pub fn rotate_authority(&self) -> Result<(), StartError> {
+        let rotated = self.cluster.tls().map(|tls| tls.rotated()).transpose()?;
+        *self.cluster.tls.lock().unwrap_or_else(PoisonError::into_inner) = rotated;
+        Ok(())
     }
 
     /// A kubeconfig for the first replica, as YAML.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -82,10 +84,11 @@ pub(crate) async fn serve(
     }
     let mut answer = match ruling {
         Some(Ruling::Answer(answer)) => ruled(&answer, &record),
-        Some(Ruling::Corrupt(corruption)) => {
-            corrupted(answer(&exchange, route, request).await.unwrap_or_else(Answer::from), corruption)
-        }
-        None => answer(&exchange, route, request).await.unwrap_or_else(Answer::from),
+        Some(Ruling::Corrupt(corruption)) => corrupted(
+            answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from),
+            corruption,
+        ),
+        None => answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from),
     };
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;
@@ -95,8 +98,13 @@ pub(crate) async fn serve(
     answer.into_response(entry)
 }
 
-async fn answer(exchange: &Exchange, route: Route, request: Request<Incoming>) -> Result<Answer, Status> {
-    authenticate(exchange, &request)?;
+async fn answer(
+    exchange: &Exchange,
+    route: Route,
+    request: Request<Incoming>,
+    user: Option<&str>,
+) -> Result<Answer, Status> {
+    authenticate(exchange, &request, user)?;
     if !route.allows(request.method()) {
         return Err(Status::method_not_allowed());
     }
@@ -107,14 +115,28 @@ async fn answer(exchange: &Exchange, route: Route, request: Request<Incoming>) -
     }
 }
 
-fn authenticate(exchange: &Exchange, request: &Request<Incoming>) -> Result<(), Status> {
+/// Who a certificate or a password says that the request is from.
+fn user(cluster: &Cluster, link: &Link, headers: &http::HeaderMap) -> Option<String> {
+    let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
+    let basic = || {
+        let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
+        let given = String::from_utf8(STANDARD.decode(given.trim()).ok()?).ok()?;
+        let (name, password) = given.split_once(':')?;
+        let known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
+        known.then(|| name.to_owned())
+    };
+    shown.or_else(basic)
+}
+
+fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&str>) -> Result<(), Status> {
     let tokens = exchange.cluster.tokens();
+    let open = tokens.is_empty() && exchange.cluster.users.is_empty() && !exchange.cluster.closed;
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| {
         let token = token.trim();
         tokens.iter().any(|known| known == token)
     });
-    if tokens.is_empty() || known { Ok(()) } else { Err(Status::of_code(401)) }
+    if open || known || user.is_some() { Ok(()) } else { Err(Status::of_code(401)) }
 }
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
@@ -235,6 +257,13 @@ fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incom
         path: request.uri().path().to_owned(),
         query: query.to_owned(),
         user_agent: user_agent.unwrap_or_default().to_owned(),
+        user: user(cluster, link, request.headers()),
+        impersonation: request
+            .headers()
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect(),
         code: None,
         bytes_sent: 0,
         finished: false,

@@ -1,6 +1,6 @@
 //! What governs one connection: its budget of bytes, its black hole, its end.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Link {
     pub(crate) id: u64,
     pub(crate) replica: usize,
     pub(crate) opened_at: Duration,
+    /// The certificate that the client has shown.
+    pub(crate) certificate: OnceLock<Vec<u8>>,
     state: Mutex<LinkState>,
     changed: Signal,
 }
@@ -40,7 +42,7 @@ struct LinkState {
 impl Link {
     pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, black_hole: bool) -> Self {
         let state = LinkState { black_hole, ..LinkState::default() };
-        Self { id, replica, opened_at, state: Mutex::new(state), changed: Signal::new() }
+        Self { id, replica, opened_at, certificate: OnceLock::new(), state: Mutex::new(state), changed: Signal::new() }
     }
 
     /// Resets the connection: whatever is on its way is lost.

@@ -13,4 +13,5 @@ pub use link::LinkEnd;
 pub(crate) use listener::{Port, accept};
 pub use memory::{Dialer, MemoryStream};
 pub(crate) use tasks::TaskGroup;
+pub use tls::ClientIdentity;
 pub(crate) use tls::ServerTls;

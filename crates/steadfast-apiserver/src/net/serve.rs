@@ -33,8 +33,11 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
     }
     let tasks = TaskGroup::on(runtime);
     let serving = async {
-        if let Some(tls) = cluster.tls.clone() {
+        if let Some(tls) = cluster.tls() {
             let stream = tls.acceptor.accept(governed).await?;
+            if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
+                let _ = link.certificate.set(certificate.to_vec());
+            }
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             return serve_http(&cluster, &link, stream, http2, &tasks).await;
         }

@@ -1,48 +1,125 @@
-//! TLS with a certificate authority made for this server.
+//! TLS with certificate authorities made for this server.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
-use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use crate::builder::StartError;
+
+/// What the server's certificate is good for; the last is what a service in a cluster is called.
+const NAMES: [&str; 4] = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"];
 
 /// The TLS side of all replicas.
 #[derive(Clone)]
 pub(crate) struct ServerTls {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) ca_pem: String,
+    clients: Arc<Clients>,
+    http2: bool,
+}
+
+/// A client's certificate and key, as PEM.
+#[derive(Clone)]
+pub struct ClientIdentity {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// Its private key.
+    pub key_pem: String,
+}
+
+/// Those who may show a certificate instead of a token.
+struct Clients {
+    authority: CertifiedIssuer<'static, KeyPair>,
+    /// The certificates that are accepted, and whose they are.
+    issued: Mutex<BTreeMap<Vec<u8>, String>>,
 }
 
 impl ServerTls {
-    /// Makes an authority and a certificate for `127.0.0.1` and `localhost`; HTTP/2 is offered first.
+    /// Makes the authorities and a certificate; HTTP/2 is offered first.
     pub(crate) fn generate(http2: bool) -> Result<Self, StartError> {
-        let mut authority = CertificateParams::default();
-        authority.distinguished_name.push(DnType::CommonName, "steadfast embedded CA");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        let mut server = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let clients = Clients { authority: authority("steadfast embedded client CA")?, issued: Mutex::default() };
+        Self::with_clients(http2, Arc::new(clients))
+    }
+
+    /// The same with another authority and certificate of the server.
+    pub(crate) fn rotated(&self) -> Result<Self, StartError> {
+        Self::with_clients(self.http2, self.clients.clone())
+    }
+
+    fn with_clients(http2: bool, clients: Arc<Clients>) -> Result<Self, StartError> {
+        let authority = authority("steadfast embedded CA")?;
+        let mut server = CertificateParams::new(NAMES.map(str::to_owned))?;
         server.distinguished_name.push(DnType::CommonName, "steadfast embedded API server");
         server.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = server.signed_by(&key, &authority)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut trusted = RootCertStore::empty();
+        trusted.add(clients.authority.der().clone())?;
+        // As the real server does: whoever shows none may have a token.
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| StartError::Tls(rustls::Error::General(error.to_string())))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_single_cert(vec![certificate.der().clone()], key)?;
         let http1 = b"http/1.1".to_vec();
         config.alpn_protocols = if http2 { vec![b"h2".to_vec(), http1] } else { vec![http1] };
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem() })
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem(), clients, http2 })
     }
+
+    /// Issues a certificate by which a client is known as `name`.
+    pub(crate) fn issue(&self, name: &str) -> Result<ClientIdentity, StartError> {
+        let mut client = CertificateParams::default();
+        client.distinguished_name.push(DnType::CommonName, name);
+        client.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = client.signed_by(&key, &self.clients.authority)?;
+        self.clients.issued().insert(certificate.der().to_vec(), name.to_owned());
+        Ok(ClientIdentity { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// Forgets the certificates of `name`.
+    pub(crate) fn revoke(&self, name: &str) {
+        self.clients.issued().retain(|_, known| known != name);
+    }
+
+    /// Whose `certificate` is.
+    pub(crate) fn client(&self, certificate: &[u8]) -> Option<String> {
+        self.clients.issued().get(certificate).cloned()
+    }
+}
+
+impl Clients {
+    fn issued(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<u8>, String>> {
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, StartError> {
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, name);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    Ok(CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?)
 }
 
 impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientIdentity").finish_non_exhaustive()
     }
 }

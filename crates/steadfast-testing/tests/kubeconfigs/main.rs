@@ -1,0 +1,7 @@
+//! Every form of a kubeconfig, loaded and used against the embedded server; and what rotates behind it.
+
+mod forms;
+mod malformed;
+mod rotation;
+mod tunnel;
+mod world;

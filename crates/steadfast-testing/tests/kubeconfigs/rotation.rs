@@ -1,0 +1,237 @@
+//! Certificates, keys, authorities and tokens that change: new requests use the new, no watch is cut.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::json;
+use steadfast::Connection;
+use steadfast::connection::ConnectError;
+use steadfast::environment::SharedEnvironment;
+use steadfast::environment::local::{Local, Pipe};
+use steadfast::transport::{ConnectionState, ResponseBody};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+
+use crate::world::{Folder, Outcome, PODS, SECRET, ask, base64, config, kubeconfig, used};
+
+type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Fault> {
+    Ok(builder.in_memory().tls(true).closed().start().await?)
+}
+
+/// The world of `server`, in memory and in this runtime's time.
+fn around(server: &ApiServer) -> SharedEnvironment {
+    let dialer = server.dialer();
+    Arc::new(Local::new(1, move |host, _| {
+        let dialer = dialer.clone();
+        Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, host)) as Box<_>) })
+    }))
+}
+
+async fn watch(connection: &Connection) -> Result<ResponseBody, Fault> {
+    let answer = connection.send(Request::get(format!("{PODS}?watch=true")).body(Body::empty())?).await?;
+    assert_eq!(answer.status(), 200);
+    Ok(answer.into_body())
+}
+
+/// Proves that a watch which was open before is still told of what happens.
+async fn goes_on(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> Outcome {
+    server.create(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }))?;
+    let event = watched.frame().await.ok_or("the watch has ended")??.into_data().map_err(|_| "no data")?;
+    assert!(String::from_utf8_lossy(&event).contains(&format!("\"{name}\"")), "{event:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connections_drain() -> Outcome {
+    let server = in_memory(ApiServer::builder()).await?;
+    let folder = Folder::new();
+    let first = server.issue_client_certificate("first")?.ok_or("no TLS")?;
+    let certificate = folder.write("client.crt", &first.certificate_pem);
+    let key = folder.write("client.key", &first.key_pem);
+    let user = json!({"client-certificate": certificate, "client-key": key});
+    let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
+    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let mut watched = watch(&connection).await?;
+    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"));
+
+    let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
+    fs::write(&certificate, &second.certificate_pem)?;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"), "half a rotation is none");
+    fs::write(&key, &second.key_pem)?;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
+    let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
+    assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
+    goes_on(&server, &mut watched, "told-on-the-old-connection").await?;
+
+    drop(watched);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let left = connection.connections();
+    assert!(left.iter().all(|report| report.state != ConnectionState::Draining), "{left:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_is_refused_is_looked_for_at_once() -> Outcome {
+    let server = in_memory(ApiServer::builder()).await?;
+    let folder = Folder::new();
+    let first = server.issue_client_certificate("first")?.ok_or("no TLS")?;
+    let certificate = folder.write("client.crt", &first.certificate_pem);
+    let key = folder.write("client.key", &first.key_pem);
+    let user = json!({"client-certificate": certificate, "client-key": key});
+    let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
+    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let mut watched = watch(&connection).await?;
+    let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
+    server.revoke_client_certificates("first");
+    fs::write(&certificate, &second.certificate_pem)?;
+    fs::write(&key, &second.key_pem)?;
+    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
+    goes_on(&server, &mut watched, "still").await?;
+
+    server.revoke_client_certificates("second");
+    assert_eq!(ask(&connection).await?, 401, "what no file helps is the answer");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_token_file_is_read_within_a_minute() -> Outcome {
+    let server = in_memory(ApiServer::builder().token(SECRET).token("second")).await?;
+    let folder = Folder::new();
+    let token = folder.write("token", SECRET);
+    let whole = kubeconfig(&server, &json!({}), &json!({"tokenFile": token}));
+    let file = folder.write("config.yaml", &whole.to_string());
+    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let mut watched = watch(&connection).await?;
+    fs::write(&token, "second\n")?;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    server.faults().replace_tokens(&["second"]);
+    let before = server.requests().len();
+    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(server.requests().len(), before + 1, "read before it was refused");
+
+    fs::remove_file(&token)?;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(ask(&connection).await?, 200, "the last token serves where the file is gone");
+    goes_on(&server, &mut watched, "through-it-all").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_authority_in_a_file_is_trusted_at_the_first_failure() -> Outcome {
+    let server = in_memory(ApiServer::builder().token(SECRET)).await?;
+    let folder = Folder::new();
+    let authority = folder.write("ca.crt", &server.ca_pem().ok_or("no TLS")?);
+    let whole = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
+    let file = folder.write("config.yaml", &whole.to_string());
+    let mut config = config(&file, None).await?;
+    config.root_cert_file = Some(authority.clone());
+    let connection = Connection::builder(config).environment(around(&server)).build()?;
+    let mut watched = watch(&connection).await?;
+    server.rotate_authority()?;
+    let refused = ask(&connection).await.expect_err("signed by nobody known");
+    assert!(refused.to_string().contains("certificate-authority"), "{refused}");
+
+    fs::write(&authority, server.ca_pem().ok_or("no TLS")?)?;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(ask(&connection).await?, 200);
+    goes_on(&server, &mut watched, "not-cut").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> Outcome {
+    let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
+    let folder = Folder::new();
+    let write = |token: &str| {
+        let whole = kubeconfig(&server, &json!({}), &json!({"token": token}));
+        folder.write("config.yaml", &whole.to_string())
+    };
+    let file = write("first");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (count, again) = (asked.clone(), file.clone());
+    let connection = Connection::builder(config(&file, None).await?)
+        .environment(around(&server))
+        .loader(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let file = again.clone();
+            async move { config(&file, None).await }
+        })
+        .build()?;
+    let mut watched = watch(&connection).await?;
+    assert_eq!(ask(&connection).await?, 200);
+
+    write("second");
+    server.faults().replace_tokens(&["second"]);
+    assert_eq!(ask(&connection).await?, 200, "the token of the changed kubeconfig");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+
+    server.rotate_authority()?;
+    write("second");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(ask(&connection).await?, 200, "the authority of the changed kubeconfig");
+
+    write("third");
+    server.faults().replace_tokens(&["second", "third"]);
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    server.faults().replace_tokens(&["third"]);
+    let before = server.requests().len();
+    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(server.requests().len(), before + 1, "loaded before it was refused");
+    goes_on(&server, &mut watched, "to-the-end").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_server_is_not_followed() -> Outcome {
+    let server = in_memory(ApiServer::builder().token(SECRET)).await?;
+    let folder = Folder::new();
+    let whole = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
+    let file = folder.write("config.yaml", &whole.to_string());
+    let mut other = config(&file, None).await?;
+    other.cluster_url = "https://another.example".parse()?;
+    other.auth_info.token = Some("for-the-other".to_owned().into());
+    let connection = Connection::builder(config(&file, None).await?)
+        .environment(around(&server))
+        .loader(move || {
+            let other = other.clone();
+            async move { Ok::<_, ConnectError>(other) }
+        })
+        .build()?;
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    assert_eq!(ask(&connection).await?, 200, "with the token for this server");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_plugin_is_asked_again_when_its_token_expires() -> Outcome {
+    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let folder = Folder::new();
+    let calls = folder.path().join("calls");
+    let status = json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"});
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+    });
+    let answer = folder.write("credential.json", &credential.to_string());
+    let plugin = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+        "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
+    }});
+    let whole =
+        kubeconfig(&server, &json!({"certificate-authority-data": base64(&server.ca_pem().ok_or("no TLS")?)}), &plugin);
+    let connection = crate::world::connection(&folder, &whole).await?;
+    let count = || fs::read_to_string(&calls).map(|lines| lines.len());
+    let before = count()?;
+    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(ask(&connection).await?, 200);
+    assert!(count()? > before + 1, "a token that has expired is asked for at each request");
+    Ok(())
+}

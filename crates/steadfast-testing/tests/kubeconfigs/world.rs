@@ -1,0 +1,107 @@
+//! Servers, folders and kubeconfigs for these tests.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use steadfast::Connection;
+use steadfast::connection::ConnectError;
+use steadfast_apiserver::{ApiServer, RequestRecord};
+
+pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A secret that no message may hold.
+pub(crate) const SECRET: &str = "hunter2-planted";
+
+/// A folder of this test's own, gone with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("steadfast-kubeconfigs-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// The server's own kubeconfig as JSON, to be changed.
+pub(crate) fn kubeconfig(server: &ApiServer, cluster: &Value, user: &Value) -> Value {
+    let mut whole = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server.url(0)}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    });
+    if let Some(pem) = server.ca_pem() {
+        whole["clusters"][0]["cluster"]["certificate-authority-data"] = base64(&pem).into();
+    }
+    for (key, value) in cluster.as_object().expect("an object") {
+        if value.is_null() {
+            whole["clusters"][0]["cluster"].as_object_mut().expect("an object").remove(key);
+        } else {
+            whole["clusters"][0]["cluster"][key] = value.clone();
+        }
+    }
+    whole
+}
+
+pub(crate) fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// The configuration of the kubeconfig in `file`, in its current context or in `context`.
+pub(crate) async fn config(file: &Path, context: Option<&str>) -> Result<kube::Config, ConnectError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    Ok(kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?)
+}
+
+/// A connection by the kubeconfig `content`, put into a file of `folder`.
+pub(crate) async fn connection(folder: &Folder, content: &Value) -> Result<Connection, ConnectError> {
+    let file = folder.write("config.yaml", &content.to_string());
+    let config = config(&file, None).await?;
+    tokio::task::spawn_blocking(|| Connection::new(config)).await.expect("no panic")
+}
+
+/// Asks for pods; says with which code that was answered.
+pub(crate) async fn ask(connection: &Connection) -> Result<u16, Box<dyn Error + Send + Sync>> {
+    let answer = connection.send(Request::get(PODS).body(Body::empty())?).await?;
+    let code = answer.status().as_u16();
+    answer.into_body().collect().await?;
+    Ok(code)
+}
+
+/// Asks for pods and is given them; what the server recorded of it.
+pub(crate) async fn used(
+    connection: &Connection,
+    server: &ApiServer,
+) -> Result<RequestRecord, Box<dyn Error + Send + Sync>> {
+    assert_eq!(ask(connection).await?, 200);
+    Ok(server.requests().pop().ok_or("no request")?)
+}
