@@ -37,41 +37,25 @@ async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<C
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let config = read.map_err(|error| unusable(&source, &error, &contexts))?;
-    // Nothing would be trusted, and only the first handshake would say so.
-    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Failure::config(format!(
-            "{source} cannot be used: its certificate-authority holds no certificate"
-        )));
-    }
-    Ok(config)
+    read.map_err(|error| unusable(&source, &error, &contexts))
 }
 
-/// Why a kubeconfig cannot be used; never with its text, which holds secrets.
+/// Why a kubeconfig cannot be used, in the library's words, and what to do about it with this program's flags.
 fn unusable(source: &str, error: &KubeconfigError, contexts: &[String]) -> Failure {
     let known = || match contexts {
         [] => "it has none".to_owned(),
         names => format!("it has {}", names.join(", ")),
     };
-    let what = match error {
-        KubeconfigError::ReadConfig(error, path) => {
-            let advice = "check --kubeconfig and $KUBECONFIG";
-            return Failure::config(format!("the kubeconfig {} cannot be read: {error}; {advice}", path.display()));
-        }
-        KubeconfigError::FindPath => "there is no home directory to look in; name a file with --kubeconfig".to_owned(),
-        KubeconfigError::Parse(error) => match error.location() {
-            Some(at) => format!("it is no kubeconfig, from line {}, column {} on", at.line(), at.column()),
-            None => "it is no kubeconfig".to_owned(),
-        },
-        KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => "it is no kubeconfig".to_owned(),
+    let why = steadfast::connection::unusable(error);
+    Failure::config(match error {
+        KubeconfigError::ReadConfig(..) => format!("the kubeconfig {why}; check --kubeconfig and $KUBECONFIG"),
+        KubeconfigError::FindPath => format!("{source} cannot be used: {why}; name a file with --kubeconfig"),
         KubeconfigError::CurrentContextNotSet => {
-            format!("no context is current; choose one with --context: {}", known())
+            format!("{source} cannot be used: {why}; choose one with --context: {}", known())
         }
-        KubeconfigError::LoadContext(name) => format!("there is no context {name:?}; {}", known()),
-        KubeconfigError::LoadClusterOfContext(name) => format!("the context's cluster {name:?} is not there"),
-        other => other.to_string(),
-    };
-    Failure::config(format!("{source} cannot be used: {what}"))
+        KubeconfigError::LoadContext(_) => format!("{source} cannot be used: {why}; {}", known()),
+        _ => format!("{source} cannot be used: {why}"),
+    })
 }
 
 /// What a request that was not answered means.

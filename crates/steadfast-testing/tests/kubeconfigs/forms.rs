@@ -150,7 +150,7 @@ async fn proxies() -> Outcome {
                 cluster["proxy-url"] = format!("{proxy}://user:p%40ss@{}", tunnel.address).into();
                 let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
                 used(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
-                assert_eq!(tunnel.asked(), [wanted.clone()]);
+                assert_eq!(tunnel.asked(), std::slice::from_ref(&wanted));
             }
         }
     }

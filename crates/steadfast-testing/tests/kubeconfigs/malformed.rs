@@ -45,9 +45,8 @@ async fn pieces_that_cannot_be_used_are_named() -> Outcome {
             "No such file",
         ),
     ] {
-        let error = match connection(&folder, &kubeconfig(&server, &cluster, &user)).await {
-            Ok(_) => panic!("{cluster} {user} was taken"),
-            Err(error) => error,
+        let Err(error) = connection(&folder, &kubeconfig(&server, &cluster, &user)).await else {
+            panic!("{cluster} {user} was taken");
         };
         let told = format!("{error} {error:?}");
         assert!(told.contains(why), "{cluster} {user}: {told}");
