@@ -58,7 +58,7 @@ impl ConnectionBuilder {
 
     /// Asks `load` for the configuration anew: every 5 minutes, and when the server refuses credentials or TLS fails.
     ///
-    /// What has changed is used by new connections and requests; connections there are end with their streams. A
+    /// What has changed is used by new connections and requests; connections there are drain. A
     /// configuration that names another server is not followed: what an informer knows is of one server.
     #[must_use]
     pub fn loader<F, R, E>(mut self, load: F) -> Self

@@ -184,7 +184,7 @@ impl Keeper {
             followed.generation += 1;
         }
         connection.pool.renew(change.route);
-        tracing::info!(%server, "the configuration has changed; new connections use it, those there are end with their streams");
+        tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
         true
     }
 
