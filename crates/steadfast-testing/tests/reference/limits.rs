@@ -1,0 +1,112 @@
+//! Connections that the server sends away, and its limit of streams on one of them.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_contract::check;
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{Recorder, Recording, WorldError, labelled_config_map};
+
+use super::{SOON, Said, Writer, assert_fresh, until_told};
+
+const WATCHES: usize = 300;
+const STREAMS: usize = 100;
+/// How many requests are made where one in fifty is answered with a GOAWAY.
+const REQUESTS: usize = 600;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goaways_and_the_limit_of_streams_lose_nothing_and_hold_nobody_up() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start_with(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
+    let limited = reference.start_another_with(&["--http2-max-streams-per-connection=100"], None).await?;
+    let sent_away = reference.recorder();
+    let crowded = reference.recorder();
+    let limited = reference.connection_by(reference.address(limited)).await?;
+    many_requests_while_connections_are_sent_away(&reference, &sent_away).await?;
+    many_watches_and_requests_beside(&reference, &limited, &crowded).await?;
+    for recorder in [&sent_away, &crowded] {
+        reference.settle(recorder).await?;
+    }
+    let history = reference.history("", "configmaps").await?;
+    for recorder in [sent_away, crowded] {
+        let verdict = check(&history, &recorder.trace())?;
+        assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
+    }
+    Ok(())
+}
+
+async fn many_requests_while_connections_are_sent_away(
+    reference: &Reference,
+    recorder: &Recorder,
+) -> Result<(), WorldError> {
+    let connection = reference.connection().await?;
+    let writer = Writer::over(connection.client());
+    let factory = InformerFactory::new(&connection);
+    let (mut seen, mut said) = (Vec::new(), Vec::new());
+    for number in 0..10 {
+        let informer = factory.informer::<ConfigMap>(Scope::namespace("default").labels(format!("app=g{number}")))?;
+        said.push(Said::by(&informer));
+        seen.push(recorder.record(&informer));
+    }
+    factory.wait_for_sync(SOON).await?;
+    let opened = connection.opened();
+    for number in 0..10 {
+        let label = format!("g{number}");
+        writer.create(&labelled_config_map(&label, "0", ("app", &label))).await?;
+    }
+    for round in 1..REQUESTS / 10 {
+        try_join_all((0..10).map(|number| {
+            let (writer, value) = (&writer, round.to_string());
+            async move { writer.set(&format!("g{number}"), &value).await }
+        }))
+        .await?;
+    }
+    let opened = connection.opened() - opened;
+    assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: nothing was sent away");
+    println!("goaway: {REQUESTS} requests, {opened} new connections");
+    for (number, seen) in seen.iter().enumerate() {
+        recorder.wait_for(seen.informer(), seen.informer().name(), &writer.get(&format!("g{number}")).await?).await?;
+    }
+    for (seen, said) in seen.iter().zip(said) {
+        assert_eq!(said.times("relisted"), 0, "all were resumed");
+        assert_fresh(seen);
+    }
+    Ok(())
+}
+
+async fn many_watches_and_requests_beside(
+    reference: &Reference,
+    connection: &Connection,
+    recorder: &Recorder,
+) -> Result<(), WorldError> {
+    let factory = InformerFactory::new(connection);
+    let mut seen: Vec<Recording<ConfigMap>> = Vec::new();
+    for number in 0..WATCHES {
+        let scope = Scope::namespace("default").labels(format!("app=w{number}"));
+        seen.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
+    }
+    factory.wait_for_sync(2 * SOON).await?;
+    let writer = Writer::over(connection.client());
+    let asking = async {
+        let mut longest = Duration::ZERO;
+        for number in (0..WATCHES).step_by(3) {
+            let (label, begun) = (format!("w{number}"), std::time::Instant::now());
+            writer.create(&labelled_config_map(&label, "1", ("app", &label))).await?;
+            longest = longest.max(begun.elapsed());
+        }
+        Ok::<_, WorldError>(longest)
+    };
+    let longest = tokio::time::timeout(SOON, asking).await??;
+    let connections = connection.connections();
+    let watching: Vec<usize> = connections.iter().filter(|one| one.watches).map(|one| one.streams).collect();
+    println!("streams: {WATCHES} watches on {watching:?}, {} requests, the slowest {longest:?}", WATCHES.div_ceil(3));
+    assert_eq!(watching.iter().sum::<usize>(), WATCHES, "{connections:#?}");
+    assert!(watching.iter().all(|streams| *streams <= STREAMS), "{connections:#?}");
+    for number in (0..WATCHES).step_by(3) {
+        until_told(&seen[number], &format!("default/w{number}"), 1).await?;
+    }
+    reference.settle(recorder).await?;
+    seen.iter().for_each(assert_fresh);
+    Ok(())
+}
