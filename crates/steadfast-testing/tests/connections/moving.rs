@@ -1,6 +1,5 @@
 //! A connection that is to end, or may be dead, is left before it ends; its watches are made first and broken then.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast::transport::ConnectionState;
@@ -79,7 +78,7 @@ async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<()
     let seen = world.fleet(30).await?;
     let lists = world.lists();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    world.memory.replica.store(1, Ordering::Relaxed);
+    world.memory.network.send_to(1);
     world.server.faults().replica(0).black_hole(true);
     let begun = Instant::now();
     while world.server.open_watches(1) < 30 {

@@ -1,6 +1,5 @@
 //! A server restarts under five hundred informers.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_apiserver::ApiServer;
@@ -33,7 +32,7 @@ async fn none_of_five_hundred_lists_where_a_replica_has_what_they_need() -> Resu
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let _seen = world.fleet(INFORMERS).await?;
     let before = world.lists();
-    world.memory.replica.store(1, Ordering::Relaxed);
+    world.memory.network.send_to(1);
     world.server.faults().replica(0).stop();
     for index in 0..INFORMERS {
         world.update(index, "1")?;
