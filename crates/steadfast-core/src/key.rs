@@ -3,6 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text::told;
+
+/// How much of a name is shown, in bytes: that of a Kubernetes object has 253, but nothing forces a server to see to it.
+const LONGEST_TOLD: usize = 300;
+
 /// An object's place: its namespace (none for cluster-scoped objects) and its name.
 ///
 /// Ordered by namespace, then name. Cloning is cheap. The identity of an object is its UID, not its key:
@@ -38,8 +43,8 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => f.write_str(&self.name),
+            Some(namespace) => write!(f, "{}/{}", told(namespace, LONGEST_TOLD), told(&self.name, LONGEST_TOLD)),
+            None => f.write_str(&told(&self.name, LONGEST_TOLD)),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod record;
 pub mod reflector;
 mod scan;
 pub mod store;
+mod text;
 pub mod time;
 pub mod version;
 

@@ -41,7 +41,7 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
-use listing::Full;
+use listing::{Full, Paging};
 use moving::Moving;
 pub use note::{Gravity, Note};
 use proof::{Search, Side};
@@ -159,6 +159,7 @@ pub struct Reflector {
     listed: Instant,
     search: Search,
     unnamed: Unnamed,
+    paging: Paging,
     requests: u64,
     records: u64,
     standing: Standing,
@@ -211,6 +212,7 @@ impl Reflector {
             listed: Instant::ZERO,
             search: Search::new(settings.period),
             unnamed: Unnamed::default(),
+            paging: Paging::default(),
             requests: 0,
             records: 0,
             standing,
@@ -303,6 +305,7 @@ impl Reflector {
         match &mut self.phase {
             Phase::Listing { id: listing, progress, .. } if *listing == id => {
                 *progress = now;
+                self.paging.brings();
                 Verdict::Stage
             }
             _ => Verdict::Skip,

@@ -56,7 +56,7 @@ fn whole_list(body: &str) -> (Vec<ListPart>, Result<(), FrameError>) {
 }
 
 fn end(kind: &str) -> ListPart {
-    ListPart::End { kind: Some(kind.to_owned()) }
+    ListPart::End { kind: Some(kind.to_owned()), items: true }
 }
 
 /// Lists with their members in any order, with others between them.
@@ -104,7 +104,8 @@ proptest! {
         prop_assert_eq!(items, wanted);
         let meta = ListMeta { version: Some("4711".into()), continue_token: Some("to\"ken".to_owned()) };
         prop_assert!(parts.contains(&ListPart::Meta(meta)));
-        prop_assert_eq!(parts.last(), Some(&end("PodList")));
+        let items = whole.get("items").is_some();
+        prop_assert_eq!(parts.last(), Some(&ListPart::End { kind: Some("PodList".to_owned()), items }));
 
         let early = body.slice(..at.index(body.trim_ascii_end().len()));
         let (_, ended) = list(LIMIT, &[early]);
@@ -205,9 +206,11 @@ fn items_come_before_the_metadata_in_lists_of_custom_resources() {
 
 #[test]
 fn no_items_are_an_empty_list_and_a_name_may_be_escaped() {
-    for body in [r#"{"items":null,"kind":"PodList"}"#, r#"{"kind":"PodList"}"#, r#"{"items":[],"kind":"PodList"}"#] {
+    for body in [r#"{"items":null,"kind":"PodList"}"#, r#"{"items":[],"kind":"PodList"}"#] {
         assert_eq!(whole_list(body), (vec![end("PodList")], Ok(())), "{body}");
     }
+    let object = ListPart::End { kind: Some("Pod".to_owned()), items: false };
+    assert_eq!(whole_list(r#"{"kind":"Pod"}"#), (vec![object], Ok(())), "an object is told from an empty list");
     let (parts, _) = whole_list(r#"{"\u0069tems":[1]}"#);
     assert_eq!(parts.first(), Some(&ListPart::Item(Bytes::from_static(b"1"))));
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
@@ -57,6 +57,10 @@ pub(crate) struct Asker {
     pub(crate) path: String,
     /// The path of the resource in all namespaces.
     pub(crate) everywhere: String,
+    /// The `kind` that its lists have to have, where that is known.
+    pub(crate) list_kind: Option<String>,
+    /// The namespace that all objects have to be in, none for any.
+    pub(crate) namespace: Option<String>,
     /// Which permissions its requests need, for people.
     pub(crate) needs: String,
     pub(crate) selectors: String,
@@ -109,6 +113,15 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
             failure.why = format!("{} ({needs})", failure.why).into();
         }
         return Err(failure);
+    }
+    if head.status != StatusCode::OK {
+        let code = head.status.as_u16();
+        return Err(Failure::unreadable(format!("the server answered {code}, which says that no objects follow")));
+    }
+    if let Some(coding) = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
+        let why = format!("content encoding {coding:?}, which was not asked for; look at proxies on the way");
+        return Err(Failure::unreadable(why));
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {

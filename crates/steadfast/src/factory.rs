@@ -395,6 +395,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
             connection,
             path: self.collection.path().to_owned(),
             everywhere: self.collection.everywhere().to_owned(),
+            list_kind: self.collection.list_kind().map(str::to_owned),
+            namespace: self.scope.in_namespace().map(str::to_owned),
             needs: format!("needs list and watch on {resource}"),
             selectors: self.scope.query(),
             metadata_only: K::metadata_only(),

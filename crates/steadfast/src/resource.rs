@@ -10,6 +10,7 @@ pub(crate) struct Collection {
     path: String,
     everywhere: String,
     name: String,
+    list_kind: Option<String>,
 }
 
 impl Collection {
@@ -18,7 +19,10 @@ impl Collection {
         let group = K::group(kind);
         let plural = K::plural(kind);
         let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
-        Self { path: K::url_path(kind, scope.in_namespace()), everywhere: K::url_path(kind, None), name }
+        // Whoever defines a resource may call its lists anything, and definitions have groups with a dot; those without
+        // are the server's own.
+        let list_kind = (!group.contains('.')).then(|| format!("{}List", K::kind(kind)));
+        Self { path: K::url_path(kind, scope.in_namespace()), everywhere: K::url_path(kind, None), name, list_kind }
     }
 
     /// Its path on the server.
@@ -29,6 +33,11 @@ impl Collection {
     /// The path of its resource in all namespaces: what holds for one namespace on a server holds for all.
     pub(crate) fn everywhere(&self) -> &str {
         &self.everywhere
+    }
+
+    /// The `kind` of its lists, where that is beyond doubt.
+    pub(crate) fn list_kind(&self) -> Option<&str> {
+        self.list_kind.as_deref()
     }
 
     /// Its name for people: `pods`, `deployments.apps`.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Encoding;
+use super::record::LONGEST_MARK;
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
 
@@ -31,12 +32,13 @@ pub(crate) fn status_of(value: &Value) -> Status {
     }
 }
 
-/// The list metadata that `written`, JSON, is; none where it is no JSON.
+/// The list metadata that `written`, JSON, is; none where it is no JSON, or its version longer than any.
 pub(crate) fn list_meta(written: &[u8]) -> Option<ListMeta> {
     let value: Value = serde_json::from_slice(written).ok()?;
     let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty());
-    Some(ListMeta {
-        version: text("resourceVersion").map(ResourceVersion::from),
-        continue_token: text("continue").map(str::to_owned),
-    })
+    let version = text("resourceVersion");
+    if version.is_some_and(|version| version.len() > LONGEST_MARK) {
+        return None;
+    }
+    Some(ListMeta { version: version.map(ResourceVersion::from), continue_token: text("continue").map(str::to_owned) })
 }

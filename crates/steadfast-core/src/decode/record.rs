@@ -16,6 +16,9 @@ use crate::version::ResourceVersion;
 /// The annotation of the bookmark that closes a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// The longest UID or version that is taken for one, in bytes: a server's have 36 and 20, and both are for it alone to make.
+pub(crate) const LONGEST_MARK: usize = 1024;
+
 /// A record of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchRecord {
@@ -108,8 +111,8 @@ impl PartialIdentity {
         });
         Self {
             key,
-            uid: present(metadata.uid.as_ref()).map(Arc::from),
-            version: present(metadata.version.as_ref()).map(ResourceVersion::from),
+            uid: present(metadata.uid.as_ref()).filter(|uid| uid.len() <= LONGEST_MARK).map(Arc::from),
+            version: version(metadata),
         }
     }
 
@@ -127,6 +130,11 @@ impl PartialIdentity {
 /// An empty string says as little as none: Go writes one for the other.
 fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
+}
+
+/// The version; none where it is longer than any, which would be asked for and told of again and again.
+fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
+    present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }
 
 /// Reads one record of a watch.
@@ -205,7 +213,7 @@ fn json_object(text: &Bytes, kind: Option<RecordKind>, scan: &ObjectScan<'_>) ->
 }
 
 fn bookmark(record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordProblem> {
-    let Some(version) = present(metadata.version.as_ref()) else {
+    let Some(version) = version(metadata) else {
         return Err(RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
     };
     let initial_events_end = match metadata.annotations.clone() {
@@ -213,7 +221,7 @@ fn bookmark(record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordPr
             .map_err(|fault| RecordProblem::from(fault.after(span.start)))?,
         None => false,
     };
-    Ok(Bookmark { version: version.into(), initial_events_end })
+    Ok(Bookmark { version, initial_events_end })
 }
 
 fn failed(kind: Option<RecordKind>, metadata: &Metadata<'_>, problem: RecordProblem) -> RecordError {

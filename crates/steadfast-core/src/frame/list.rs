@@ -21,6 +21,8 @@ pub enum ListPart {
     End {
         /// Its `kind`, as `PodList`.
         kind: Option<String>,
+        /// Whether it has `items` at all, if only `null`: what has none is another document, and no empty list.
+        items: bool,
     },
     /// The document was no list but a `Status`; whatever came before means nothing.
     Status(Status),
@@ -32,7 +34,7 @@ impl fmt::Debug for ListPart {
         match self {
             Self::Item(bytes) => write!(f, "Item({} bytes)", bytes.len()),
             Self::Meta(meta) => f.debug_tuple("Meta").field(meta).finish(),
-            Self::End { kind } => f.debug_struct("End").field("kind", kind).finish(),
+            Self::End { kind, items } => f.debug_struct("End").field("kind", kind).field("items", items).finish(),
             Self::Status(status) => f.debug_tuple("Status").field(status).finish(),
         }
     }
@@ -64,6 +66,9 @@ pub struct ListFramer {
     status: Map<String, Value>,
     failed: Option<FrameError>,
 }
+
+/// The longest other member, in bytes: what is parsed takes many times its length.
+const MEMBER_LIMIT: usize = 1 << 20;
 
 /// The `kind` of a document that is no list but the server's word on why there is none.
 const STATUS: &str = "Status";
@@ -255,8 +260,12 @@ impl ListFramer {
         let ends = self.skim.feed(&self.chunk[from..]);
         let length = ends.map_err(|fault| FrameError::of(fault, self.before + from as u64))?;
         let end = length.map_or(self.chunk.len(), |length| from + length);
-        if self.begun.len() + (end - self.at) > self.limit {
-            return Err(FrameError::TooLarge { limit: self.limit });
+        let limit = match self.state {
+            State::Inside(Place::Item) => self.limit,
+            _ => self.limit.min(MEMBER_LIMIT),
+        };
+        if self.begun.len() + (end - self.at) > limit {
+            return Err(FrameError::TooLarge { limit });
         }
         let here = self.at..end;
         self.at = end;
@@ -312,7 +321,7 @@ impl ListFramer {
         if self.kind.as_deref() == Some(STATUS) {
             return ListPart::Status(decode::status_of(&Value::Object(std::mem::take(&mut self.status))));
         }
-        ListPart::End { kind: self.kind.take() }
+        ListPart::End { kind: self.kind.take(), items: self.seen_items }
     }
 
     fn malformed(&self) -> FrameError {

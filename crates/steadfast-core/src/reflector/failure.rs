@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::record::Status;
+use crate::text;
 
 /// Why a request or a stream did not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,9 @@ pub enum FailureKind {
     Unreadable,
 }
 
+/// How much is told of what a server says, in bytes: enough for a sentence with a name in it.
+const LONGEST_TOLD: usize = 1024;
+
 /// The longest `Retry-After` that is honoured (R11).
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -64,12 +68,19 @@ impl Failure {
             _ => FailureKind::Busy,
         };
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        let reason = match (status.code, status.reason.as_str()) {
-            (code, "") => format!("the server answered {code}"),
-            (0, reason) => reason.to_owned(),
+        let reason = match (status.code, text::told(&status.reason, LONGEST_TOLD)) {
+            (code @ 300..400, _) => {
+                format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
+            }
+            (code, reason) if reason.is_empty() => format!("the server answered {code}"),
+            (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
-        let why = if status.message.is_empty() { reason } else { format!("{reason}: {}", status.message) };
+        let why = if status.message.is_empty() {
+            reason
+        } else {
+            format!("{reason}: {}", text::told(&status.message, LONGEST_TOLD))
+        };
         Self { kind, why: why.into(), retry_after: retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER)) }
     }
 }
@@ -109,6 +120,20 @@ mod tests {
         assert_eq!(kind(429, "TooManyRequests", "", ""), FailureKind::Busy);
         assert_eq!(kind(500, "InternalError", "", ""), FailureKind::Busy);
         assert_eq!(kind(422, "Invalid", "", ""), FailureKind::Invalid);
+    }
+
+    #[test]
+    fn what_a_server_says_is_told_on_one_line_and_not_at_any_length() {
+        let status =
+            Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
+        let why = Failure::from_status(&status, None).why;
+        assert!(why.len() < 1200 && why.starts_with("the server answered 500: a\\nb\\u{1b}[31mxxx"), "{why}");
+    }
+
+    #[test]
+    fn a_redirect_is_named_and_says_what_to_do() {
+        let status = Status { code: 302, ..Status::default() };
+        assert!(Failure::from_status(&status, None).why.contains("302, a redirect, and none is followed"));
     }
 
     #[test]

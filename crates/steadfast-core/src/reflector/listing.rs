@@ -58,6 +58,47 @@ impl Full {
     }
 }
 
+/// What pages have shown of whether the list will ever end.
+#[derive(Debug, Default)]
+pub(super) struct Paging {
+    /// What the page under way was asked for with.
+    token: String,
+    /// Whether the page under way has brought an object.
+    brought: bool,
+    /// How many pages in a row have brought none.
+    barren: u32,
+}
+
+/// How many pages in a row may be empty: with selectors, a server may well look at many objects to find none.
+const MOST_BARREN_PAGES: u32 = 1000;
+
+/// The longest continue token that is sent back, in bytes: a real one has a few hundred, and servers take 1 MiB of headers.
+const LONGEST_TOKEN: usize = 64 * 1024;
+
+impl Paging {
+    /// An object has come.
+    pub(super) fn brings(&mut self) {
+        self.brought = true;
+    }
+
+    /// Turns to the page that `token` stands for; or says why there is no end to be hoped for.
+    fn turn(&mut self, token: &str) -> Result<(), String> {
+        if token.len() > LONGEST_TOKEN {
+            let bytes = token.len();
+            return Err(format!("a continue token of {bytes} bytes; none above {LONGEST_TOKEN} is sent back"));
+        }
+        if self.token == token {
+            return Err("the list has no end: a page's continue token is the one that it was asked for with".to_owned());
+        }
+        token.clone_into(&mut self.token);
+        self.barren = if std::mem::take(&mut self.brought) { 0 } else { self.barren + 1 };
+        if self.barren > MOST_BARREN_PAGES {
+            return Err(format!("the list has no end: {} pages in a row without an object", self.barren));
+        }
+        Ok(())
+    }
+}
+
 /// The patience between lists that watches made necessary: the first after some jitter (R5).
 pub(super) fn relist_backoff(settings: &ReflectorSettings) -> BackoffSettings {
     BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff }
@@ -102,6 +143,7 @@ impl Reflector {
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
+        self.paging = Paging::default();
         let anew = full.new_epoch;
         self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
         out.extend([Output::BeginStaging { anew }, Output::Send(id, request)]);
@@ -145,6 +187,10 @@ impl Reflector {
             Phase::Listing { id: listing, full, .. } if *listing == id => {
                 let full = full.clone();
                 if let Some(token) = meta.continue_token {
+                    if let Err(why) = self.paging.turn(&token) {
+                        self.list_failed(now, &Failure::unreadable(why), out);
+                        return;
+                    }
                     let id = self.next_id();
                     let request = Request::Page {
                         from: full.from.clone(),

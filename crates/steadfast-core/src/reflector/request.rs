@@ -82,7 +82,7 @@ impl Request {
                 query.push_str("watch=true&allowWatchBookmarks=true&sendInitialEvents=true");
                 query.push_str("&resourceVersionMatch=NotOlderThan");
                 if let ListFrom::NotOlderThan(version) = from {
-                    let _ = write!(query, "&resourceVersion={version}");
+                    let _ = write!(query, "&resourceVersion={}", encoded(version.as_str()));
                 }
                 let _ = write!(query, "&timeoutSeconds={timeout_seconds}");
             }
@@ -97,18 +97,21 @@ impl Request {
                         let _ = write!(query, "{separator}continue={}", encoded(token));
                     }
                     (None, ListFrom::NotOlderThan(version)) => {
+                        let version = encoded(version.as_str());
                         let _ = write!(query, "{separator}resourceVersion={version}&resourceVersionMatch=NotOlderThan");
                     }
                     (None, ListFrom::Consistent) => {}
                 }
             }
             Self::Watch { from, timeout_seconds, .. } => {
+                let from = encoded(from.as_str());
                 let _ = write!(
                     query,
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={timeout_seconds}"
                 );
             }
             Self::ShortWatch { from } => {
+                let from = encoded(from.as_str());
                 let _ = write!(
                     query,
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={SHORT_WATCH_SECONDS}"

@@ -25,6 +25,10 @@ impl<K: Kept> Driver<K> {
         while let Some(record) = framer.next() {
             let record = record.map_err(|error| Failure::unreadable(error.to_string()))?;
             let (verdict, object) = match decode::watch_record(encoding, &record) {
+                Ok(WatchRecord::Object { object, .. }) if self.is_stray(&object.identity) => {
+                    self.stray(now, id, &object.identity);
+                    continue;
+                }
                 Ok(WatchRecord::Object { kind, object }) => {
                     let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
                     (verdict, Some((kind, object)))
@@ -69,6 +73,7 @@ impl<K: Kept> Driver<K> {
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item) {
+                    Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
                     Ok(object) => {
                         if self.reflector.list_item(now, id) == Verdict::Stage {
                             self.stage(&object);
@@ -83,7 +88,7 @@ impl<K: Kept> Driver<K> {
                 },
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::End { .. } => {}
+                ListPart::End { kind, items } => self.check_list(kind.as_deref(), items)?,
             }
         }
         Ok(())
@@ -114,6 +119,35 @@ impl<K: Kept> Driver<K> {
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Skip, _) => {}
         }
+    }
+
+    /// That a document was a list of what was asked for: any other could pass for an empty one, which deletes everything.
+    fn check_list(&self, kind: Option<&str>, items: bool) -> Result<(), Failure> {
+        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
+        if !items {
+            return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
+        }
+        // Metadata alone come in lists of their own name, whatever they are of.
+        match (&self.asker.list_kind, kind) {
+            (Some(wanted), Some(kind)) if kind != wanted && kind != "PartialObjectMetadataList" => {
+                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was asked for")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an object is of another namespace than was asked for.
+    fn is_stray(&self, identity: &Identity) -> bool {
+        let wanted = self.asker.namespace.as_deref();
+        wanted.is_some_and(|wanted| identity.key.namespace().is_some_and(|namespace| namespace != wanted))
+    }
+
+    /// Leaves out an object that is none of the informer's: the server, or a proxy, answers what was not asked.
+    fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
+        let wanted = self.asker.namespace.as_deref().unwrap_or_default();
+        let why = format!("{} is not in the namespace {wanted} that was asked for", identity.key);
+        let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
+        self.perform(outputs);
     }
 
     fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {

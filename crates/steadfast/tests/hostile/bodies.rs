@@ -1,0 +1,64 @@
+//! Bodies without an end, and watches.
+
+use crate::server::{Attack, answer, endless, item, list, watch};
+use crate::{LIMIT, survives};
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+/// A chunked body that begins with `begin`, and goes on with `piece` for ever.
+fn body(begin: &str, piece: &str) -> Attack {
+    endless(&format!("{CHUNKED}{}", chunk(begin)), &chunk(piece))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_without_an_end_is_given_up_at_the_limit() {
+    let more = "a".repeat(16_384);
+    let too_long = format!("longer than the limit of {LIMIT} bytes");
+    survives("an item", body(r#"{"items":[{"data":""#, &more), &too_long).await;
+    survives("metadata", body(r#"{"metadata":{"x":""#, &more), &too_long).await;
+    survives("a member's name", body("{\"", &more), &too_long).await;
+    survives("a member unknown", body(r#"{"x":[0"#, &",0".repeat(8000)), &too_long).await;
+    survives("a line of a watch", Attack { watch: true, ..body("{", &more) }, &too_long).await;
+    survives("a chunk's extension", endless(&format!("{CHUNKED}5;"), &more), "the connection to").await;
+    survives("a chunk's length", endless(CHUNKED, &"0".repeat(16_384)), "no progress of the list for 30 s").await;
+    survives("trailers", endless(&format!("{CHUNKED}0\r\n"), &format!("x: {more}\r\n")), "the connection to").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn white_space_without_an_end_is_no_progress() {
+    survives("in a list", body("{", &" ".repeat(1000)), "no progress of the list for 30 s").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nesting_is_bounded() {
+    survives("in an item", list(&format!(r#"{{"items":[{}"#, "[".repeat(100_000))), "nested deeper than 128").await;
+    survives("in metadata", list(&format!(r#"{{"metadata":{}"#, r#"{"a":"#.repeat(100_000))), "nested deeper").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_say_nothing_are_named() {
+    survives("no object", watch("{\"type\":\"ADDED\"}\n"), "a watch record without an object").await;
+    survives("no type", watch("{\"object\":{}}\n"), "unknown type of watch record").await;
+    survives("an array", watch("[]\n"), "a watch record without an object").await;
+    survives("an error without a status", watch("{\"type\":\"ERROR\",\"object\":5}\n"), "an ERROR without a Status")
+        .await;
+    let deep = format!("{{\"type\":\"ADDED\",\"object\":{}\n", "[".repeat(100_000));
+    survives("deep", watch(&deep), "nested deeper than 128").await;
+    let stray = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", item("x", "kube-system", "x"));
+    survives("another namespace", watch(&stray), "kube-system/x is not in the namespace default").await;
+    survives("a page of HTML", watch("<html>\n</html>\n"), "malformed JSON").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_is_told_in_short_and_on_one_line() {
+    let message = format!("{}{}", r"\u001b[31m\n", "x".repeat(60_000));
+    let status = format!(r#"{{"kind":"Status","code":500,"reason":"Internal","message":"{message}"}}"#);
+    survives("an error", answer("500 No\r\ncontent-type: application/json", &status), r"500 Internal: \u{1b}[31m\n")
+        .await;
+    survives("an error of a watch", watch(&format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")), "500 Internal")
+        .await;
+}

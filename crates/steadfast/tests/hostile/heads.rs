@@ -1,0 +1,100 @@
+//! Heads of answers.
+
+use std::time::Duration;
+
+use steadfast::transport::Settings;
+use steadfast::{InformerFactory, Scope};
+
+use crate::server::{Attack, Server, answer, endless, list};
+use crate::{ALONE, COST, MEMORY, survives};
+
+const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn endless_headers_end_with_the_connection() {
+    let field = format!("x: {}\r\n", "a".repeat(1000));
+    survives("one field after the other", endless(GOOD, &field), "does not speak HTTP/1.1: message head is too large")
+        .await;
+    survives(
+        "a field without an end",
+        endless("HTTP/1.1 200 OK\r\nx: ", &"a".repeat(16_384)),
+        "does not speak HTTP/1.1: message head is too large",
+    )
+    .await;
+    survives(
+        "a status line without an end",
+        endless("HTTP/1.1 200 ", &"a".repeat(16_384)),
+        "does not speak HTTP/1.1: message head is too large",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endless_continuations_end_with_the_connection() {
+    let _alone = ALONE.lock().await;
+    let settings = Settings { prior_knowledge: true, ..Settings::default() };
+    let connection = Server::default().connection(settings);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let factory = InformerFactory::new(&connection);
+    let victim = factory.informer::<k8s_openapi::api::core::v1::ConfigMap>(Scope::all()).expect("it starts");
+    let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("there is no list");
+    let cost = MEMORY.peak_usage().saturating_sub(before);
+    assert!(cost < COST, "{cost} bytes");
+    assert!(error.to_string().contains("the connection to hostile"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_given_up_in_time() {
+    let slow = Attack { pause: Duration::from_secs(1), ..endless(GOOD, "x") };
+    survives("a byte a second", slow, "no progress of the list for 30 s").await;
+    let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(40);
+    survives("interim answers without an end", endless("", &interim), "no progress of the list for 30 s").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_http_is_named() {
+    for (what, bytes) in [
+        ("another protocol", "SSH-2.0-OpenSSH_9.6\r\n"),
+        ("lengths that differ", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 7\r\n\r\n"),
+        ("a negative length", "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"),
+    ] {
+        let attack = Attack { bytes: bytes.into(), close: true, ..Attack::default() };
+        survives(what, attack, "does not speak HTTP/1.1").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_list_is_named_by_its_head() {
+    let html = "<html><form action=login>";
+    survives("a login page", answer("200 OK\r\ncontent-type: text/html", html), "\"text/html\"").await;
+    survives("no content type", answer("200 OK", "{}"), "unsupported content type \"\"").await;
+    let protobuf = answer("200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf", "k8s\0");
+    survives("protobuf", protobuf, "application/vnd.kubernetes.protobuf").await;
+    let bomb = answer("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip", "\u{1f}\u{8b}");
+    survives("a gzip bomb", bomb, "content encoding \"gzip\", which was not asked for").await;
+    let none = Attack { bytes: b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(), ..Attack::default() };
+    survives("no content", none, "204").await;
+    let upgrade = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec();
+    survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn redirects_are_named_and_not_followed() {
+    for head in ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"] {
+        let attack = answer(&format!("{head}\r\nlocation: http://elsewhere/configmaps"), "");
+        survives(head, attack, "a redirect, and none is followed").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_length_that_is_not_kept_is_named() {
+    let head = format!("{GOOD}content-length: 9223372036854775807\r\n\r\n{{");
+    let attack = Attack { bytes: head.clone().into(), close: true, ..Attack::default() };
+    survives("a huge length and few bytes", attack, "end of file before message length reached").await;
+    let attack = Attack { bytes: head.into(), ..Attack::default() };
+    survives("a huge length and silence", attack, "no progress of the list for 30 s").await;
+    let mut short = list(r#"{"kind":"ConfigMapList","#);
+    short.close = true;
+    survives("a list cut off in peace", short, "ended early").await;
+}

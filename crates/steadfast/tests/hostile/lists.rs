@@ -1,0 +1,85 @@
+//! Lists that are well-formed, and wrong.
+
+use crate::server::{Server, item, list};
+use crate::{ALONE, Notes, survives};
+use k8s_openapi::api::core::v1::ConfigMap;
+use std::time::Duration;
+use steadfast::transport::Settings;
+use steadfast::{InformerFactory, Scope};
+
+fn of(metadata: &str, items: &str) -> String {
+    format!(r#"{{"kind":"ConfigMapList","metadata":{{{metadata}}},"items":[{items}]}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_document_is_no_empty_list() {
+    survives("another list", list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#), "\"NodeList\"").await;
+    survives("an object", list(r#"{"kind":"ConfigMap","metadata":{"name":"x"}}"#), "the answer is not a list").await;
+    survives("nothing", list("{}"), "the answer is not a list").await;
+    survives("metadata", list(r#"{"metadata":{}}"#), "the answer is not a list").await;
+    survives("an array", list("[]"), "malformed JSON at byte 0").await;
+    survives("a status", list(r#"{"kind":"Status","code":403,"reason":"Forbidden"}"#), "403 Forbidden").await;
+    survives("an empty body", list(""), "ended early").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_without_an_end_are_given_up() {
+    let same = of(r#""resourceVersion":"10","continue":"next","remainingItemCount":-5"#, "");
+    survives("the same token", list(&same), "the list has no end").await;
+    let long = of(&format!(r#""resourceVersion":"10","continue":"{}""#, "x".repeat(200_000)), "");
+    survives("a token of 200 kB", list(&long), "a continue token of 200000 bytes").await;
+    let long = of(&format!(r#""resourceVersion":"{}""#, "1".repeat(200_000)), "");
+    survives("a version of 200 kB", list(&long), "malformed").await;
+}
+
+/// What an informer has of one list, and what it asks for then.
+async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    server.attack(Some(list(&of(&format!(r#""resourceVersion":"{version}""#), items))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let informer = builder.start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let names = informer.snapshot().iter().map(|(key, _)| key.name().to_owned()).collect();
+    let watch = server.asked().into_iter().find(|asked| asked.contains("watch=true")).unwrap_or_default();
+    (names, watch, notes.text())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_is_sent_back_as_it_came_and_never_as_more_than_a_version() {
+    let (_, watch, _) = takes("", r#"1&limit=0 \"\n"#).await;
+    assert!(watch.contains("&resourceVersion=1%26limit%3D0%20%22%0A&"), "{watch}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_twice_in_a_list_is_there_once() {
+    let twice = [item("a", "default", "1"), item("a", "default", "2")].join(",");
+    assert_eq!(takes(&twice, "10").await.0, ["a"]);
+    let same = [item("a", "default", "1"), item("b", "default", "1")].join(",");
+    assert_eq!(takes(&same, "10").await.0, ["a", "b"]);
+    let doubled = r#"{"metadata":{"name":"x"},"metadata":{"name":"y","name":"z","uid":"1","resourceVersion":"1"}}"#;
+    let (names, _, notes) = takes(doubled, "10").await;
+    assert!(names == ["z"] || notes.contains('z'), "{names:?}\n{notes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_another_namespace_are_left_out_and_named() {
+    let items = [item("a", "default", "1"), item("b", "kube-system", "2")].join(",");
+    let (names, _, notes) = takes(&items, "10").await;
+    assert_eq!(names, ["a"]);
+    assert!(notes.contains("kube-system/b is not in the namespace default that was asked for"), "{notes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_of_any_length_with_any_character_is_a_name() {
+    let long = format!(r"\u001b[31m{}", "n".repeat(1 << 20));
+    let (names, _, notes) = takes(&item(&long, "kube-system", "1"), "10").await;
+    assert!(names.is_empty() && notes.contains(r"kube-system/\u{1b}[31mnnn"), "{}", notes.len());
+    assert!(notes.len() < 4096 && !notes.contains('\u{1b}'), "{} bytes", notes.len());
+    assert_eq!(takes(&item(&long, "default", "1"), "10").await.0[0].len(), (1 << 20) + 5);
+}

@@ -1,0 +1,89 @@
+//! Hostile servers: whatever bytes come, they cost bounded memory, the cause is named, other informers notice nothing,
+//! and all is well again once the server is.
+
+#![allow(missing_docs)]
+
+mod bodies;
+mod heads;
+mod lists;
+mod server;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use peak_alloc::PeakAlloc;
+use server::{Attack, Server};
+use steadfast::transport::Settings;
+use steadfast::{Informer, InformerFactory, Scope};
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// The longest object that the informers here read, in bytes.
+const LIMIT: usize = 256 * 1024;
+
+/// What an attack may cost in bytes: the buffer of HTTP/1.1 (1 MiB), while it grows and after it, and records of the limit.
+const COST: usize = 6 << 20;
+
+/// How long an attack may go on before it is named; the deadlines of heads and lists are 30 s.
+const SOON: Duration = Duration::from_secs(90);
+
+/// Memory is everybody's: one test at a time.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+}
+
+/// That `attack` is named by `cause`, costs little, spares the other informer, and leaves nothing behind.
+async fn survives(what: &str, attack: Attack, cause: &str) {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    let connection = server.connection(Settings::default());
+    let factory = InformerFactory::new(&connection);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let in_watch = attack.watch;
+    server.attack(Some(attack));
+    let other = factory.build::<Secret>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default"));
+    let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    victim.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+
+    let named = async {
+        while !notes.text().contains(cause) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let named = tokio::time::timeout(SOON, named).await;
+    assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
+    let cost = MEMORY.peak_usage().saturating_sub(before);
+    assert!(cost < COST, "{what}: it cost {cost} bytes");
+    assert!(victim.has_synced() == in_watch, "{what}: {}", victim.freshness());
+    assert!(other.has_synced() && other.freshness().is_fresh(), "{what}: the other is {}", other.freshness());
+    let longest = notes.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(String::len).max();
+    assert!(longest < Some(4096) && !notes.text().contains('\u{1b}'), "{what}: notes are short and plain");
+
+    server.attack(None);
+    recovers(what, &victim, &notes).await;
+    println!("{what}: {} KiB", cost / 1024);
+}
+
+async fn recovers(what: &str, victim: &Informer<ConfigMap>, notes: &Notes) {
+    let well = async {
+        while !(victim.has_synced() && victim.freshness().is_fresh()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let well = tokio::time::timeout(Duration::from_secs(400), well).await;
+    assert!(well.is_ok(), "{what}: not well again: {}\n{}", victim.freshness(), notes.text());
+    assert_eq!(victim.snapshot().len(), 2, "{what}");
+}
