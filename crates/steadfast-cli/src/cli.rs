@@ -1,5 +1,6 @@
 //! The program's face: every command and flag, in one table.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -84,6 +85,10 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
 
+    /// Serve `/metrics` for Prometheus, `/healthz` and `/readyz` here; port 0 takes a free one, which is told.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Watch an embedded server with a small living fleet, to see how it looks: deployments and pods unless others are
     /// named, in all namespaces unless one is.
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
@@ -98,6 +103,7 @@ may not be all until the line that says `fresh again`.
 Examples:
   steadfast watch pods
   steadfast watch deploy,rs,po -n shop -l app=web -o json
+  steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
 
 /// `steadfast lab`.

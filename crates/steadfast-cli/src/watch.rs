@@ -7,11 +7,13 @@
 //! | `line` | one event as one line |
 //! | `printer` | standard output: one thread, one line after the other, a count |
 //! | `doubts` | standard error: what is in doubt, and since when |
+//! | `endpoint` | metrics, health and readiness, for a monitor |
 //! | `fleet` | the small world of `--embedded` |
 
 mod catalog;
 mod discovery;
 mod doubts;
+mod endpoint;
 mod fleet;
 mod line;
 mod printer;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use steadfast::{Connection, InformerFactory, Scope};
+use steadfast::{Connection, Informer, InformerFactory, Scope};
 
 use crate::cli::{Output, WatchArgs};
 use crate::connect::connect;
@@ -49,6 +51,10 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
     };
+    let followed = endpoint::Followed::default();
+    if let Some(address) = args.metrics {
+        endpoint::serve(address, &connection, followed.clone()).await?;
+    }
     let found = discovery::find(&connection, &args.resources, args.wait.map(Duration::from_secs)).await?;
 
     let style = match args.output {
@@ -59,11 +65,14 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     let factory = InformerFactory::new(&connection);
     let (printer, ended) = Printer::start(args.until);
+    let mut informers = Vec::new();
     for resource in found {
         let scope = scope(&args, &resource, &connection);
         discovery::check_selectors(&connection, &resource, &scope).await?;
-        follow(&factory, resource, scope, style, &printer)?;
+        informers.push(follow(&factory, resource, scope, style, &printer)?);
     }
+    // Set nowhere else.
+    let _ = followed.set(informers);
     match ended.await {
         Ok(End::Counted | End::NobodyReads) => Ok(ExitCode::SUCCESS),
         Ok(End::Failed(error)) => Err(Failure::run(format!("events cannot be written: {error}"))),
@@ -95,7 +104,7 @@ fn follow(
     scope: Scope,
     style: Style,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<Informer<DynamicObject>, Failure> {
     let informer = factory.informer_with::<DynamicObject>(&resource.described, scope).map_err(Failure::usage)?;
     let name = resource.to_string();
     doubts::follow(name.clone(), informer.clone());
@@ -105,12 +114,13 @@ fn follow(
     let registration =
         informer.on_event(move |event| lines.print(line::event(style, &told, &resource.described, &event)));
     let lines = printer.clone();
+    let shown = informer.clone();
     tokio::spawn(async move {
         registration.until_synced().await;
-        let snapshot = informer.snapshot();
-        let synced = line::synced(style, &name, informer.scope(), snapshot.version(), snapshot.len());
+        let snapshot = shown.snapshot();
+        let synced = line::synced(style, &name, shown.scope(), snapshot.version(), snapshot.len());
         // Behind all that belongs to the first view: their calls have returned.
         tokio::task::spawn_blocking(move || lines.print(synced));
     });
-    Ok(())
+    Ok(informer)
 }

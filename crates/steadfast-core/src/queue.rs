@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::breach::{Breach, Breaches};
 use crate::event::{Certainty, Change, DeleteReason, Event};
 use crate::key::ObjectKey;
+use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 /// The queue of one handler.
@@ -30,6 +31,8 @@ pub struct Delivery<K> {
     pub key: ObjectKey,
     /// What to tell.
     pub event: Event<K>,
+    /// Since when it waited to be told: the first change that it covers.
+    pub since: Instant,
 }
 
 /// What waits for one key, and whether it is being told something.
@@ -38,6 +41,8 @@ struct Slot<K> {
     /// Its place in `ready`.
     turn: Option<u64>,
     pending: Option<Pending<K>>,
+    /// When it began to be pending.
+    since: Instant,
 }
 
 /// A call that has not returned.
@@ -77,14 +82,18 @@ impl<K> DeliveryQueue<K> {
         }
     }
 
-    /// Takes in a change of the store.
-    pub fn push(&mut self, change: Change<K>) {
+    /// Takes in a change of the store, made known at `now`.
+    pub fn push(&mut self, change: Change<K>, now: Instant) {
         let Change { key, event, .. } = change;
         if self.breaches.commit(Breach::UnboundedQueue) {
-            self.unbounded.push_back(Delivery { key, event });
+            self.unbounded.push_back(Delivery { key, event, since: now });
             return;
         }
-        let slot = self.slots.entry(key.clone()).or_insert(Slot { calling: None, turn: None, pending: None });
+        let slot =
+            self.slots.entry(key.clone()).or_insert(Slot { calling: None, turn: None, pending: None, since: now });
+        if slot.pending.is_none() {
+            slot.since = now;
+        }
         self.initial -= usize::from(slot.tells_initial());
         slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
         self.initial += usize::from(slot.tells_initial());
@@ -103,6 +112,7 @@ impl<K> DeliveryQueue<K> {
             let Some(pending) = slot.pending.take() else { continue };
             let (event, rest) = pending.split();
             slot.pending = rest;
+            let since = slot.since;
             let initial = matches!(event, Event::Added { initial: true, .. });
             slot.calling = Some(Calling { initial });
             if self.breaches.commit(Breach::OverlappingCalls) {
@@ -110,7 +120,7 @@ impl<K> DeliveryQueue<K> {
                 self.initial -= usize::from(initial);
                 self.settle(key.clone());
             }
-            return Some(Delivery { key, event });
+            return Some(Delivery { key, event, since });
         }
     }
 
@@ -136,6 +146,12 @@ impl<K> DeliveryQueue<K> {
     /// The entries that wait to be told.
     pub fn undelivered(&self) -> usize {
         self.slots.values().filter(|slot| slot.pending.is_some()).count() + self.unbounded.len()
+    }
+
+    /// Since when the change waits that is told next; those whose key has a call running come after that call.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        let (_, next) = self.ready.first_key_value()?;
+        self.slots.get(next).map(|slot| slot.since)
     }
 
     /// The initial objects that the handler has not returned from.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use steadfast_core::breach::Breaches;
 use steadfast_core::event::{Certainty, Change, DeleteReason, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
-use steadfast_core::{ObjectKey, ResourceVersion};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 /// One state of an object: which stay it belongs to, and which of its states it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl World {
     }
 
     fn push(queue: &mut DeliveryQueue<State>, key: usize, event: Event<State>) {
-        queue.push(Change { key: key_of(key), uid: "any".into(), event });
+        queue.push(Change { key: key_of(key), uid: "any".into(), event }, Instant::ZERO);
     }
 
     fn write(&mut self, queue: &mut DeliveryQueue<State>, key: usize, initial: bool) {
@@ -237,7 +237,7 @@ fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
 /// Everything that is told, one call after the other.
 fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
     let mut told = Vec::new();
-    while let Some(Delivery { key, event }) = queue.pop() {
+    while let Some(Delivery { key, event, .. }) = queue.pop() {
         told.push(match &event {
             Event::Added { object, .. } => format!("{key} added {object}"),
             Event::Updated { old, new } => format!("{key} updated {old} to {new}"),
@@ -251,7 +251,7 @@ fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
 
 fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
     let mut queue = DeliveryQueue::new(Breaches::NONE);
-    changes.into_iter().for_each(|change| queue.push(change));
+    changes.into_iter().for_each(|change| queue.push(change, Instant::ZERO));
     queue
 }
 
@@ -266,8 +266,8 @@ fn what_was_never_seen_and_is_gone_again_is_not_told() {
 fn states_between_are_skipped_and_the_last_is_told() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), updated("a", "2", "3")]);
     assert_eq!(told(&mut queue), ["a added 3"]);
-    queue.push(updated("a", "3", "4"));
-    queue.push(updated("a", "4", "5"));
+    queue.push(updated("a", "3", "4"), Instant::ZERO);
+    queue.push(updated("a", "4", "5"), Instant::ZERO);
     assert_eq!(told(&mut queue), ["a updated 3 to 5"]);
 }
 
@@ -276,7 +276,7 @@ fn an_end_that_is_owed_comes_before_the_next_beginning() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [updated("a", "1", "2"), deleted("a", "2"), added("a", "new"), updated("a", "new", "newer")] {
-        queue.push(change);
+        queue.push(change, Instant::ZERO);
     }
     assert_eq!(told(&mut queue), ["a deleted 2", "a added newer"]);
 }
@@ -286,7 +286,7 @@ fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
-        queue.push(change);
+        queue.push(change, Instant::ZERO);
     }
     assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
 }
@@ -295,8 +295,8 @@ fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
 fn what_is_being_told_counts_as_seen() {
     let mut queue = queue([added("a", "1")]);
     let Some(call) = queue.pop() else { panic!("nothing to tell") };
-    queue.push(updated("a", "1", "2"));
-    queue.push(deleted("a", "2"));
+    queue.push(updated("a", "1", "2"), Instant::ZERO);
+    queue.push(deleted("a", "2"), Instant::ZERO);
     assert!(queue.pop().is_none(), "a second call while the first runs");
     queue.done(&call.key);
     assert_eq!(told(&mut queue), ["a deleted 2"]);
@@ -313,7 +313,7 @@ fn a_resync_is_told_once_and_gives_way_to_a_change() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
     told(&mut queue);
     for change in [resynced("a", "1"), resynced("a", "1"), resynced("b", "1"), updated("b", "1", "2")] {
-        queue.push(change);
+        queue.push(change, Instant::ZERO);
     }
     assert_eq!(told(&mut queue), ["a resynced 1", "b updated 1 to 2"]);
 }
@@ -325,4 +325,23 @@ fn what_is_left_untold_is_counted() {
     assert_eq!((queue.len(), queue.undelivered()), (2, 1));
     queue.done(&call.expect("a call"));
     assert_eq!((queue.len(), queue.undelivered()), (1, 1));
+}
+
+#[test]
+fn a_change_waits_since_the_first_that_it_covers_and_keys_are_told_oldest_first() {
+    let at = |seconds| Instant::from_zero(std::time::Duration::from_secs(seconds));
+    let mut queue = queue([]);
+    queue.push(added("a", "1"), at(1));
+    queue.push(added("b", "1"), at(2));
+    queue.push(updated("a", "1", "2"), at(3));
+    assert_eq!(queue.waiting_since(), Some(at(1)));
+    let Some(call) = queue.pop() else { panic!("nothing to tell") };
+    assert_eq!((call.since, queue.waiting_since()), (at(1), Some(at(2))));
+    queue.push(updated("a", "2", "3"), at(4));
+    queue.push(updated("a", "3", "4"), at(5));
+    queue.done(&call.key);
+    let second = queue.pop().map(|call| (call.key.to_string(), call.since));
+    let third = queue.pop().map(|call| (call.key.to_string(), call.since));
+    assert_eq!((second, third), (Some(("b".to_owned(), at(2))), Some(("a".to_owned(), at(4)))));
+    assert_eq!(queue.waiting_since(), None);
 }

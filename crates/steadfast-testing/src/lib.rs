@@ -25,6 +25,7 @@
 mod history;
 pub mod menu;
 mod objects;
+mod openmetrics;
 pub mod proxy;
 mod recorder;
 pub mod reference;
@@ -33,5 +34,6 @@ mod world;
 
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod};
+pub use openmetrics::{Exposition, Family, Sample};
 pub use recorder::{Recorder, Recording};
 pub use world::{InMemory, WorldError, connection, informers, kube_config};

@@ -5,6 +5,8 @@ mod builder;
 mod client;
 mod error;
 mod keeper;
+#[cfg(feature = "metrics")]
+mod observing;
 mod proxies;
 mod reach;
 
@@ -28,6 +30,8 @@ use builder::Addressing;
 pub use builder::ConnectionBuilder;
 pub use error::{ConnectError, SendError, unusable};
 use keeper::Keeper;
+#[cfg(feature = "metrics")]
+pub(crate) use observing::WeakConnection;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -49,6 +53,8 @@ struct Inner {
     transfers: Arc<Semaphore>,
     /// Paths of collections that the server does not stream as lists.
     paged: Mutex<BTreeSet<String>>,
+    #[cfg(feature = "metrics")]
+    observed: crate::metrics::observed::Observed,
     // After the pool: what runs in it ends first.
     environment: SharedEnvironment,
 }

@@ -22,6 +22,7 @@ use steadfast_core::{Instant, ResourceVersion};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
+use crate::metrics::ledger::Ledger;
 use crate::shared::{Shared, Writer};
 
 /// What an informer's handles can ask of its driver.
@@ -69,6 +70,7 @@ pub(crate) struct Driver<K> {
     edits: Vec<Edit<K>>,
     /// How many objects cannot be decoded.
     tainted: usize,
+    ledger: Ledger,
 }
 
 /// A place among the full transfers that a server is asked for at once.
@@ -110,6 +112,7 @@ impl<K: Kept> Driver<K> {
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let reachable = asker.connection.reachability();
+        let ledger = Ledger::new(shared.counted.clone());
         Self {
             shared,
             reflector,
@@ -128,6 +131,7 @@ impl<K: Kept> Driver<K> {
             notes: Vec::new(),
             edits: Vec::new(),
             tainted: 0,
+            ledger,
         }
     }
 
@@ -241,6 +245,7 @@ impl<K: Kept> Driver<K> {
                     Parser::List(encoding, ListFramer::new(limit), None)
                 };
                 self.parsers.insert(id, parser);
+                self.ledger.opened(id);
                 self.step(Input::Opened(id));
             }
             Arrival::Chunk(chunk) => {
@@ -252,6 +257,7 @@ impl<K: Kept> Driver<K> {
             Arrival::Leave(false) => self.step(Input::Settled(id)),
             Arrival::Ended => {
                 self.streams.remove(&id);
+                self.ledger.ended(id);
                 match self.parsers.remove(&id) {
                     Some(Parser::Stream(_, framer)) => match framer.finish() {
                         Ok(()) => self.step(Input::Ended(id)),
@@ -270,6 +276,7 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Failed(failure) => {
                 self.streams.remove(&id);
+                self.ledger.failed(id, failure.kind);
                 self.parsers.remove(&id);
                 self.step(Input::Failed(id, failure));
             }
@@ -296,6 +303,7 @@ impl<K: Kept> Driver<K> {
             }
             Ok(()) => {}
             Err(failure) => {
+                self.ledger.failed(id, failure.kind);
                 self.drop_request(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
@@ -331,12 +339,14 @@ impl<K: Kept> Driver<K> {
 
     fn send(&mut self, id: RequestId, request: &Request) {
         self.streams.insert(id, request.is_stream());
+        self.ledger.sent(id, request);
         let doubted = self.reflector.standing().condition == Condition::Suspect;
         self.answers.send(id, request, doubted, &self.asker);
     }
 
     fn drop_request(&mut self, id: RequestId) {
         self.answers.cancel(id);
+        self.ledger.cancelled(id);
         self.parsers.remove(&id);
         self.streams.remove(&id);
     }
@@ -356,7 +366,8 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    fn tell(&self, note: &Note) {
+    fn tell(&mut self, note: &Note) {
+        self.ledger.note(note);
         let informer = &self.shared.name;
         match note.gravity() {
             Gravity::Routine => tracing::debug!(%informer, "{note}"),
@@ -375,7 +386,9 @@ impl<K: Kept> Driver<K> {
         let _before = shared.snapshot();
         let mut writer = shared.writer();
         for edit in self.edits.drain(..) {
+            let (listed, before) = (matches!(edit, Edit::Commit { .. }), changes.len());
             viewed |= edit.carry_out(&mut writer, &mut changes, &shared.name);
+            shared.counted.changes(&changes[before..], listed);
         }
         self.tainted = note_tainted(&mut self.reflector, &writer, self.tainted);
         self.shared.publish(&mut writer, &changes, viewed, self.reflector.standing());

@@ -407,6 +407,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
             object_limit: self.object_limit,
             resync: self.resync.filter(|period| *period > Duration::ZERO),
         };
+        #[cfg(feature = "metrics")]
+        asker.connection.observed().add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _);
         let (commands, received) = mpsc::unbounded_channel();
         let driver = Driver::new(shared.clone(), reflector, asker, keeping, received);
         environment.spawn(Box::pin(driver.run()));

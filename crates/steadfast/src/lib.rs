@@ -34,6 +34,7 @@
 //! | `factory` | informers, shared by all who ask for the same |
 //! | `informer`, `lister`, `stream` | what users hold |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
+//! | [`metrics`] | what all of these count, told to a scrape of Prometheus (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are told of its changes, each by a queue of its own |
 
 mod answers;
@@ -45,6 +46,7 @@ mod factory;
 mod handler;
 mod informer;
 mod lister;
+pub mod metrics;
 mod resource;
 mod runner;
 mod scope;

@@ -11,6 +11,9 @@ pub(crate) struct Collection {
     everywhere: String,
     name: String,
     list_kind: Option<String>,
+    group: String,
+    version: String,
+    plural: String,
 }
 
 impl Collection {
@@ -18,11 +21,19 @@ impl Collection {
     pub(crate) fn of<K: Resource>(kind: &K::DynamicType, scope: &Scope) -> Self {
         let group = K::group(kind);
         let plural = K::plural(kind);
-        let name = if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") };
+        let name = if group.is_empty() { plural.clone().into_owned() } else { format!("{plural}.{group}") };
         // Whoever defines a resource may call its lists anything, and definitions have groups with a dot; those without
         // are the server's own.
         let list_kind = (!group.contains('.')).then(|| format!("{}List", K::kind(kind)));
-        Self { path: K::url_path(kind, scope.in_namespace()), everywhere: K::url_path(kind, None), name, list_kind }
+        Self {
+            path: K::url_path(kind, scope.in_namespace()),
+            everywhere: K::url_path(kind, None),
+            name,
+            list_kind,
+            group: group.into_owned(),
+            version: K::version(kind).into_owned(),
+            plural: plural.into_owned(),
+        }
     }
 
     /// Its path on the server.
@@ -38,6 +49,12 @@ impl Collection {
     /// The `kind` of its lists, where that is beyond doubt.
     pub(crate) fn list_kind(&self) -> Option<&str> {
         self.list_kind.as_deref()
+    }
+
+    /// How metrics name an informer of it in `scope`.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn labels(&self, scope: &Scope) -> crate::metrics::observed::Labels {
+        crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope)
     }
 
     /// Its name for people: `pods`, `deployments.apps`.

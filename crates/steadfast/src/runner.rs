@@ -1,19 +1,23 @@
 //! Runs one handler: its queue, its calls, its panics; nobody else waits for it (C7, C8).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(feature = "metrics")]
+use std::time::Duration;
 
 use futures::FutureExt;
-use steadfast_core::ObjectKey;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
+use steadfast_core::{Instant, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
+#[cfg(feature = "metrics")]
+use crate::metrics::observed::HandlerReading;
 
 /// How often a call that panicked is made again before its event is counted and skipped (C3).
 const RETRIES: u32 = 3;
@@ -68,6 +72,8 @@ pub(crate) struct Runner<K> {
     returned: AtomicU64,
     panicked: AtomicU64,
     skipped: AtomicU64,
+    /// Tells it from the other handlers of its informer, for metrics.
+    place: AtomicUsize,
 }
 
 struct State<K> {
@@ -82,6 +88,8 @@ struct State<K> {
     running: usize,
     /// What was not told when the handler was closed.
     untold: usize,
+    /// Since when what each worker tells waited; a worker that is over has left its place.
+    telling: Vec<Option<Instant>>,
 }
 
 /// How far a handler is with the objects of its first view (C9).
@@ -109,6 +117,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             waiting: 0,
             running: 0,
             untold: 0,
+            telling: Vec::new(),
         };
         Arc::new(Self {
             concurrency,
@@ -121,17 +130,19 @@ impl<K: Send + Sync + 'static> Runner<K> {
             returned: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            place: AtomicUsize::new(0),
         })
     }
 
     /// Takes in changes; `viewed` says that the first view is complete with them.
     pub(crate) fn push(self: &Arc<Self>, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
+        let now = self.environment.now();
         {
             let mut state = self.lock();
             if self.is_closed() {
                 return;
             }
-            changes.into_iter().for_each(|change| state.queue.push(change));
+            changes.into_iter().for_each(|change| state.queue.push(change, now));
             state.viewed |= viewed;
             self.tell_view(&state);
         }
@@ -141,7 +152,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// Starts workers for what waits, as many as the handler allows.
     fn start(self: &Arc<Self>) {
         loop {
-            let (mode, delivery) = {
+            let (mode, delivery, place) = {
                 let mut state = self.lock();
                 let mode = match &state.mode {
                     None => return,
@@ -153,9 +164,10 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 }
                 let Some(delivery) = state.queue.pop() else { return };
                 state.waiting += 1;
-                (mode, delivery)
+                let place = state.tell(delivery.since);
+                (mode, delivery, place)
             };
-            let worker = Worker { runner: self.clone(), stage: Stage::Waiting };
+            let worker = Worker { runner: self.clone(), stage: Stage::Waiting, place };
             match mode {
                 Mode::Sync(handler) => {
                     self.environment.run_blocking(Box::new(move || worker.run(&*handler, delivery)));
@@ -268,6 +280,35 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
+    /// Takes the first place that is not among those `taken`.
+    pub(crate) fn take_place(&self, taken: impl Iterator<Item = usize>) {
+        let taken: Vec<usize> = taken.collect();
+        let free = (0..=taken.len()).find(|place| !taken.contains(place)).unwrap_or_default();
+        self.place.store(free, Ordering::Relaxed);
+    }
+
+    /// What tells this handler from the others of its informer; used again once it is closed.
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    /// The handler as it is now.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn read(&self) -> HandlerReading {
+        let now = self.environment.now();
+        let oldest = {
+            let state = self.lock();
+            let waiting = state.queue.waiting_since();
+            state.telling.iter().copied().flatten().chain(waiting).min()
+        };
+        HandlerReading {
+            ordinal: self.place(),
+            counts: self.counts(),
+            synced: self.is_synced(),
+            lag: oldest.map_or(Duration::ZERO, |since| now.since(since)),
+        }
+    }
+
     fn tell_view(&self, state: &State<K>) {
         if state.viewed && state.queue.initial_left() == 0 && !self.is_closed() {
             self.view.send_if_modified(|view| std::mem::replace(view, View::Complete) == View::Incomplete);
@@ -297,6 +338,19 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 }
 
+impl<K> State<K> {
+    /// A place in `telling` for a worker: as many as run at once, and no more.
+    fn tell(&mut self, since: Instant) -> usize {
+        let free = self.telling.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.telling.push(None);
+            self.telling.len() - 1
+        });
+        self.telling[place] = Some(since);
+        place
+    }
+}
+
 /// What there is to pull.
 pub(crate) enum Pull<K> {
     /// This.
@@ -318,6 +372,8 @@ pub(crate) fn drop_contained<T>(dropped: T) {
 struct Worker<K: Send + Sync + 'static> {
     runner: Arc<Runner<K>>,
     stage: Stage,
+    /// Its place in `telling`.
+    place: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -330,7 +386,7 @@ enum Stage {
 impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event }) = next {
+        while let Some(Delivery { key, event, .. }) = next {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry });
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
@@ -345,7 +401,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
 
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event }) = next {
+        while let Some(Delivery { key, event, .. }) = next {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry });
                 let made = AssertUnwindSafe(async { handler.handle(event, call).await }).catch_unwind().await;
@@ -363,6 +419,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         let mut state = self.runner.lock();
         state.waiting -= 1;
         if self.runner.is_closed() {
+            state.telling[self.place] = None;
             self.stage = Stage::Over;
             return None;
         }
@@ -377,6 +434,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
         state.queue.done(key);
         self.runner.tell_view(&state);
         let next = if self.runner.is_closed() { None } else { state.queue.pop() };
+        state.telling[self.place] = next.as_ref().map(|delivery| delivery.since);
         if next.is_none() {
             // Under the same lock as the look into the queue: what comes later finds this worker gone.
             state.running -= 1;
@@ -395,6 +453,7 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
                 Stage::Waiting => state.waiting -= 1,
                 Stage::Running => state.running -= 1,
             }
+            state.telling[self.place] = None;
             if self.stage == Stage::Waiting && self.runner.is_closed() {
                 return;
             }

@@ -14,6 +14,9 @@ use steadfast_core::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
+use crate::metrics::counted::Counted;
+#[cfg(feature = "metrics")]
+use crate::metrics::observed::{Observe, Reading};
 use crate::runner::{HandlerCounts, Runner, drop_contained};
 use crate::scope::Scope;
 
@@ -33,6 +36,7 @@ pub(crate) struct Shared<K> {
     moved: watch::Sender<u64>,
     synced: AtomicBool,
     notes: Mutex<Vec<NoteCallback>>,
+    pub(crate) counted: Arc<Counted>,
 }
 
 type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
@@ -64,6 +68,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             notes: Mutex::default(),
+            counted: Arc::default(),
         }
     }
 
@@ -150,6 +155,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             runner.push(first_view(writer.store.working()), true);
         }
         writer.handlers.retain(|held| !held.is_closed());
+        runner.take_place(writer.handlers.iter().map(|held| held.place()));
         writer.handlers.push(runner);
     }
 
@@ -187,6 +193,27 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     pub(crate) fn handler_counts(&self) -> Vec<HandlerCounts> {
         self.writer().handlers.iter().map(|handler| handler.counts()).collect()
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl<K: Send + Sync + 'static> Observe for Shared<K> {
+    fn read(&self) -> Reading {
+        let now = self.environment.now();
+        let (standing, snapshot) = (self.standing.load(), self.snapshot());
+        let version = snapshot.version().filter(|version| version.is_ordered());
+        let handlers = self.writer().handlers.clone();
+        Reading {
+            counted: self.counted.clone(),
+            freshness: standing.at(now),
+            age: standing.proven.map(|proven| now.since(proven)),
+            attempts: standing.attempts,
+            tainted: standing.tainted.len(),
+            synced: self.is_synced(),
+            objects: snapshot.len(),
+            version: version.and_then(|version| version.as_str().parse().ok()),
+            handlers: handlers.iter().filter(|handler| !handler.is_closed()).map(|handler| handler.read()).collect(),
+        }
     }
 }
 

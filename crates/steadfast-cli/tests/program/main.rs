@@ -1,6 +1,7 @@
 //! The built program, as its users run it.
 
 mod bad_input;
+mod endpoint;
 mod lab;
 mod run;
 mod serve;

@@ -106,6 +106,8 @@ impl ConnectionBuilder {
             paged: Mutex::default(),
             pool: Pool::new(Connector::new(environment.clone(), target, route), settings),
             keeper,
+            #[cfg(feature = "metrics")]
+            observed: crate::metrics::observed::Observed::default(),
             environment,
         };
         let inner = Arc::new(inner);

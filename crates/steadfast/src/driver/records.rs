@@ -37,6 +37,7 @@ impl<K: Kept> Driver<K> {
                     (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
                 }
                 Ok(WatchRecord::Error(status)) => {
+                    self.ledger.failed(id, Failure::from_status(&status, None).kind);
                     self.drop_request(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }

@@ -16,6 +16,7 @@ use super::report::{ConnectionReport, Protocol};
 use super::socket::Traffic;
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
+use crate::metrics::traffic::Traffic as Counts;
 
 /// What a connection is for: a large watch never stands in the way of a small request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,6 +301,18 @@ impl Connection {
                 TransportError::ConnectionLost { peer, how, maybe_sent }
             }
         }
+    }
+
+    /// Counts the end of the connection, and what went over it; `error` says why it never came to be.
+    pub(super) fn count_end(&self, counts: &Counts, error: Option<&TransportError>) {
+        let why = match self.ended() {
+            Some(End::Failed(_)) | None => "failed",
+            Some(End::Drained) => "drained",
+            Some(End::Idle) => "idle",
+            Some(End::Abandoned) => "abandoned",
+            Some(End::Closed) => "closed",
+        };
+        counts.gone(why, error, self.traffic.received(), self.traffic.sent());
     }
 
     /// The connection as it is now.

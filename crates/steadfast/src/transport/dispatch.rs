@@ -14,6 +14,7 @@ use super::pool::Pool;
 use super::settings::{Deadlines, Placement};
 use super::state::ConnectionState;
 use super::{http1, http2};
+use crate::metrics::traffic::verb;
 
 /// How often a request that no server looked at is put on another connection.
 const ATTEMPTS: u32 = 4;
@@ -131,7 +132,10 @@ impl Pool {
         let placement = request.extensions().get().copied().unwrap_or_default();
         let role = if kind.watch { Role::Watches } else { Role::Requests };
         let limit = deadlines.headers.unwrap_or(settings.headers);
-        let mut answer = self.attempts(request, Want { role, placement }, limit).await?;
+        let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
+        let answer = self.attempts(request, Want { role, placement }, limit).await;
+        self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
+        let mut answer = answer?;
         answer.body_mut().limit_progress(deadlines.progress);
         self.inner.answered();
         Ok(answer)

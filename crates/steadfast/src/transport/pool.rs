@@ -16,6 +16,7 @@ use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Placement, Settings};
 use super::state::{ConnectionState, Signal};
 use crate::environment::SharedEnvironment;
+use crate::metrics::traffic::Traffic;
 
 /// How many connections of one role are being opened at once.
 const DIALS: usize = 8;
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     connector: Arc<Connector>,
     state: Mutex<State>,
     reachable: watch::Sender<u64>,
+    pub(super) traffic: Traffic,
 }
 
 struct State {
@@ -87,6 +89,7 @@ impl Pool {
             connector: Arc::new(connector),
             state: Mutex::new(state),
             reachable: watch::Sender::new(0),
+            traffic: Traffic::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -123,6 +126,15 @@ impl Pool {
     /// How many connections were ever dialled.
     pub fn opened(&self) -> u64 {
         self.inner.lock().opened
+    }
+
+    /// The connections there are, how many were ever dialled, and what was counted, all at one moment.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn traffic(&self) -> (Vec<ConnectionReport>, u64, crate::metrics::traffic::Totals) {
+        let state = self.inner.lock();
+        let reports = state.connections.iter().map(|connection| connection.report()).collect();
+        // Under the lock under which a connection that is gone is taken from the one and added to the other.
+        (reports, state.opened, self.inner.traffic.lock().clone())
     }
 
     /// Counts how often the server was found to answer after a failure, at most every 2 s.
@@ -301,6 +313,7 @@ impl Inner {
             }
             let why = error.as_ref().map(ToString::to_string).or_else(|| Some(gone.ended()?.to_string()));
             state.ended.push_back((self.environment.now(), gone.report(), why.unwrap_or_default()));
+            gone.count_end(&self.traffic, error.as_ref());
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
             state.failing |= lost || error.is_some();
             let others = state

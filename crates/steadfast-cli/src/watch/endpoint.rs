@@ -1,0 +1,135 @@
+//! What a monitor asks of the program: `/metrics`, `/healthz`, `/readyz`.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::core::DynamicObject;
+use prometheus_client::registry::Registry;
+use steadfast::metrics::Metrics;
+use steadfast::{Connection, Informer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::failure::Failure;
+
+/// How many may ask at a time; others wait to be accepted.
+const ASKERS: usize = 16;
+
+/// How long a request's head may take.
+const HEAD: Duration = Duration::from_secs(5);
+
+/// How long one who asks may stay.
+const VISIT: Duration = Duration::from_secs(300);
+
+/// The longest head that is read, in bytes; a body never is.
+const LONGEST_HEAD: usize = 16 * 1024;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// What is to be synced and fresh before the program is ready; not known until the server was asked what it has.
+pub(crate) type Followed = Arc<OnceLock<Vec<Informer<DynamicObject>>>>;
+
+struct State {
+    registry: Registry,
+    followed: Followed,
+}
+
+/// Serves at `address`, and says where on standard error.
+pub(crate) async fn serve(address: SocketAddr, connection: &Connection, followed: Followed) -> Result<(), Failure> {
+    let cannot =
+        |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
+    let listener = TcpListener::bind(address).await.map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    eprintln!("metrics at http://{address}/metrics");
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics::new([connection])));
+    tokio::spawn(accept(listener, Arc::new(State { registry, followed })));
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    let places = Arc::new(Semaphore::new(ASKERS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let state = state.clone();
+                tokio::spawn(async move {
+                    // Ends by itself, by its deadlines, or here: a place is never held for ever.
+                    let _ = tokio::time::timeout(VISIT, converse(stream, state)).await;
+                    drop(place);
+                });
+            }
+            // Out of files, most likely: what is open has to close first.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, state: Arc<State>) {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let answer = state.answer(request.method(), request.uri().path());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
+        tracing::debug!(%error, "a request for metrics went wrong");
+    }
+}
+
+impl State {
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let (status, kind, text) = match path {
+            "/metrics" | "/healthz" | "/readyz" if !matches!(*method, Method::GET | Method::HEAD) => {
+                (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is answered\n".to_owned())
+            }
+            "/metrics" => {
+                let mut text = String::new();
+                match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+                    Ok(()) => (StatusCode::OK, OPENMETRICS, text),
+                    Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n".to_owned()),
+                }
+            }
+            "/healthz" => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+            "/readyz" => match self.unready() {
+                missing if missing.is_empty() => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+                missing => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, missing),
+            },
+            _ => (StatusCode::NOT_FOUND, PLAIN, "there are /metrics, /healthz and /readyz\n".to_owned()),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        response
+    }
+
+    /// What is not synced and fresh, and why, a line each.
+    fn unready(&self) -> String {
+        let Some(followed) = self.followed.get() else {
+            return "starting: the server has not said yet what it has\n".to_owned();
+        };
+        let mut missing = String::new();
+        for informer in followed {
+            let freshness = informer.freshness();
+            if !(informer.has_synced() && freshness.is_fresh()) {
+                let _ = writeln!(missing, "{}: {freshness}", informer.name());
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,126 @@
+//! `steadfast watch --metrics`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use steadfast_testing::Exposition;
+
+use crate::run::{Serving, finish, said, start, steadfast};
+
+/// The program with its endpoint, killed when it is dropped.
+struct Watching {
+    child: Child,
+    address: String,
+}
+
+impl Watching {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = start(&[&["watch", "--metrics", "127.0.0.1:0"], arguments].concat());
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("it can be read");
+        let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+        let address = address.unwrap_or_else(|| panic!("{line:?}")).to_owned();
+        // Whoever writes to standard error or output must find a reader.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let mut stdout = child.stdout.take().expect("it is piped");
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        Self { child, address }
+    }
+
+    /// The answer to `request`, byte by byte as it came.
+    fn raw(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be set");
+        // One who sends too much is answered before the end, and may be reset then.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        let answer = self.raw(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// Waits until `/readyz` answers with `status`, and returns what it says.
+    fn ready(&self, status: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let (head, body) = self.get("/readyz");
+            if head.starts_with(&format!("HTTP/1.1 {status}")) {
+                return body;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{head}\n{body}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_monitor_gets_metrics_health_and_readiness() {
+    let watching = Watching::start(&["--embedded"]);
+    assert_eq!(watching.ready("200"), "ok\n");
+    let (head, body) = watching.get("/metrics");
+    let head = head.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+    let scraped = Exposition::parse(&body).unwrap_or_else(|error| panic!("{error}\n{body}"));
+    assert_eq!(scraped.sum("steadfast_informer_freshness", &[("state", "fresh")]), (2.0, 2));
+    assert_eq!(scraped.sum("steadfast_informer_objects", &[("resource", "deployments"), ("group", "apps")]).0, 3.0);
+    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"));
+    assert!(watching.get("/other").0.starts_with("HTTP/1.1 404"));
+    let posted = watching.raw(b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
+}
+
+#[test]
+fn what_is_not_ready_is_named_with_its_cause() {
+    let mut server = Serving::start("readiness.kubeconfig", &[]);
+    let watching = Watching::start(&["configmaps", "-A", "--kubeconfig", &server.kubeconfig]);
+    assert_eq!(watching.ready("200"), "ok\n");
+    server.child.kill().expect("it can be killed");
+    server.child.wait().expect("it can be waited for");
+    let told = watching.ready("503");
+    assert!(told.starts_with("configmaps in all namespaces: ") && told.contains(" for "), "{told}");
+    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
+}
+
+#[test]
+fn a_server_that_is_not_there_leaves_it_alive_and_not_ready() {
+    let kubeconfig = crate::bad_input::kubeconfig("unready.kubeconfig", "https://127.0.0.1:1", "");
+    let watching = Watching::start(&["pods", "--kubeconfig", &kubeconfig]);
+    assert!(watching.ready("503").starts_with("starting: "));
+    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_head_without_end_is_cut_off() {
+    let watching = Watching::start(&["--embedded"]);
+    let endless = [b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ".as_slice(), &[b'a'; 64 * 1024]].concat();
+    let answer = watching.raw(&endless);
+    assert!(!answer.contains("steadfast_"), "{answer}");
+    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "and others are answered");
+}
+
+#[test]
+fn an_address_that_is_taken_is_an_error_that_names_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = taken.local_addr().expect("it has one").to_string();
+    let output = steadfast(&["watch", "--embedded", "--metrics", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains(&address) && said(&output).contains("choose another"), "{}", said(&output));
+    let output = finish(start(&["watch", "--embedded", "--metrics", "nonsense"]));
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,156 @@
+//! Reads what a scrape answers, and refuses what OpenMetrics does not allow.
+
+use std::collections::BTreeMap;
+
+/// A scrape's answer.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    /// By name, in which counters have no `_total`.
+    pub families: BTreeMap<String, Family>,
+    /// All samples, in the order of the text.
+    pub samples: Vec<Sample>,
+}
+
+/// A family, as its head describes it.
+#[derive(Debug, Default)]
+pub struct Family {
+    /// What it is.
+    pub help: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// Its unit, if it has one.
+    pub unit: Option<String>,
+}
+
+/// One value.
+#[derive(Debug)]
+pub struct Sample {
+    /// The name with its suffix.
+    pub name: String,
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Exposition {
+    /// Reads `text`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it: a line of no known form, a sample apart from its family, a head that is missing or twice, a
+    /// name without the suffix of its type or unit, a series that is there twice, no end.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some(text) = text.strip_suffix("# EOF\n") else { return Err("the end is missing".to_owned()) };
+        let mut read = Self::default();
+        let mut current = String::new();
+        for line in text.lines() {
+            if let Some(head) = line.strip_prefix("# ") {
+                read.head(head, &mut current).ok_or_else(|| format!("no head: {line:?}"))??;
+            } else {
+                let sample = Sample::parse(line).ok_or_else(|| format!("no sample: {line:?}"))?;
+                read.check(&current, &sample)?;
+                read.samples.push(sample);
+            }
+        }
+        match read.families.iter().find(|(_, family)| family.help.is_empty() || family.kind.is_empty()) {
+            Some((name, _)) => Err(format!("{name} has no HELP or no TYPE")),
+            None => Ok(read),
+        }
+    }
+
+    /// The sum of the samples called `name` that have these `labels`, and how many they are.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> (f64, usize) {
+        let all = |sample: &&Sample| {
+            sample.name == name && labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|v| v == value))
+        };
+        self.samples.iter().filter(all).fold((0.0, 0), |(sum, count), sample| (sum + sample.value, count + 1))
+    }
+
+    fn head(&mut self, head: &str, current: &mut String) -> Option<Result<(), String>> {
+        let mut words = head.splitn(3, ' ');
+        let (keyword, name, rest) = (words.next()?, words.next()?, words.next()?);
+        if name != current {
+            if self.families.contains_key(name) {
+                return Some(Err(format!("{name} is there twice")));
+            }
+            name.clone_into(current);
+        }
+        let family = self.families.entry(name.to_owned()).or_default();
+        match keyword {
+            "HELP" => rest.clone_into(&mut family.help),
+            "TYPE" => rest.clone_into(&mut family.kind),
+            "UNIT" => family.unit = Some(rest.to_owned()),
+            _ => return None,
+        }
+        let suffixed = family.unit.as_ref().is_none_or(|unit| name.ends_with(&format!("_{unit}")));
+        Some(if suffixed { Ok(()) } else { Err(format!("{name} does not end in its unit {rest}")) })
+    }
+
+    fn check(&self, current: &str, sample: &Sample) -> Result<(), String> {
+        let Some(family) = self.families.get(current) else { return Err(format!("{} has no head", sample.name)) };
+        let suffixes: &[&str] = match family.kind.as_str() {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => return Err(format!("{current} is of no known type")),
+        };
+        if !suffixes.iter().any(|suffix| format!("{current}{suffix}") == sample.name) {
+            return Err(format!("{} does not belong to {current}, a {}", sample.name, family.kind));
+        }
+        if self.samples.iter().any(|other| other.name == sample.name && other.labels == sample.labels) {
+            return Err(format!("{sample:?} is there twice"));
+        }
+        Ok(())
+    }
+}
+
+impl Sample {
+    /// Reads `name{label="value",…} 1.0`; escapes in values are kept as they are.
+    fn parse(line: &str) -> Option<Self> {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| (name, rest));
+        let named = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        let mut read = BTreeMap::new();
+        let mut rest = if series.contains('{') { labels.strip_suffix('}')? } else { "" };
+        while !rest.is_empty() {
+            let (key, after) = rest.split_once("=\"")?;
+            let escaped = |at: usize| after[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+            let end = after.match_indices('"').map(|(at, _)| at).find(|at| !escaped(*at))?;
+            if !named(key) || read.insert(key.to_owned(), after[..end].to_owned()).is_some() {
+                return None;
+            }
+            rest = &after[end + 1..];
+            rest = if rest.is_empty() { rest } else { rest.strip_prefix(',')? };
+        }
+        let value: f64 = value.parse().ok()?;
+        named(name).then(|| Self { name: name.to_owned(), labels: read, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_allowed_is_refused() {
+        let head = "# HELP a Help\n# TYPE a counter\n";
+        for (rest, wrong) in [
+            ("a_total{x=\"1\"} 1\n", "the end is missing"),
+            ("a{x=\"1\"} 1\n# EOF\n", "does not belong"),
+            ("a_total 1\na_total 2\n# EOF\n", "is there twice"),
+            ("a_total{x=\"1} 1\n# EOF\n", "no sample"),
+            ("# HELP b Help\n# TYPE b gauge\na_total 1\n# EOF\n", "does not belong"),
+            ("# HELP b Help\n# EOF\n", "no HELP or no TYPE"),
+            ("# HELP b Help\n# UNIT b seconds\n# EOF\n", "does not end in its unit"),
+        ] {
+            let told = Exposition::parse(&format!("{head}{rest}")).expect_err("it is not allowed");
+            assert!(told.contains(wrong), "{rest:?}: {told}");
+        }
+        let read = Exposition::parse(&format!("{head}a_total{{x=\"1\",y=\"a \\\" b\"}} 2.5\n# EOF\n"));
+        assert_eq!(read.expect("it is allowed").sum("a_total", &[("x", "1")]), (2.5, 1));
+    }
+}

@@ -1,0 +1,73 @@
+//! What a scrape tells: each metric moves when what it counts happens, in virtual time, on a server in memory.
+
+mod documented;
+mod moving;
+mod scraped;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use steadfast::metrics::Metrics;
+use steadfast::transport::Settings;
+use steadfast::{Connection, Informer, InformerFactory, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::{Exposition, InMemory, WorldError};
+
+const SOON: Duration = Duration::from_secs(2);
+
+struct World {
+    server: ApiServer,
+    factory: InformerFactory,
+    registry: Registry,
+}
+
+impl World {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+        let server = builder.in_memory().start().await?;
+        // HTTP/2 without TLS, so that there are pings.
+        let settings = Settings { prior_knowledge: true, ..Settings::default() };
+        let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
+        Ok(Self { server, registry: registry(&connection), factory: InformerFactory::new(&connection) })
+    }
+
+    async fn new() -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder()).await
+    }
+
+    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+        let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
+        informer.wait_for_sync(SOON).await?;
+        Ok(informer)
+    }
+
+    fn text(&self) -> Result<String, WorldError> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    fn scrape(&self) -> Result<Exposition, WorldError> {
+        Ok(Exposition::parse(&self.text()?)?)
+    }
+
+    /// The sum of the samples with these labels, of which there has to be one.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64, WorldError> {
+        match self.scrape()?.sum(name, labels) {
+            (_, 0) => Err(format!("there is no {name} with {labels:?}").into()),
+            (sum, _) => Ok(sum),
+        }
+    }
+}
+
+fn registry(connection: &Connection) -> Registry {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics::new([connection])));
+    registry
+}
+
+/// Waits until everything has happened that can happen without time passing by.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}

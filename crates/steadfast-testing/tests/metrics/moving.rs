@@ -1,0 +1,181 @@
+//! Each metric moves when what it counts happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use steadfast::Scope;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{WorldError, config_map};
+
+use super::{SOON, World, settled};
+
+fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
+    [("type", kind), ("source", source)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_counted_by_type_and_by_how_they_are_known() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.create(&config_map("b", "1"))?;
+    let informer = world.synced().await?;
+    let count = |kind: &str, source: &str| world.value("steadfast_informer_events_total", &events(kind, source));
+    assert_eq!((count("added", "list")?, count("added", "watch")?), (2.0, 0.0));
+    assert_eq!(world.value("steadfast_informer_objects", &[])?, 2.0);
+
+    world.server.create(&config_map("c", "1"))?;
+    let change = serde_json::json!({"data": {"value": "2"}});
+    world.server.merge_patch("configmaps", "default", "c", change)?;
+    world.server.delete_named("configmaps", "default", "c")?;
+    settled().await;
+    assert_eq!((count("added", "watch")?, count("updated", "watch")?, count("deleted", "watch")?), (1.0, 1.0, 1.0));
+
+    world.server.faults().cut();
+    world.server.delete_named("configmaps", "default", "b")?;
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((count("deleted", "list")?, count("deleted", "watch")?), (1.0, 1.0));
+    let transfers = |cause| world.value("steadfast_informer_full_transfers_total", &[("cause", cause)]);
+    assert_eq!((transfers("first")?, transfers("expired")?), (1.0, 1.0), "{}", world.text()?);
+    assert_eq!(world.value("steadfast_informer_notes_total", &[("note", "relisted")])?, 1.0);
+    let version = informer.snapshot().version().map(|version| version.as_str().parse::<f64>());
+    assert_eq!(world.value("steadfast_informer_resource_version", &[])?, version.expect("there is one")?);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_dials_requests_and_bytes_are_counted_also_of_those_that_are_gone() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let api: Api<ConfigMap> = Api::default_namespaced(world.factory.connection().client());
+    assert!(api.get("absent").await.is_err());
+    let requests = |verb, code| world.value("steadfast_requests_total", &[("verb", verb), ("code", code)]);
+    assert_eq!((requests("WATCH", "200")?, requests("GET", "404")?), (1.0, 1.0));
+    let ready = [("state", "ready"), ("protocol", "HTTP/2")];
+    assert_eq!(world.value("steadfast_connections", &ready)?, 2.0, "one for watches, one for requests");
+    assert_eq!(world.value("steadfast_connection_streams", &[("role", "watches")])?, 1.0);
+    assert_eq!(world.value("steadfast_request_duration_seconds_count", &[("verb", "GET")])?, 1.0);
+    let infinite = [("verb", "GET"), ("le", "+Inf")];
+    assert_eq!(world.value("steadfast_request_duration_seconds_bucket", &infinite)?, 1.0);
+    let received = world.value("steadfast_connection_received_bytes_total", &[])?;
+    assert!(received > 500.0 && world.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(world.value("steadfast_connection_ping_round_trip_seconds", &[])? >= 0.0);
+    assert!(world.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are heard");
+
+    world.server.faults().refuse(true);
+    world.server.faults().reset();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.scrape()?.sum("steadfast_connections", &ready), (0.0, 0));
+    assert_eq!(world.value("steadfast_connections_closed_total", &[("cause", "failed")])?, 2.0);
+    assert!(world.value("steadfast_connection_dial_failures_total", &[("cause", "dial")])? >= 2.0);
+    assert!(world.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
+    assert!(world.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
+    let dials = world.value("steadfast_connection_dials_total", &[])?;
+    assert_eq!(dials, world.factory.connection().opened() as f64);
+
+    let lost = [("request", "streamed_list"), ("outcome", "unreachable")];
+    assert_eq!(world.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);
+    assert_eq!(world.value("steadfast_informer_freshness", &[("state", "stale")])?, 1.0);
+    assert!(world.value("steadfast_informer_doubt_seconds", &[])? > 15.0);
+    assert!(world.value("steadfast_informer_failed_attempts", &[])? >= 3.0);
+    assert!(world.value("steadfast_informer_notes_total", &[("note", "attempt_failed")])? >= 3.0);
+    drop(informer);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_suspicion_and_recovery_are_counted() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let ended = |request, outcome| {
+        world.value("steadfast_informer_requests_ended_total", &[("request", request), ("outcome", outcome)])
+    };
+    world.server.faults().no_bookmarks(true);
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert!(ended("probe", "ended")? >= 2.0, "{}", world.text()?);
+    assert!(world.value("steadfast_informer_notes_total", &[("note", "seeking_proof")])? >= 2.0);
+    assert_eq!(world.value("steadfast_informer_notes_total", &[("note", "suspect")])?, 0.0);
+
+    world.server.faults().freeze_etcd(true);
+    world.server.faults().stall_streams(true);
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert!(world.value("steadfast_informer_notes_total", &[("note", "suspect")])? >= 1.0, "{}", informer.freshness());
+    let fresh = || world.value("steadfast_informer_freshness", &[("state", "fresh")]);
+    assert_eq!(fresh()?, 0.0, "{}", informer.freshness());
+    world.server.faults().stall_streams(false);
+    world.server.faults().freeze_etcd(false);
+    world.server.faults().no_bookmarks(false);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!((fresh()?, world.value("steadfast_informer_doubt_seconds", &[])?), (1.0, 0.0));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_counted_and_its_key_is_tainted() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.faults().undecodable("default", "a", true);
+    let informer = world.synced().await?;
+    assert_eq!(world.value("steadfast_informer_decode_failures_total", &[("record", "object")])?, 1.0);
+    assert_eq!(world.value("steadfast_informer_decode_failures_total", &[("record", "unidentified")])?, 0.0);
+    assert_eq!(world.value("steadfast_informer_tainted_objects", &[])?, 1.0);
+    drop(informer);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let stuck = Arc::new(AtomicBool::new(true));
+    let own = stuck.clone();
+    let registration = informer.on_event_async(move |_| {
+        let own = own.clone();
+        async move {
+            while own.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    })?;
+    let idle = informer.on_event(|_| {});
+    world.server.create(&config_map("a", "1"))?;
+    world.server.create(&config_map("b", "1"))?;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let of = |name: &str, handler| world.value(&format!("steadfast_handler_{name}"), &[("handler", handler)]);
+    let lag = of("lag_seconds", "0")?;
+    assert!((99.0..=100.0).contains(&lag), "{lag}");
+    assert_eq!((of("queue_length", "0")?, of("running_calls", "0")?, of("synced", "0")?), (2.0, 1.0, 1.0));
+    assert_eq!((of("lag_seconds", "1")?, of("queue_length", "1")?), (0.0, 0.0));
+    let returned =
+        |handler| world.value("steadfast_handler_calls_total", &[("handler", handler), ("result", "returned")]);
+    assert_eq!((returned("0")?, returned("1")?), (0.0, 2.0));
+
+    stuck.store(false, Ordering::Relaxed);
+    tokio::time::sleep(SOON).await;
+    assert_eq!((of("lag_seconds", "0")?, of("running_calls", "0")?, returned("0")?), (0.0, 0.0, 2.0));
+    registration.remove();
+    assert!(of("lag_seconds", "0").is_err(), "a handler that is removed is gone from the scrape");
+    let third = informer.on_event(|_| {});
+    assert_eq!((of("synced", "0")?, of("synced", "1")?), (0.0, 1.0));
+    third.until_synced().await;
+    assert_eq!(of("synced", "0")?, 1.0);
+    drop(idle);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn panics_and_what_is_given_up_after_them_are_counted() -> Result<(), WorldError> {
+    let world = World::of(ApiServer::builder()).await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let registration = informer.on_event(|_| panic!("clumsy"));
+    assert!(registration.until_synced().await);
+    assert_eq!(world.value("steadfast_handler_calls_total", &[("result", "panicked")])?, 4.0);
+    assert_eq!(world.value("steadfast_handler_skipped_events_total", &[])?, 1.0);
+    Ok(())
+}

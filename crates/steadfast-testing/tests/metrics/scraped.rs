@@ -1,0 +1,106 @@
+//! The form of what is scraped, and whose series are there.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::json;
+use steadfast::{InformerFactory, Scope};
+use steadfast_testing::{Exposition, InMemory, WorldError, config_map};
+
+use super::{SOON, World, registry, settled};
+
+#[tokio::test(start_paused = true)]
+async fn informers_that_look_alike_have_series_of_their_own_and_a_free_place_is_taken_again() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    let first = world.synced().await?;
+    let others = InformerFactory::new(world.factory.connection());
+    let second = others.informer::<ConfigMap>(Scope::all())?;
+    let third = others.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
+    others.wait_for_sync(SOON).await?;
+    let synced = |labels: &[(&str, &str)]| world.value("steadfast_informer_synced", labels);
+    assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (2.0, 1.0));
+    assert_eq!(synced(&[("namespace", "default"), ("resource", "configmaps"), ("version", "v1"), ("group", "")])?, 1.0);
+
+    drop((second, third, others));
+    settled().await;
+    assert_eq!(synced(&[])?, 1.0, "what is gone is gone from the scrape");
+    let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all());
+    settled().await;
+    assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
+    drop((first, again));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collector_keeps_no_connection_alive_and_still_answers() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    drop(world.synced().await?);
+    let World { server, factory, registry } = world;
+    assert!(factory.connection().opened() > 0);
+    drop(factory);
+    settled().await;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    let scraped = Exposition::parse(&text)?;
+    assert!(scraped.samples.is_empty(), "{:?}", scraped.samples);
+    assert!(scraped.families.len() > 20, "the heads stay");
+    drop(server);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_name_selector_content_or_token_is_in_a_scrape() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "planted-name"},
+        "stringData": {"planted-key": "planted-value"}, "data": {"planted-data": "cGxhbnRlZA=="},
+    }))?;
+    let secrets = world.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
+    let labelled = world.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
+    secrets.on_event(|_| panic!("planted panic"));
+    world.factory.wait_for_sync(SOON).await?;
+    world.server.faults().undecodable("default", "planted-name", true);
+    world.server.faults().reset();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.value("steadfast_informer_synced", &[("resource", "secrets")])?, 2.0);
+    let text = world.text()?;
+    for hidden in ["planted", "cGxhbnRlZA", "metadata.name"] {
+        assert!(!text.contains(hidden), "{hidden} is in {text}");
+    }
+    drop(labelled);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_grows_while_the_driver_is_stuck() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let age = || world.value("steadfast_informer_freshness_age_seconds", &[]);
+    let before = age()?;
+    // The clock is set forward, and no task of this runtime has run since: the driver may as well be stuck.
+    assert!(tokio::time::advance(Duration::from_secs(300)).now_or_never().is_none());
+    let later = age()?;
+    assert!(later - before >= 299.0, "{before} {later}");
+    assert_eq!(world.value("steadfast_informer_freshness", &[("state", "fresh")])?, 0.0);
+    drop(informer);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_servers_are_told_apart_also_where_they_have_one_name() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let other = InMemory::default().connection(&world.server).await?;
+    let mut both = prometheus_client::registry::Registry::default();
+    both.register_collector(Box::new(steadfast::metrics::Metrics::new([world.factory.connection(), &other])));
+    let informer = world.synced().await?;
+    let theirs = InformerFactory::new(&other).informer::<ConfigMap>(Scope::all())?;
+    theirs.wait_for_sync(SOON).await?;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &both)?;
+    assert_eq!(Exposition::parse(&text)?.sum("steadfast_informer_objects", &[]), (2.0, 2));
+    drop((informer, registry(&other)));
+    Ok(())
+}

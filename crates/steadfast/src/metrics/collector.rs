@@ -1,0 +1,353 @@
+//! Everything that is counted and observed, collected at each scrape.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::{Counter, Gauge, Histogram};
+
+use super::counted::{self, CAUSES, Counted, NOTES, OUTCOMES, SOURCES, UNREAD};
+use super::families as family;
+use super::observed::{HandlerReading, Labels, Reading};
+use super::samples::{Family, LabelSet};
+use super::traffic::{Code, Totals};
+use crate::connection::{Connection, WeakConnection};
+use crate::transport::{ConnectionReport, ConnectionState};
+
+/// The names of all states of freshness.
+const STATES: [&str; 7] = ["fresh", "starting", "resuming", "suspect", "stale", "failed", "stopped"];
+
+/// The metrics of some connections, of all informers on them and of their handlers.
+///
+/// To be registered once for all connections of a program: a family's head must not be there twice. It keeps nothing
+/// alive; what is gone is gone from the next scrape.
+pub struct Metrics {
+    connections: Vec<WeakConnection>,
+}
+
+impl Metrics {
+    /// The metrics of `connections`.
+    pub fn new<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Self {
+        Self { connections: connections.into_iter().map(Connection::downgrade).collect() }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("connections", &self.connections.len()).finish()
+    }
+}
+
+/// A connection's pool at the moment of a scrape.
+struct Server {
+    labels: LabelSet,
+    connections: Vec<ConnectionReport>,
+    dials: u64,
+    totals: Totals,
+}
+
+/// Everything at the moment of a scrape.
+struct Scrape {
+    servers: Vec<Server>,
+    informers: Vec<(LabelSet, Reading)>,
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let scrape = self.scrape();
+        scrape.connections(&mut encoder)?;
+        scrape.requests(&mut encoder)?;
+        scrape.states(&mut encoder)?;
+        scrape.counts(&mut encoder)?;
+        scrape.handlers(&mut encoder)
+    }
+}
+
+impl Metrics {
+    fn scrape(&self) -> Scrape {
+        let mut scrape = Scrape { servers: Vec::new(), informers: Vec::new() };
+        let mut names: Vec<String> = Vec::new();
+        for connection in &self.connections {
+            // Named before it is asked for, so that one keeps its name when another is gone.
+            let server = connection.server();
+            let same = names.iter().filter(|name| *name == server).count();
+            names.push(server.to_owned());
+            let server = if same == 0 { server.to_owned() } else { format!("{server}#{same}") };
+            let Some(connection) = connection.upgrade() else { continue };
+            let labels = vec![("server", server)];
+            for (informer, reading) in connection.observed().read() {
+                scrape.informers.push((informer_labels(&labels, informer), reading));
+            }
+            let (connections, dials, totals) = connection.traffic();
+            scrape.servers.push(Server { labels, connections, dials, totals });
+        }
+        scrape
+    }
+}
+
+fn informer_labels(server: &LabelSet, informer: Labels) -> LabelSet {
+    let Labels { group, version, resource, namespace, selector, ordinal } = informer;
+    let own = [
+        ("group", group),
+        ("version", version),
+        ("resource", resource),
+        ("namespace", namespace),
+        ("selector", selector),
+        ("informer", ordinal.to_string()),
+    ];
+    server.iter().cloned().chain(own).collect()
+}
+
+/// `labels` and `more`.
+fn with<const N: usize>(labels: &LabelSet, more: [(&'static str, &str); N]) -> LabelSet {
+    labels.iter().cloned().chain(more.map(|(name, value)| (name, value.to_owned()))).collect()
+}
+
+/// The two roles of connections, by their label and by what a report says.
+const ROLES: [(&str, bool); 2] = [("watches", true), ("requests", false)];
+
+impl Scrape {
+    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family::CONNECTIONS.write(encoder, Gauge, |samples| {
+            for server in &self.servers {
+                for (labels, count) in server.counted() {
+                    samples.gauge(&labels, count as f64)?;
+                }
+            }
+            Ok(())
+        })?;
+        family::STREAMS.write(encoder, Gauge, |samples| {
+            for server in &self.servers {
+                for (role, watches) in ROLES {
+                    let of_role = server.connections.iter().filter(|report| report.watches == watches);
+                    let streams: usize = of_role.map(|report| report.streams).sum();
+                    samples.gauge(&with(&server.labels, [("role", role)]), streams as f64)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.per_server(encoder, &family::DIALS, |server| server.dials)?;
+        family::FAILED_DIALS.write(encoder, Counter, |samples| {
+            for server in &self.servers {
+                for (cause, count) in &server.totals.failed_dials {
+                    samples.counter(&with(&server.labels, [("cause", cause)]), *count)?;
+                }
+            }
+            Ok(())
+        })?;
+        family::CLOSED.write(encoder, Counter, |samples| {
+            for server in &self.servers {
+                for (cause, count) in &server.totals.closed {
+                    samples.counter(&with(&server.labels, [("cause", cause)]), *count)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.longest(encoder, &family::ROUND_TRIP, |report| report.round_trip)?;
+        let silence =
+            |report: &ConnectionReport| (report.state != ConnectionState::Connecting).then_some(report.silence);
+        self.longest(encoder, &family::SILENCE, silence)?;
+        self.per_server(encoder, &family::RECEIVED, |server| {
+            server.totals.received + server.connections.iter().map(|report| report.received).sum::<u64>()
+        })?;
+        self.per_server(encoder, &family::SENT, |server| {
+            server.totals.sent + server.connections.iter().map(|report| report.sent).sum::<u64>()
+        })
+    }
+
+    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family::REQUESTS.write(encoder, Counter, |samples| {
+            for server in &self.servers {
+                for ((verb, code), count) in &server.totals.requests {
+                    let code = match code {
+                        Code::Status(status) => status.to_string(),
+                        Code::Error(error) => (*error).to_owned(),
+                    };
+                    samples.counter(&with(&server.labels, [("verb", verb), ("code", &code)]), *count)?;
+                }
+            }
+            Ok(())
+        })?;
+        family::DURATION.write(encoder, Histogram, |samples| {
+            for server in &self.servers {
+                for (verb, latencies) in &server.totals.latencies {
+                    samples.latencies(&with(&server.labels, [("verb", verb)]), latencies)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn states(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        self.per_informer(encoder, &family::SYNCED, |informer| Some(f64::from(u8::from(informer.synced))))?;
+        family::FRESHNESS.write(encoder, Gauge, |samples| {
+            for (labels, informer) in &self.informers {
+                for state in STATES {
+                    let is = u8::from(informer.freshness.name() == state);
+                    samples.gauge(&with(labels, [("state", state)]), is.into())?;
+                }
+            }
+            Ok(())
+        })?;
+        self.per_informer(encoder, &family::AGE, |informer| Some(informer.age?.as_secs_f64()))?;
+        self.per_informer(encoder, &family::DOUBT, |informer| {
+            Some(informer.freshness.doubt().map_or(0.0, |doubt| doubt.lasting.as_secs_f64()))
+        })?;
+        self.per_informer(encoder, &family::ATTEMPTS, |informer| Some(informer.attempts.into()))?;
+        self.per_informer(encoder, &family::OBJECTS, |informer| Some(informer.objects as f64))?;
+        self.per_informer(encoder, &family::TAINTED, |informer| Some(informer.tainted as f64))?;
+        self.per_informer(encoder, &family::VERSION, |informer| informer.version)
+    }
+
+    fn counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let asked = ("request", &counted::REQUESTS[..]);
+        self.counters(encoder, &family::SENT_REQUESTS, asked, |counted| &counted.sent)?;
+        self.counters(encoder, &family::OPENED_REQUESTS, asked, |counted| &counted.opened)?;
+        let outcome = ("outcome", &OUTCOMES[..]);
+        self.tables(encoder, &family::ENDED_REQUESTS, asked, outcome, |counted, row| &counted.over[row])?;
+        self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
+        let (kind, source) = (("type", &counted::EVENTS[..]), ("source", &SOURCES[..]));
+        self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
+        self.counters(encoder, &family::UNREAD, ("record", &UNREAD), |counted| &counted.unread)?;
+        self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.notes)
+    }
+
+    fn handlers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family::CALLS.write(encoder, Counter, |samples| {
+            for (labels, handler) in self.each_handler() {
+                let counts = handler.counts;
+                samples.counter(&with(&labels, [("result", "returned")]), counts.returned)?;
+                samples.counter(&with(&labels, [("result", "panicked")]), counts.panicked)?;
+            }
+            Ok(())
+        })?;
+        family::SKIPPED.write(encoder, Counter, |samples| {
+            self.each_handler().try_for_each(|(labels, handler)| samples.counter(&labels, handler.counts.skipped))
+        })?;
+        self.per_handler(encoder, &family::QUEUE, |handler| handler.counts.entries as f64)?;
+        self.per_handler(encoder, &family::RUNNING, |handler| handler.counts.running as f64)?;
+        self.per_handler(encoder, &family::LAG, |handler| handler.lag.as_secs_f64())?;
+        self.per_handler(encoder, &family::VIEWED, |handler| u8::from(handler.synced).into())
+    }
+
+    fn per_server(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        value: impl Fn(&Server) -> u64,
+    ) -> fmt::Result {
+        family.write(encoder, Counter, |samples| {
+            self.servers.iter().try_for_each(|server| samples.counter(&server.labels, value(server)))
+        })
+    }
+
+    /// The greatest time among a server's connections; nothing where none has one.
+    fn longest(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        time: impl Fn(&ConnectionReport) -> Option<std::time::Duration>,
+    ) -> fmt::Result {
+        family.write(encoder, Gauge, |samples| {
+            for server in &self.servers {
+                if let Some(longest) = server.connections.iter().filter_map(&time).max() {
+                    samples.gauge(&server.labels, longest.as_secs_f64())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn per_informer(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        value: impl Fn(&Reading) -> Option<f64>,
+    ) -> fmt::Result {
+        family.write(encoder, Gauge, |samples| {
+            for (labels, informer) in &self.informers {
+                if let Some(value) = value(informer) {
+                    samples.gauge(labels, value)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Counters that differ in one label.
+    fn counters(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        (label, values): (&'static str, &[&str]),
+        counters: impl Fn(&Counted) -> &[counted::Counter],
+    ) -> fmt::Result {
+        family.write(encoder, Counter, |samples| {
+            for (labels, informer) in &self.informers {
+                for (value, counter) in values.iter().zip(counters(&informer.counted)) {
+                    samples.counter(&with(labels, [(label, value)]), counter.get())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Counters that differ in two labels.
+    fn tables(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        (row, rows): (&'static str, &[&str]),
+        (column, columns): (&'static str, &[&str]),
+        counters: impl Fn(&Counted, usize) -> &[counted::Counter],
+    ) -> fmt::Result {
+        family.write(encoder, Counter, |samples| {
+            for (labels, informer) in &self.informers {
+                for (place, value) in rows.iter().enumerate() {
+                    for (other, counter) in columns.iter().zip(counters(&informer.counted, place)) {
+                        samples.counter(&with(labels, [(row, value), (column, other)]), counter.get())?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn per_handler(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family: &Family,
+        value: impl Fn(&HandlerReading) -> f64,
+    ) -> fmt::Result {
+        family.write(encoder, Gauge, |samples| {
+            self.each_handler().try_for_each(|(labels, handler)| samples.gauge(&labels, value(handler)))
+        })
+    }
+
+    fn each_handler(&self) -> impl Iterator<Item = (LabelSet, &HandlerReading)> {
+        self.informers.iter().flat_map(|(labels, informer)| {
+            informer.handlers.iter().map(|handler| {
+                let ordinal = handler.ordinal.to_string();
+                (with(labels, [("handler", ordinal.as_str())]), handler)
+            })
+        })
+    }
+}
+
+impl Server {
+    /// How many connections there are of each role, protocol and state that one has.
+    fn counted(&self) -> Vec<(LabelSet, usize)> {
+        let mut counts: Vec<(LabelSet, usize)> = Vec::new();
+        for report in &self.connections {
+            let role = if report.watches { "watches" } else { "requests" };
+            let protocol = report.protocol.map_or_else(String::new, |protocol| protocol.to_string());
+            let state = report.state.to_string();
+            let labels = with(&self.labels, [("role", role), ("protocol", &protocol), ("state", &state)]);
+            match counts.iter_mut().find(|(counted, _)| *counted == labels) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((labels, 1)),
+            }
+        }
+        counts
+    }
+}
