@@ -1,4 +1,4 @@
-//! Reads what a scrape answers, and refuses what OpenMetrics does not allow.
+//! Reads what a scrape answers, and refuses what `OpenMetrics` does not allow.
 
 use std::collections::BTreeMap;
 

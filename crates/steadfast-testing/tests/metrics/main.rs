@@ -1,5 +1,8 @@
 //! What a scrape tells: each metric moves when what it counts happens, in virtual time, on a server in memory.
 
+// Counts are whole numbers, which are exact.
+#![allow(clippy::float_cmp)]
+
 mod documented;
 mod moving;
 mod scraped;

@@ -48,7 +48,7 @@ impl Samples<'_> {
     }
 
     pub(super) fn latencies(&mut self, labels: &LabelSet, latencies: &Latencies) -> fmt::Result {
-        let bounds = LATENCIES.into_iter().chain([f64::MAX]);
+        let bounds = LATENCIES.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(latencies.counts).collect();
         let count = latencies.counts.iter().sum();
         self.encoder.encode_family(labels)?.encode_histogram::<LabelSet>(latencies.sum, count, &buckets, None)
