@@ -78,7 +78,8 @@ fn a_monitor_gets_metrics_health_and_readiness() {
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
     let scraped = Exposition::parse(&body).unwrap_or_else(|error| panic!("{error}\n{body}"));
     assert_eq!(scraped.sum("steadfast_informer_freshness", &[("state", "fresh")]), (2.0, 2));
-    assert_eq!(scraped.sum("steadfast_informer_objects", &[("resource", "deployments"), ("group", "apps")]).0, 3.0);
+    let deployments = [("resource", "deployments"), ("group", "apps")];
+    assert_eq!(scraped.sum("steadfast_informer_objects", &deployments), (3.0, 1));
     assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"));
     assert!(watching.get("/other").0.starts_with("HTTP/1.1 404"));
     let posted = watching.raw(b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
@@ -108,7 +109,7 @@ fn a_server_that_is_not_there_leaves_it_alive_and_not_ready() {
 #[test]
 fn a_head_without_end_is_cut_off() {
     let watching = Watching::start(&["--embedded"]);
-    let endless = [b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ".as_slice(), &[b'a'; 64 * 1024]].concat();
+    let endless = [b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ".to_vec(), vec![b'a'; 64 * 1024]].concat();
     let answer = watching.raw(&endless);
     assert!(!answer.contains("steadfast_"), "{answer}");
     assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "and others are answered");
