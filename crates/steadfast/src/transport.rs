@@ -9,6 +9,7 @@
 //! | `connector` | a socket to one of the server's addresses, a proxy before it, TLS on it, and which protocol was agreed |
 //! | `http2`, `http1` | one connection at work: its driver, and one request on it |
 //! | `heartbeat` | is the peer there, also when nobody asks |
+//! | `upgrade` | a connection for one request that makes something else of it: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
 //! | `settings`, `report`, `error`, `socket` | limits, what can be told, what goes wrong, bytes counted |
@@ -29,6 +30,7 @@ mod report;
 mod settings;
 mod socket;
 mod state;
+mod upgrade;
 
 pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
@@ -37,3 +39,4 @@ pub use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;
+pub(crate) use upgrade::{Keep, is_upgrade};

@@ -1,7 +1,7 @@
 //! An answer before it becomes a response.
 
 use bytes::Bytes;
-use http::{Response, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
 use std::sync::Arc;
@@ -22,6 +22,11 @@ pub(super) struct Answer {
 pub(super) enum Content {
     Whole(Bytes),
     Chunks(Chunks),
+    /// No body: what follows is WebSocket, in the agreed subprotocol.
+    Switched {
+        accept: HeaderValue,
+        protocol: &'static str,
+    },
 }
 
 pub(super) const JSON: &str = "application/json";
@@ -49,6 +54,10 @@ impl Answer {
         }
     }
 
+    pub(super) fn switched(accept: HeaderValue, protocol: &'static str) -> Self {
+        Self { code: 101, content_type: JSON, retry_after: None, content: Content::Switched { accept, protocol } }
+    }
+
     /// What a path that names nothing is answered.
     pub(super) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
@@ -56,6 +65,9 @@ impl Answer {
 
     pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
         entry.answered(self.code);
+        if let Content::Switched { accept, protocol } = self.content {
+            return switched(accept, protocol, entry);
+        }
         let mut response = Response::builder()
             .status(self.code)
             .header(header::CONTENT_TYPE, self.content_type)
@@ -66,6 +78,7 @@ impl Answer {
         let body = match self.content {
             Content::Whole(bytes) => ResponseBody::whole(bytes, Arc::clone(&entry)),
             Content::Chunks(chunks) => ResponseBody::chunks(chunks, Arc::clone(&entry)),
+            Content::Switched { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
         };
         response.body(body).unwrap_or_else(|_| {
             // Only a code outside 100..1000 gets here, which a fault may ask for.
@@ -75,6 +88,18 @@ impl Answer {
             response
         })
     }
+}
+
+/// The head after which the connection speaks WebSocket.
+fn switched(accept: HeaderValue, protocol: &'static str, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    response
 }
 
 impl From<Status> for Answer {

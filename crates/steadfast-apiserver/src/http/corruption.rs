@@ -28,6 +28,7 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
             let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
             Content::Chunks(Box::pin(spoiled.take(chunks)))
         }
+        switched @ Content::Switched { .. } => switched,
     };
     answer
 }

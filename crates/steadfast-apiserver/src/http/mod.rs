@@ -14,8 +14,10 @@ mod read;
 mod rendering;
 mod route;
 mod serve;
+mod streaming;
 mod token;
 mod watch;
 mod write;
 
 pub(crate) use serve::serve;
+pub(crate) use streaming::Sessions;

@@ -23,6 +23,11 @@ impl Query {
         self.0.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
     }
 
+    /// All values of a parameter that may be given several times.
+    pub(super) fn texts<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
     /// A flag; anything but `false` and `0` is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(name, _)| name == key)?;

@@ -36,6 +36,15 @@ pub(super) struct ResourcePath {
     pub(super) subresource: Option<String>,
 }
 
+impl ResourcePath {
+    /// Whether it is one of those that go on as something else than HTTP.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.group.is_empty()
+            && self.plural == "pods"
+            && matches!(self.subresource.as_deref(), Some("attach" | "exec" | "portforward"))
+    }
+}
+
 impl Route {
     pub(super) fn of(path: &str) -> Self {
         let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
@@ -62,7 +71,7 @@ impl Route {
         match self {
             Self::Resource(path) => match *method {
                 Method::GET | Method::DELETE => true,
-                Method::POST => path.name.is_none(),
+                Method::POST => path.name.is_none() || path.is_streaming(),
                 Method::PUT | Method::PATCH => path.name.is_some(),
                 _ => false,
             },

@@ -18,7 +18,7 @@ use super::negotiate::{self, Form};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
-use super::{discovery, list, read, watch, write};
+use super::{discovery, list, read, streaming, watch, write};
 use crate::cluster::Cluster;
 use crate::faults::{self, Ruling};
 use crate::net::Link;
@@ -145,6 +145,9 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
         // A known group answers for itself, an unknown one not even that.
         return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
     };
+    if path.is_streaming() {
+        return streaming::answer(exchange, &target, &path, request);
+    }
     let part = match path.subresource.as_deref() {
         None => Part::Main,
         Some("status") if target.resource.status_subresource => Part::Status,

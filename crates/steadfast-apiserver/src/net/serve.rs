@@ -5,7 +5,9 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
+use ::http::Request;
 use bytes::Bytes;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -80,8 +82,12 @@ async fn serve_http(
     http2: bool,
     tasks: &Arc<TaskGroup>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let service = service_fn(|request| {
+    let sessions = http::Sessions::default();
+    let service = service_fn(|mut request: Request<Incoming>| {
         let (cluster, link) = (Arc::clone(cluster), Arc::clone(link));
+        if !http2 {
+            request.extensions_mut().insert(sessions.clone());
+        }
         async move { Ok::<_, Infallible>(http::serve(cluster, link, request).await) }
     });
     let io = TokioIo::new(stream);
@@ -99,12 +105,19 @@ async fn serve_http(
         let mut builder = hyper::server::conn::http1::Builder::new();
         // Its timer would be the real clock; a client that sends no head is the client's affair here.
         builder.header_read_timeout(None).half_close(false);
-        let mut connection = pin!(builder.serve_connection(io, service));
+        let mut connection = pin!(builder.serve_connection(io, service).with_upgrades());
         tokio::select! {
             biased;
-            () = link.until_goaway() => connection.as_mut().graceful_shutdown(),
-            outcome = connection.as_mut() => return Ok(outcome?),
+            () = link.until_goaway() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await?;
+            }
+            outcome = connection.as_mut() => outcome?,
         }
-        Ok(connection.await?)
+        // The connection speaks something else now; it still is this connection, under its faults.
+        if let Some(session) = sessions.take() {
+            session.await;
+        }
+        Ok(())
     }
 }

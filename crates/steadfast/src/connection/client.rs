@@ -11,7 +11,7 @@ use kube::client::Body;
 use tower::Service;
 
 use super::{Connection, SendError};
-use crate::transport::{ResponseBody, TransportError};
+use crate::transport::{Keep, ResponseBody, TransportError, is_upgrade};
 
 /// A client of `connection`.
 pub(super) fn client(connection: &Connection) -> kube::Client {
@@ -39,8 +39,11 @@ impl Service<Request<Body>> for Transport {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let connection = self.connection.clone();
+        if is_upgrade(&request) {
+            request.extensions_mut().insert(Keep::new(connection.clone()));
+        }
         Box::pin(async move {
             let answer = connection.send(request).await?;
             Ok(answer.map(|body| Held { body, _connection: connection }))

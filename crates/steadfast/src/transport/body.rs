@@ -71,6 +71,14 @@ impl ResponseBody {
         self.patience.limit = limit;
     }
 
+    /// Gives up the connection to whoever goes on with it in another protocol; nothing more comes from here.
+    pub(super) fn give_up(&mut self) -> Option<Lease> {
+        match std::mem::replace(&mut self.source, Source::Over) {
+            Source::Http1 { turn, .. } => turn?.lease.take(),
+            Source::Http2 { .. } | Source::Over => None,
+        }
+    }
+
     /// The number of the connection that it comes on, as in
     /// [`ConnectionReport::id`](super::ConnectionReport::id).
     pub fn connection(&self) -> u64 {

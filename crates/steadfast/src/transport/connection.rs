@@ -25,6 +25,8 @@ pub(super) enum Role {
     Watches,
     /// Answers that end.
     Requests,
+    /// One request alone, after which the connection speaks something else.
+    Upgrade,
 }
 
 /// How requests are put on a connection.
@@ -159,6 +161,22 @@ impl Connection {
         }
     }
 
+    /// The only request there will be is under way from now on, and until its [`Lease`] ends.
+    pub(super) fn occupy(&self) {
+        let mut shared = self.lock();
+        shared.streams = 1;
+        shared.requests = 1;
+        shared.unused_since = None;
+    }
+
+    /// The peer was reached; nobody but who occupies the connection sends there.
+    pub(super) fn establish_occupied(&self, peer: String) {
+        let mut shared = self.lock();
+        shared.state = shared.state.after(Signal::Established);
+        shared.peer = peer;
+        shared.protocol = Some(Protocol::Http1);
+    }
+
     /// Notes what happened to the connection; says whether its state is another one now.
     pub(super) fn signal(&self, signal: Signal) -> bool {
         let mut shared = self.lock();
@@ -262,7 +280,7 @@ impl Connection {
     /// The means to send is there again: the only request of an HTTP/1.1 connection is over.
     pub(super) fn give_back(&self, sender: hyper::client::conn::http1::SendRequest<Body>) {
         let mut shared = self.lock();
-        if shared.state.accepts() {
+        if shared.state.accepts() && self.role != Role::Upgrade {
             shared.sender = Some(Sender::Http1(sender));
         }
     }

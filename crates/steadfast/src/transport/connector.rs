@@ -128,6 +128,20 @@ impl Connector {
 
     /// Opens one stream, its traffic counted in `traffic`.
     pub(super) async fn open(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
+        self.open_offering(None, traffic, stage).await
+    }
+
+    /// The same for what only HTTP/1.1 can do; nothing else is offered.
+    pub(super) async fn open_http1(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
+        self.open_offering(Some(Protocol::Http1), traffic, stage).await
+    }
+
+    async fn open_offering(
+        &self,
+        only: Option<Protocol>,
+        traffic: Arc<Traffic>,
+        stage: &Stage,
+    ) -> Result<Wire, TransportError> {
         let route = self.route.load_full();
         let next = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
         let dialled = race::dial(&self.addresses, &next.host, next.port, || stage.enter("TCP")).await;
@@ -143,11 +157,14 @@ impl Connector {
             stream = passed.map_err(|detail| self.refused(proxy, detail))?;
         }
         let Some((connector, name)) = &route.tls else {
-            return Ok(Wire { stream, protocol: route.plain, peer, reached });
+            return Ok(Wire { stream, protocol: only.unwrap_or(route.plain), peer, reached });
         };
         stage.enter("TLS");
-        let stream =
-            connector.connect(name.clone(), stream).await.map_err(|error| TransportError::tls(self.name(), error))?;
+        let connecting = match only {
+            Some(Protocol::Http1) => connector.with_alpn(vec![b"http/1.1".to_vec()]).connect(name.clone(), stream),
+            _ => connector.connect(name.clone(), stream),
+        };
+        let stream = connecting.await.map_err(|error| TransportError::tls(self.name(), error))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         let protocol = if agreed == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
         Ok(Wire { stream: Box::new(stream), protocol, peer, reached })

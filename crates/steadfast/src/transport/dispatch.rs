@@ -13,7 +13,7 @@ use super::error::TransportError;
 use super::pool::Pool;
 use super::settings::{Deadlines, Placement};
 use super::state::ConnectionState;
-use super::{http1, http2};
+use super::{http1, http2, upgrade};
 use crate::metrics::traffic::verb;
 
 /// How often a request that no server looked at is put on another connection.
@@ -82,6 +82,11 @@ impl Failure {
         Self { error, again: Again::BeforeHead }
     }
 
+    /// What is told where there is no other attempt.
+    pub(super) fn into_error(self) -> TransportError {
+        self.error
+    }
+
     /// Any other.
     pub(super) fn of(error: TransportError) -> Self {
         Self { error, again: Again::Never }
@@ -133,7 +138,11 @@ impl Pool {
         let role = if kind.watch { Role::Watches } else { Role::Requests };
         let limit = deadlines.headers.unwrap_or(settings.headers);
         let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
-        let answer = self.attempts(request, Want { role, placement }, limit).await;
+        let answer = if upgrade::is_upgrade(&request) {
+            self.upgrade(request, limit).await
+        } else {
+            self.attempts(request, Want { role, placement }, limit).await
+        };
         self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
         let mut answer = answer?;
         answer.body_mut().limit_progress(deadlines.progress);

@@ -21,7 +21,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Opens `connection` and drives it to its end, whatever ends it.
 pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connector: Arc<Connector>, settings: Settings) {
-    let mut record = Record { connection: connection.clone(), pool: pool.clone(), error: None };
+    let mut record = Record::new(connection.clone(), pool.clone());
     let environment = connector.environment().clone();
     let stage = Stage::new();
     let opened = tokio::select! {
@@ -154,11 +154,18 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
 }
 
 /// Tells the pool that the connection is gone, also where its task was aborted or panicked.
-struct Record {
+pub(super) struct Record {
     connection: Arc<Connection>,
     pool: Weak<Inner>,
     /// Why it never came to be.
-    error: Option<TransportError>,
+    pub(super) error: Option<TransportError>,
+}
+
+impl Record {
+    /// Of a connection about to be opened.
+    pub(super) fn new(connection: Arc<Connection>, pool: Weak<Inner>) -> Self {
+        Self { connection, pool, error: None }
+    }
 }
 
 impl Drop for Record {

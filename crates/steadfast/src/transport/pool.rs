@@ -256,6 +256,34 @@ impl Inner {
         self.serve();
     }
 
+    /// A connection for one request alone, which is given to nobody else, driven by what `life` makes.
+    pub(super) fn dial_alone<L>(
+        self: &Arc<Self>,
+        life: impl FnOnce(Arc<Connection>, Arc<Connector>) -> L,
+    ) -> Result<Lease, TransportError>
+    where
+        L: Future<Output = ()> + Send + 'static,
+    {
+        let mut state = self.lock();
+        let server = self.connector.name();
+        if state.closed {
+            return Err(TransportError::Closed { peer: server, maybe_sent: false });
+        }
+        if state.connections.len() >= self.settings.connections {
+            let detail = format!("{} connections are open; raise `Settings::connections`", state.connections.len());
+            return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
+        }
+        state.opened += 1;
+        let breaches = self.settings.breaches;
+        let connection =
+            Arc::new(Connection::new(state.opened, Role::Upgrade, server, self.environment.clone(), breaches));
+        connection.occupy();
+        state.connections.push(connection.clone());
+        let life = life(connection.clone(), self.connector.clone());
+        connection.driven_by(self.environment.spawn(Box::pin(life)));
+        Ok(Lease::new(connection, Arc::downgrade(self)))
+    }
+
     /// Gives places to those who wait, and opens connections for those who still do.
     pub(super) fn serve(self: &Arc<Self>) {
         let mut given = Vec::new();

@@ -1,0 +1,195 @@
+//! What goes on as WebSocket: `exec`, `attach` and `portforward` of pods, of which there is only an echo.
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `command` | a command that prints its arguments, and then what it is told |
+//! | `ports` | ports at which everything comes back |
+
+mod command;
+mod ports;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{SinkExt, StreamExt};
+use http::{HeaderMap, HeaderValue, Request, header};
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+
+use super::answer::Answer;
+use super::options::Query;
+use super::route::ResourcePath;
+use super::serve::{Exchange, Gate, Target};
+use crate::records::RequestEntry;
+use crate::status::Status;
+use crate::storage::ObjectKey;
+
+/// The largest message that is taken.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
+#[derive(Clone, Default)]
+pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+impl Sessions {
+    fn put(&self, session: BoxFuture<'static, ()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// What a request wants to go on as.
+enum Session {
+    Command(command::Command),
+    Ports(ports::Ports),
+}
+
+impl Session {
+    /// The subprotocols it may have, as they stand in the request.
+    fn protocols(&self) -> &'static [&'static str] {
+        match self {
+            Self::Command(_) => &["v5.channel.k8s.io", "v4.channel.k8s.io"],
+            Self::Ports(_) => &["v4.channel.k8s.io"],
+        }
+    }
+}
+
+/// Agrees to go on as WebSocket, or says why not.
+pub(super) fn answer(
+    exchange: &Exchange,
+    target: &Target,
+    path: &ResourcePath,
+    mut request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let name = path.name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
+    let pod = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
+    let pod = pod.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let session = match path.subresource.as_deref() {
+        Some("portforward") => Session::Ports(ports::Ports::of(&query)?),
+        subresource => {
+            check_container(&pod, name, query.text("container"))?;
+            Session::Command(command::Command::of(&query, subresource == Some("exec"))?)
+        }
+    };
+    let sessions = request.extensions_mut().remove::<Sessions>();
+    let (Some(sessions), Some(key)) = (sessions, websocket_key(request.headers())) else {
+        return Err(Status::bad_request("Upgrade request required"));
+    };
+    let protocol = agreed(request.headers(), session.protocols())?;
+    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+        .map_err(|_| Status::bad_request("the key of the WebSocket cannot be answered"))?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
+    sessions.put(Box::pin(async move {
+        let Ok(upgraded) = upgrade.await else { return };
+        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
+        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+        let channels = Channels { socket, gate, entry };
+        match session {
+            Session::Command(command) => command.run(channels).await,
+            Session::Ports(ports) => ports.run(channels).await,
+        }
+    }));
+    Ok(Answer::switched(accept, protocol))
+}
+
+fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Status> {
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let names = |list: &str| {
+        let containers = pod["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
+        containers.iter().filter_map(|container| container["name"].as_str()).collect::<Vec<_>>()
+    };
+    if !container.is_empty() {
+        let there = lists.into_iter().any(|list| names(list).contains(&container));
+        let missing = || Status::bad_request(format_args!("container {container} is not valid for pod {name}"));
+        return if there { Ok(()) } else { Err(missing()) };
+    }
+    match names("containers").as_slice() {
+        [_] => Ok(()),
+        [] => Err(Status::bad_request(format_args!("a container name must be specified for pod {name}"))),
+        several => Err(Status::bad_request(format_args!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            several.join(" ")
+        ))),
+    }
+}
+
+fn websocket_key(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?;
+    upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
+}
+
+/// The first of the offered subprotocols that is `supported`.
+fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
+    let texts = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = texts.flat_map(|text| text.split(',')).map(str::trim).collect();
+    let known = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();
+    offered.iter().find_map(known).ok_or_else(|| {
+        Status::new(
+            403,
+            "Forbidden",
+            format_args!(
+                "requested protocol(s) are not supported: [{}]; supports [{}]",
+                offered.join(" "),
+                supported.join(" ")
+            ),
+        )
+    })
+}
+
+/// Byte streams with numbers, on one WebSocket.
+struct Channels {
+    socket: WebSocketStream<TokioIo<Upgraded>>,
+    gate: Gate,
+    entry: Arc<RequestEntry>,
+}
+
+impl Channels {
+    /// The next bytes and their channel; `None` once the client has closed or is gone.
+    async fn receive(&mut self) -> Option<(u8, Bytes)> {
+        loop {
+            let message = self.socket.next().await?.ok()?;
+            self.gate.open().await;
+            match message {
+                Message::Binary(mut bytes) if !bytes.is_empty() => {
+                    let channel = bytes.split_to(1)[0];
+                    return Some((channel, bytes));
+                }
+                Message::Close(_) => return None,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends `bytes`; says whether somebody is there to take them.
+    async fn send(&mut self, channel: u8, bytes: &[u8]) -> bool {
+        self.gate.open().await;
+        let mut message = Vec::with_capacity(bytes.len() + 1);
+        message.push(channel);
+        message.extend_from_slice(bytes);
+        self.entry.sent(message.len());
+        self.socket.send(Message::binary(message)).await.is_ok()
+    }
+
+    /// Says goodbye, and waits until the client has too.
+    async fn close(mut self) {
+        // It fails where the client was first, whose goodbye is answered by reading on.
+        let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        drop(self.socket.close(Some(goodbye)).await);
+        while let Some(Ok(_)) = self.socket.next().await {}
+        self.entry.finish();
+    }
+}

@@ -1,0 +1,46 @@
+//! Ports at which everything comes back.
+
+use super::Channels;
+use crate::http::options::Query;
+use crate::status::Status;
+
+/// How many ports may be forwarded at once: each has two of the 255 channels.
+const MOST: usize = 127;
+
+/// The ports that are forwarded; the n-th has channel 2n for data and 2n + 1 for errors.
+pub(super) struct Ports(Vec<u16>);
+
+impl Ports {
+    /// As a query says.
+    pub(super) fn of(query: &Query) -> Result<Self, Status> {
+        let texts = query.texts("ports").flat_map(|text| text.split(','));
+        let port = |text: &str| match text.parse() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(Status::bad_request(format_args!("unable to parse {text:?} as a port"))),
+        };
+        let ports = texts.map(port).collect::<Result<Vec<u16>, Status>>()?;
+        match ports.len() {
+            0 => Err(Status::bad_request("query parameter \"ports\" is required")),
+            1..=MOST => Ok(Self(ports)),
+            _ => Err(Status::bad_request(format_args!("more than {MOST} ports"))),
+        }
+    }
+
+    /// Echoes until the client closes.
+    pub(super) async fn run(self, mut channels: Channels) {
+        for (channel, port) in (0_u8..).step_by(2).zip(&self.0) {
+            for channel in [channel, channel + 1] {
+                if !channels.send(channel, &port.to_le_bytes()).await {
+                    return;
+                }
+            }
+        }
+        while let Some((channel, bytes)) = channels.receive().await {
+            let data = channel.is_multiple_of(2) && usize::from(channel / 2) < self.0.len();
+            if data && !bytes.is_empty() && !channels.send(channel, &bytes).await {
+                return;
+            }
+        }
+        channels.close().await;
+    }
+}

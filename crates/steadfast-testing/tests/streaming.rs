@@ -1,0 +1,230 @@
+//! `exec`, `attach` and `port-forward` of `kube` go through our connections as through its own, beside watches.
+
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize, WatchEvent, WatchParams};
+use steadfast::Connection;
+use steadfast::transport::{ConnectionReport, Protocol};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::{config_map, connection, pod};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(30);
+
+struct World {
+    server: ApiServer,
+    connection: Connection,
+    pods: Api<Pod>,
+}
+
+async fn world(builder: ApiServerBuilder) -> World {
+    let server = builder.start().await.expect("a server");
+    server.create(&pod("web", "node-1")).expect("a pod");
+    let connection = connection(&server).await.expect("a connection");
+    let pods = Api::namespaced(connection.client(), "default");
+    World { server, connection, pods }
+}
+
+fn tls() -> ApiServerBuilder {
+    ApiServer::builder().tls(true)
+}
+
+fn plain() -> ApiServerBuilder {
+    ApiServer::builder()
+}
+
+/// Reads as many bytes as `expected` has, which they have to be.
+async fn expect(from: &mut (impl AsyncRead + Unpin), expected: &str) {
+    let mut bytes = vec![0; expected.len()];
+    timeout(SOON, from.read_exact(&mut bytes)).await.expect("in time").expect("bytes");
+    assert_eq!(String::from_utf8_lossy(&bytes), expected);
+}
+
+async fn end(from: &mut (impl AsyncRead + Unpin)) {
+    let mut rest = Vec::new();
+    timeout(SOON, from.read_to_end(&mut rest)).await.expect("in time").expect("an end");
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("in vain waited until {what}");
+}
+
+/// Says something to a command, hears it, and ends it.
+async fn talk(mut process: AttachedProcess, arguments: &str) {
+    let mut stdin = process.stdin().expect("stdin");
+    let mut stdout = process.stdout().expect("stdout");
+    let status = process.take_status().expect("a status");
+    expect(&mut stdout, arguments).await;
+    for line in ["one\n", "two\n"] {
+        stdin.write_all(line.as_bytes()).await.expect("to write");
+        expect(&mut stdout, line).await;
+    }
+    stdin.shutdown().await.expect("to end the input");
+    let status = timeout(SOON, status).await.expect("in time").expect("a status");
+    assert_eq!(status.status.as_deref(), Some("Success"));
+    end(&mut stdout).await;
+    timeout(SOON, process.join()).await.expect("in time").expect("a clean end");
+}
+
+fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport> {
+    connection.connections().into_iter().filter(|report| report.protocol == Some(protocol)).collect()
+}
+
+#[tokio::test]
+async fn exec_has_a_connection_of_its_own_while_watches_share_http2() {
+    let World { server, connection, pods } = world(tls()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
+    let mut watch = maps.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    let process = pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("to run");
+    let [own] = &speaking(&connection, Protocol::Http1)[..] else { panic!("one for the command") };
+    assert_eq!((own.streams, own.watches), (1, false));
+    assert_eq!(speaking(&connection, Protocol::Http2).len(), 1);
+    talk(process, "cat a b\n").await;
+    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+
+    server.create(&config_map("after", "1")).expect("a config map");
+    let event = timeout(SOON, watch.try_next()).await.expect("in time").expect("no error").expect("an event");
+    assert!(matches!(&event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("after")), "{event:?}");
+    assert_eq!(pods.list_metadata(&Default::default()).await.expect("a list").items.len(), 1);
+    assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request went where a command had been");
+}
+
+#[tokio::test]
+async fn exec_and_attach_work_without_tls() {
+    let World { pods, connection, server: _server } = world(plain()).await;
+    talk(pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run"), "cat\n").await;
+    talk(pods.attach("web", &AttachParams::default().stdin(true)).await.expect("to attach"), "").await;
+    until("both are closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
+}
+
+#[tokio::test]
+async fn a_terminal_is_attached_and_may_change_its_size() {
+    let World { pods, server: _server, .. } = world(tls()).await;
+    let mut process = pods.attach("web", &AttachParams::interactive_tty()).await.expect("to attach");
+    let mut sizes = process.terminal_size().expect("a terminal");
+    futures::SinkExt::send(&mut sizes, TerminalSize { height: 40, width: 100 }).await.expect("to resize");
+    talk(process, "").await;
+}
+
+#[tokio::test]
+async fn a_command_without_input_ends_by_itself() {
+    let World { pods, server: _server, .. } = world(tls()).await;
+    let mut process = pods.exec("web", ["date", "-u"], &AttachParams::default()).await.expect("to run");
+    let mut stdout = process.stdout().expect("stdout");
+    expect(&mut stdout, "date -u\n").await;
+    end(&mut stdout).await;
+    timeout(SOON, process.join()).await.expect("in time").expect("a clean end");
+}
+
+async fn forwards(builder: ApiServerBuilder) {
+    let World { pods, connection, server: _server } = world(builder).await;
+    let mut forwarder = pods.portforward("web", &[80, 8443]).await.expect("to forward");
+    let mut web = forwarder.take_stream(80).expect("a port");
+    let mut admin = forwarder.take_stream(8443).expect("a port");
+    web.write_all(b"GET / HTTP/1.1\r\n").await.expect("to write");
+    admin.write_all(b"hello").await.expect("to write");
+    expect(&mut admin, "hello").await;
+    expect(&mut web, "GET / HTTP/1.1\r\n").await;
+    let large: String = "0123456789".repeat(50_000);
+    let (mut read, mut write) = tokio::io::split(web);
+    let sent = large.clone();
+    let writing = tokio::spawn(async move {
+        write.write_all(sent.as_bytes()).await.expect("to write");
+        write
+    });
+    expect(&mut read, &large).await;
+    drop((writing.await.expect("no panic"), read, admin));
+    timeout(SOON, forwarder.join()).await.expect("in time").expect("a clean end");
+    until("it is closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
+}
+
+#[tokio::test]
+async fn ports_are_forwarded_both_ways_over_tls() {
+    forwards(tls()).await;
+}
+
+#[tokio::test]
+async fn ports_are_forwarded_both_ways_without_tls() {
+    forwards(plain()).await;
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_an_ordinary_error() {
+    let World { pods, connection, server: _server } = world(tls()).await;
+    let refused = async |name: &str, params: AttachParams| match pods.exec(name, ["cat"], &params).await {
+        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was run"),
+    };
+    let missing = refused("nobody", AttachParams::default()).await;
+    assert_eq!(missing, (404, "pods \"nobody\" not found".to_owned()));
+    let container = refused("web", AttachParams::default().container("side")).await;
+    assert_eq!(container, (400, "container side is not valid for pod web".to_owned()));
+    until("their connections are closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_subprotocol_that_nobody_speaks_is_refused_with_a_body() {
+    let World { connection, server: _server, .. } = world(tls()).await;
+    let request = Request::get("/api/v1/namespaces/default/pods/web/exec?command=cat&stdout=true")
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("sec-websocket-protocol", "v1.channel.k8s.io")
+        .body(Vec::new())
+        .expect("a request");
+    let error = connection.client().request_text(request).await.expect_err("refused");
+    assert!(error.to_string().contains("not supported: [v1.channel.k8s.io]"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cut_ends_a_command_with_an_error() {
+    let World { server, connection, pods } = world(tls()).await;
+    let mut process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    let mut stdout = process.stdout().expect("stdout");
+    expect(&mut stdout, "cat\n").await;
+    server.faults().reset();
+    let error = timeout(SOON, process.join()).await.expect("in time").expect_err("a cut");
+    // `join` ends the input first, so that it may be the sending that meets the cut.
+    let text = error.to_string();
+    assert!(text.contains("failed to receive") || text.contains("failed to send"), "{text}");
+    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_command_outlives_the_client_it_came_from_and_nothing_else() {
+    let World { server, connection, pods } = world(tls()).await;
+    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    drop((connection, pods));
+    talk(process, "cat\n").await;
+    until("the server sees the end", || server.connections().iter().all(|record| record.ended.is_some())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_costs_a_deadline_and_is_asked_once() {
+    let server = ApiServer::builder().in_memory().start().await.expect("a server");
+    server.create(&pod("web", "node-1")).expect("a pod");
+    let connection = steadfast_testing::InMemory::default().connection(&server).await.expect("a connection");
+    let pods: Api<Pod> = Api::namespaced(connection.client(), "default");
+    server.faults().freeze(true);
+    let begun = tokio::time::Instant::now();
+    let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else { panic!("it was run") };
+    assert_eq!(begun.elapsed().as_secs(), 30);
+    let kube::Error::Service(error) = error else { panic!("{error}") };
+    let error = error.downcast::<steadfast::connection::SendError>().expect("our error");
+    assert!(error.maybe_sent(), "{error}");
+    assert_eq!(server.requests().len(), 1);
+    until("its connection is closed", || connection.connections().is_empty()).await;
+}

@@ -1,0 +1,230 @@
+//! A connection for one request that makes something else of it: `exec`, `attach`, `port-forward`.
+//!
+//! HTTP/2 has no upgrades that API servers know, so such a request has a connection of its own, on which
+//! HTTP/1.1 is all that is offered. Nobody else is ever put there. Where the server agrees (101), the byte
+//! stream is what `hyper::upgrade::on` gives of the answer; the connection lasts until that is dropped.
+
+use std::any::Any;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::UPGRADE;
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::body::ResponseBody;
+use super::connection::{Connection, End, Lease};
+use super::connector::{Connector, Stage, Wire};
+use super::error::{TransportError, root_cause};
+use super::http1;
+use super::life::Record;
+use super::pool::{Inner, Pool};
+use super::socket::Stream;
+
+/// What lives for as long as the stream that an upgrade gives; put into the request's extensions.
+#[derive(Clone)]
+pub(crate) struct Keep {
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl Keep {
+    /// Keeps `kept`.
+    pub(crate) fn new(kept: impl Any + Send + Sync) -> Self {
+        Self { _kept: Arc::new(kept) }
+    }
+}
+
+/// Whether `request` wants another protocol on its connection.
+pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
+    request.headers().contains_key(UPGRADE)
+}
+
+/// What goes with a stream once it is whoever's asked for it.
+struct Held {
+    _lease: Lease,
+    _keep: Option<Keep>,
+}
+
+impl Pool {
+    /// Sends `request` on a connection of its own; once, whatever becomes of it: a command may have been run.
+    pub(super) async fn upgrade(
+        &self,
+        mut request: Request<Body>,
+        limit: Duration,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let environment = &self.inner.environment;
+        let mut deadline = environment.sleep_until(environment.now() + limit);
+        let keep = request.extensions_mut().remove();
+        let held = Arc::new(OnceLock::new());
+        let (opened, opening) = oneshot::channel();
+        let (pool, connect, slot) = (Arc::downgrade(&self.inner), self.inner.settings.connect, held.clone());
+        let lease = self
+            .inner
+            .dial_alone(|connection, connector| Life { connection, connector, pool, connect }.live(slot, opened))?;
+        let connection = lease.connection.clone();
+        let sender = tokio::select! {
+            biased;
+            opened = opening => opened.unwrap_or_else(|_| {
+                Err(TransportError::Closed { peer: connection.peer(), maybe_sent: false })
+            })?,
+            () = &mut deadline => {
+                let stage = "a connection for this request alone";
+                return Err(TransportError::ConnectTimeout { peer: connection.peer(), stage, waited: limit });
+            }
+        };
+        let mut answer = tokio::select! {
+            biased;
+            answer = http1::send(sender, lease, environment, request) => answer.map_err(|failure| failure.into_error())?,
+            () = &mut deadline => {
+                return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
+            }
+        };
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(lease) = answer.body_mut().give_up()
+        {
+            // Where the stream is gone already, this ends with `held`.
+            drop(held.set(Held { _lease: lease, _keep: keep }));
+        }
+        Ok(answer)
+    }
+}
+
+/// The life of such a connection, from its dial to the end of its stream.
+struct Life {
+    connection: Arc<Connection>,
+    connector: Arc<Connector>,
+    pool: Weak<Inner>,
+    connect: Duration,
+}
+
+type Opened = oneshot::Sender<Result<http1::Sender, TransportError>>;
+
+impl Life {
+    async fn live(self, held: Arc<OnceLock<Held>>, opened: Opened) {
+        let connection = &self.connection;
+        let mut record = Record::new(connection.clone(), self.pool.clone());
+        // Until this is dropped, with the task at the latest, the stream goes on.
+        let (_going_on, cut) = oneshot::channel();
+        let outcome = tokio::select! {
+            outcome = self.open(held, cut) => outcome,
+            () = connection.ending.notified() => return,
+            () = connection.unused.notified() => return connection.end(End::Abandoned),
+        };
+        let driver = match outcome {
+            Ok((sender, driver)) => {
+                drop(opened.send(Ok(sender)));
+                driver
+            }
+            Err(error) => {
+                connection.end(End::Failed(error.to_string()));
+                record.error = Some(error.clone());
+                drop(opened.send(Err(error)));
+                return;
+            }
+        };
+        let driven = async {
+            match driver.with_upgrades().await {
+                // What remains is the stream or the rest of an answer, and ends with the request's place.
+                Ok(()) => {
+                    connection.unused.notified().await;
+                    End::Drained
+                }
+                Err(error) => End::Failed(http1::describe(&error)),
+            }
+        };
+        let end = tokio::select! {
+            end = driven => end,
+            () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
+        };
+        connection.end(end);
+    }
+
+    async fn open(
+        &self,
+        held: Arc<OnceLock<Held>>,
+        cut: oneshot::Receiver<()>,
+    ) -> Result<(http1::Sender, http1::Driver), TransportError> {
+        let connection = &self.connection;
+        let environment = self.connector.environment();
+        let stage = Stage::new();
+        let wire = tokio::select! {
+            wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
+            () = environment.sleep_until(connection.opened + self.connect) => Err(TransportError::ConnectTimeout {
+                peer: connection.peer(),
+                stage: stage.current(),
+                waited: self.connect,
+            }),
+        };
+        let Wire { stream, peer, reached, .. } = wire?;
+        reached.prove();
+        connection.establish_occupied(peer);
+        let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: held };
+        http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
+            peer: connection.peer(),
+            protocol: "HTTP/1.1",
+            detail: root_cause(&error),
+            maybe_sent: false,
+        })
+    }
+}
+
+/// The stream of such a connection, which may outlive the task that opened it, but not the connection.
+struct Owned {
+    stream: Box<dyn Stream>,
+    /// Ready once the connection was ended from without; gone then.
+    cut: Option<oneshot::Receiver<()>>,
+    connection: Arc<Connection>,
+    _held: Arc<OnceLock<Held>>,
+}
+
+impl Owned {
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let is_cut = self.cut.as_mut().is_none_or(|cut| Pin::new(cut).poll(context).is_ready());
+        if !is_cut {
+            return Ok(());
+        }
+        self.cut = None;
+        let error = self.connection.lost("the connection was ended".to_owned(), true);
+        Err(io::Error::new(io::ErrorKind::ConnectionAborted, error))
+    }
+}
+
+impl AsyncRead for Owned {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Owned {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(context)?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
