@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::body::ResponseBody;
 use super::connection::{Connection, End, Lease};
 use super::connector::{Connector, Stage, Wire};
+use super::dispatch::Failure;
 use super::error::{TransportError, root_cause};
 use super::http1;
 use super::life::Record;
@@ -79,7 +80,7 @@ impl Pool {
         };
         let mut answer = tokio::select! {
             biased;
-            answer = http1::send(sender, lease, environment, request) => answer.map_err(|failure| failure.into_error())?,
+            answer = http1::send(sender, lease, environment, request) => answer.map_err(Failure::into_error)?,
             () = &mut deadline => {
                 return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
             }
@@ -127,7 +128,7 @@ impl Life {
                 return;
             }
         };
-        let driven = async {
+        let served = async {
             match driver.with_upgrades().await {
                 // What remains is the stream or the rest of an answer, and ends with the request's place.
                 Ok(()) => {
@@ -138,7 +139,7 @@ impl Life {
             }
         };
         let end = tokio::select! {
-            end = driven => end,
+            end = served => end,
             () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
         };
         connection.end(end);
