@@ -38,6 +38,10 @@ pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
     let chunks = match answer.content {
         Content::Whole(body) => futures::stream::iter([body]).boxed(),
         Content::Chunks(chunks) => chunks,
+        switched @ Content::Switched { .. } => {
+            answer.content = switched;
+            return answer;
+        }
     };
     let pieces = chunks.flat_map(move |mut chunk| {
         futures::stream::iter(std::iter::from_fn(move || {
