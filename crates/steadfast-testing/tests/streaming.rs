@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize, WatchEvent, WatchParams};
+use kube::api::{Api, AttachParams, AttachedProcess, ListParams, TerminalSize, WatchEvent, WatchParams};
 use steadfast::Connection;
 use steadfast::transport::{ConnectionReport, Protocol};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
@@ -96,7 +96,7 @@ async fn exec_has_a_connection_of_its_own_while_watches_share_http2() {
     server.create(&config_map("after", "1")).expect("a config map");
     let event = timeout(SOON, watch.try_next()).await.expect("in time").expect("no error").expect("an event");
     assert!(matches!(&event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("after")), "{event:?}");
-    assert_eq!(pods.list_metadata(&Default::default()).await.expect("a list").items.len(), 1);
+    assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
     assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request went where a command had been");
 }
 
