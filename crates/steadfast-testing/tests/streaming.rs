@@ -228,3 +228,13 @@ async fn a_server_that_does_not_answer_costs_a_deadline_and_is_asked_once() {
     assert_eq!(server.requests().len(), 1);
     until("its connection is closed", || connection.connections().is_empty()).await;
 }
+
+#[tokio::test]
+async fn a_command_goes_on_where_the_ordinary_connections_are_drained() {
+    let World { server, connection, pods } = world(tls()).await;
+    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    server.faults().goaway();
+    assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
+    talk(process, "cat\n").await;
+    until("it is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+}

@@ -44,6 +44,7 @@ impl Want {
             (Role::Requests, Placement::Beside) => 2,
             (Role::Watches, Placement::Elsewhere) => 3,
             (Role::Watches, Placement::Any | Placement::Beside) => 4,
+            (Role::Upgrade, _) => unreachable!("an upgrade has its connection made for it, and waits for no place"),
         }
     }
 

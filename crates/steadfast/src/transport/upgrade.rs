@@ -114,7 +114,7 @@ impl Life {
         let outcome = tokio::select! {
             outcome = self.open(held, cut) => outcome,
             () = connection.ending.notified() => return,
-            () = connection.unused.notified() => return connection.end(End::Abandoned),
+            () = left(connection) => return connection.end(End::Abandoned),
         };
         let driver = match outcome {
             Ok((sender, driver)) => {
@@ -132,7 +132,7 @@ impl Life {
             match driver.with_upgrades().await {
                 // What remains is the stream or the rest of an answer, and ends with the request's place.
                 Ok(()) => {
-                    connection.unused.notified().await;
+                    left(connection).await;
                     End::Drained
                 }
                 Err(error) => End::Failed(http1::describe(&error)),
@@ -171,6 +171,13 @@ impl Life {
             detail: root_cause(&error),
             maybe_sent: false,
         })
+    }
+}
+
+/// Ready once the only request has left; one that drains is told so too while it still runs.
+async fn left(connection: &Connection) {
+    while connection.unused_since().is_none() {
+        connection.unused.notified().await;
     }
 }
 
