@@ -119,6 +119,11 @@ pub(crate) struct LabArgs {
     #[arg(long)]
     pub(crate) list: bool,
 
+    /// Play the faults that are named all together, as the seed says when each begins and ends; all that can be
+    /// combined, unless some are named. It takes about seven minutes.
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) together: bool,
+
     /// What decides all that is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use steadfast_testing::menu::{Ground, Scenario};
+use steadfast_testing::menu::{Ground, Scenario, together};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -35,6 +35,9 @@ const WAITS: u64 = 15;
 
 /// Plays the scenarios, and tells whether all were passed.
 pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
+    if args.together {
+        return play_together(&args).await;
+    }
     let chosen = choice::choose(&args.names).map_err(Failure::usage)?;
     if args.list {
         report::explain(&chosen);
@@ -51,6 +54,25 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     }
     let passed = outcomes.iter().all(Outcome::passed);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+}
+
+/// Plays faults together, and tells what was done and what came of it.
+async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
+    let faults = choice::faults(&args.names).map_err(Failure::usage)?;
+    let mut stop = Stop::listen()?;
+    let told = tokio::select! {
+        told = together(&Ground::over_tcp(args.seed), &faults) => told.map_err(Failure::usage)?,
+        () = stop.told() => return Err(Failure::run("ended before it was over")),
+    };
+    report::log(&told.log, args.output);
+    let outcome = Outcome::together(&faults, &told.findings);
+    report::live(&outcome, args.output);
+    let outcomes = [outcome];
+    match args.output {
+        Output::Text => report::table(&outcomes),
+        Output::Json => report::json(&outcomes)?,
+    }
+    Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
 }
 
 /// Plays `chosen`, the slow ones first, and tells each as it ends; the outcomes are in the order of `chosen`.

@@ -39,6 +39,10 @@ pub enum Breach {
     BrokenBeforeMade,
     /// R7: ordinary requests wait behind watches.
     QueuedBehindWatches,
+    /// R4: a watch that ended is followed by a list, and not by a watch from where it was.
+    ForgottenPlace,
+    /// R11: the server is asked again at once, however long it asked us to wait.
+    IgnoredPatience,
 }
 
 /// The breaches that an informer commits: none, outside of tests.

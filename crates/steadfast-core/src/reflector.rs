@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
+use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
 use crate::key::ObjectKey;
 use crate::random::Random;
@@ -418,6 +419,9 @@ impl Reflector {
     /// How long to wait: our own patience, or longer where the server asks for it (R11).
     fn delay(&mut self, patience: Duration, asked: Option<Duration>) -> Duration {
         let Some(asked) = asked else { return patience };
+        if self.settings.rules.breaches.commit(Breach::IgnoredPatience) {
+            return patience;
+        }
         let least = asked.min(LONGEST_RETRY_AFTER).max(patience);
         // A tenth on top, so that all who were told the same do not come at the same moment.
         self.random.between(least, least + least / 10)

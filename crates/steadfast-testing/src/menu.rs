@@ -30,6 +30,7 @@
 //! | `ground` | where they play, and what is broken there on purpose |
 //! | `stage` | what one is played with: a server, a connection, informers, a recorder |
 //! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
+//! | `strike`, `together` | faults as switches; several of them at once, as a seed says |
 //! | `checks` | what a scenario expects beside the contract |
 //! | `findings` | what came of it |
 
@@ -41,9 +42,12 @@ mod onlooker;
 mod scenario;
 pub mod scenarios;
 mod stage;
+mod strike;
+mod together;
 
 pub use fault::Fault;
 pub use findings::{Cost, Findings};
 pub use ground::Ground;
 pub use scenario::{Bounds, Scenario, Source, Trouble};
 pub use stage::Plan;
+pub use together::{Together, together};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use steadfast_contract::Tally;
-use steadfast_testing::menu::{Findings, Scenario};
+use steadfast_testing::menu::{Fault, Findings, Scenario};
 
 /// What came of a scenario, as it is told.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) source: String,
@@ -32,27 +32,38 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The outcome of `scenario`, played to its end.
     pub(crate) fn of(scenario: &Scenario, findings: &Findings) -> Self {
-        let problems = findings.problems();
+        let none = Self::failed(scenario, String::new());
+        Self { problems: findings.problems(), ..none }.counting(findings)
+    }
+
+    /// The outcome of several faults at once.
+    pub(crate) fn together(faults: &[Fault], findings: &Findings) -> Self {
+        let none = Self {
+            name: "together",
+            source: "menu".to_owned(),
+            faults: faults.iter().map(ToString::to_string).collect(),
+            problems: findings.problems(),
+            ..Self::default()
+        };
+        none.counting(findings)
+    }
+
+    fn counting(self, findings: &Findings) -> Self {
         let Tally { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
-        let Findings { notice, recover, requests, took, .. } = *findings;
         Self {
-            name: scenario.name,
-            source: scenario.source.to_string(),
-            faults: scenario.faults.iter().map(ToString::to_string).collect(),
-            passed: problems.is_empty(),
+            passed: self.problems.is_empty(),
             changes,
             seen,
             lost,
             repeated,
             out_of_order,
-            notice_ms: notice.map(millis),
-            notice_bound_ms: scenario.bounds.notice.map(millis),
-            recover_ms: recover.map(millis),
-            lists: requests.full_transfers(),
-            watches: requests.watches,
-            bytes: requests.bytes,
-            took_ms: millis(took),
-            problems,
+            notice_ms: findings.notice.map(millis),
+            recover_ms: findings.recover.map(millis),
+            lists: findings.requests.full_transfers(),
+            watches: findings.requests.watches,
+            bytes: findings.requests.bytes,
+            took_ms: millis(findings.took),
+            ..self
         }
     }
 
@@ -62,20 +73,9 @@ impl Outcome {
             name: scenario.name,
             source: scenario.source.to_string(),
             faults: scenario.faults.iter().map(ToString::to_string).collect(),
-            passed: false,
-            changes: 0,
-            seen: 0,
-            lost: 0,
-            repeated: 0,
-            out_of_order: 0,
-            notice_ms: None,
             notice_bound_ms: scenario.bounds.notice.map(millis),
-            recover_ms: None,
-            lists: 0,
-            watches: 0,
-            bytes: 0,
-            took_ms: 0,
             problems: vec![why],
+            ..Self::default()
         }
     }
 

@@ -45,6 +45,11 @@ pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
     );
 }
 
+/// Tells what was done when.
+pub(crate) fn log(log: &str, output: Output) {
+    say(output, format_args!("{}", log.trim_end()));
+}
+
 /// Tells an outcome as soon as it is there.
 pub(crate) fn live(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };

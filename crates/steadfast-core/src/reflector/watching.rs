@@ -81,7 +81,9 @@ impl Reflector {
     pub(super) fn watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Watching { opened, proven, .. } = &self.phase else { return };
         let lived = opened.map(|opened| now.since(opened)).unwrap_or_default();
-        if *proven || lived >= self.settings.short_watch {
+        if self.settings.rules.breaches.commit(Breach::ForgottenPlace) {
+            self.watch_failed(now, &Failure::unreachable("the server ended a watch"), out);
+        } else if *proven || lived >= self.settings.short_watch {
             self.settle(now);
             out.push(Output::Note(Note::Ended));
             self.watch(now, out);
@@ -94,7 +96,9 @@ impl Reflector {
     pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         self.settle(now);
         self.quiet_side(out);
+        let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
         match failure.kind {
+            _ if forgotten => self.relist(now, Full::again(self.version.as_ref()), failure.why.clone(), out),
             FailureKind::Expired => {
                 let full = Full::again(self.version.as_ref());
                 self.relist(now, full, failure.why.clone(), out);

@@ -70,8 +70,10 @@ impl Findings {
             *sum = *sum + tally;
         }
         self.unmet.extend(other.unmet);
-        self.notice = self.notice.max(other.notice);
-        self.recover = self.recover.max(other.recover);
+        // What did not happen in one of them did not happen.
+        let both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
+        self.notice = both(self.notice, other.notice);
+        self.recover = both(self.recover, other.recover);
         self.requests = sum(&self.requests, &other.requests);
         self.cost = Cost {
             lists: self.cost.lists + other.cost.lists,

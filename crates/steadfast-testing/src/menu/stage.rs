@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Config;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerFactory, ReflectorSettings, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Faults, RequestCounts, Status};
@@ -73,9 +72,12 @@ pub(super) struct Stage {
 }
 
 /// How clients come to a replica.
-enum Way {
-    InMemory(InMemory),
+pub(super) enum Way {
+    /// By pipes through the faulty network.
+    InMemory(NetworkFaults),
+    /// To the first one, over TCP.
     Direct,
+    /// Through the faulty network over TCP.
     Proxied(FaultProxy),
 }
 
@@ -95,19 +97,9 @@ impl Stage {
         let builder = if ground.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
         (ground.sabotage)(&server);
-        let way = if ground.in_memory {
-            let settings = Settings { prior_knowledge: true, ..plan.transport.clone() };
-            Way::InMemory(InMemory { seed: ground.seed, settings, ..InMemory::default() })
-        } else if plan.proxied {
-            Way::Proxied(FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?)
-        } else {
-            Way::Direct
-        };
-        let config = way.config(kube_config(&server).await?)?;
-        let connection = match &way {
-            Way::InMemory(memory) => memory.connection(&server).await?,
-            Way::Direct | Way::Proxied(_) => Connection::builder(config).settings(plan.transport).build()?,
-        };
+        let way = Way::to(&server, ground, plan.proxied)?;
+        let settings = Settings { prior_knowledge: ground.in_memory, ..plan.transport };
+        let connection = way.connect(&server, ground.seed, settings).await?;
         let terms = Terms { period: plan.reflector.period, lag: plan.lag, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
@@ -138,18 +130,12 @@ impl Stage {
 
     /// The switches of the network between; over TCP only where the plan was to have a proxy.
     pub(super) fn network(&self) -> Option<&NetworkFaults> {
-        match &self.way {
-            Way::InMemory(memory) => Some(&memory.network),
-            Way::Proxied(proxy) => Some(proxy.faults()),
-            Way::Direct => None,
-        }
+        self.way.network()
     }
 
     /// New connections go to this replica; over TCP only where the plan was to have a proxy.
     pub(super) fn balance_to(&self, replica: usize) {
-        if let Some(network) = self.network() {
-            network.send_to(replica);
-        }
+        self.way.lead_to(replica);
     }
 
     /// Starts an informer, recorded under its own name.
@@ -274,12 +260,49 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
 }
 
 impl Way {
-    /// The same configuration, with the proxy in place of the server where there is one.
-    fn config(&self, mut config: Config) -> Result<Config, Trouble> {
+    /// The way to `server`.
+    pub(super) fn to(server: &ApiServer, ground: &Ground, proxied: bool) -> Result<Self, Trouble> {
+        Ok(if ground.in_memory {
+            Self::InMemory(NetworkFaults::default())
+        } else if proxied {
+            Self::Proxied(FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?)
+        } else {
+            Self::Direct
+        })
+    }
+
+    /// A client that comes this way.
+    pub(super) async fn connect(
+        &self,
+        server: &ApiServer,
+        seed: u64,
+        settings: Settings,
+    ) -> Result<Connection, Trouble> {
+        if let Self::InMemory(network) = self {
+            let memory = InMemory { seed, settings, network: network.clone() };
+            return memory.connection(server).await;
+        }
+        let mut config = kube_config(server).await?;
         if let Self::Proxied(proxy) = self {
             let scheme = config.cluster_url.scheme_str().unwrap_or("http").to_owned();
             config.cluster_url = format!("{scheme}://{}", proxy.address()).parse()?;
         }
-        Ok(config)
+        Ok(Connection::builder(config).settings(settings).build()?)
+    }
+
+    /// The switches of the network between, where there is one that can fail.
+    fn network(&self) -> Option<&NetworkFaults> {
+        match self {
+            Self::InMemory(network) => Some(network),
+            Self::Proxied(proxy) => Some(proxy.faults()),
+            Self::Direct => None,
+        }
+    }
+
+    /// New connections lead to this replica.
+    pub(super) fn lead_to(&self, replica: usize) {
+        if let Some(network) = self.network() {
+            network.send_to(replica);
+        }
     }
 }

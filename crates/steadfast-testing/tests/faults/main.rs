@@ -1,7 +1,9 @@
 //! The menu of faults in virtual time, with the library's defaults: each is noticed and over within its bounds, at no
 //! more than its cost, and the checker finds nothing. `steadfast lab all` plays the same in real time.
 
+mod broken;
 mod each;
+mod table;
 
 use steadfast_testing::menu::{Findings, Ground, Scenario, Trouble};
 

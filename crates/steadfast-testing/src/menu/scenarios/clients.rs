@@ -16,7 +16,7 @@ use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{NAMESPACE, PROMPT, Plan, Stage, Watched};
+use crate::menu::stage::{NAMESPACE, PROMPT, Plan, Stage, Watched, until};
 
 /// Longer than any recovery here may take.
 const LONG: Duration = Duration::from_secs(60);
@@ -114,6 +114,9 @@ async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
         let back = stage.recovery(&all, drained, LONG).await;
         stage.checks.within(&format!("that all are there after drain {round}"), back, LONG);
         slowest = slowest.max(back);
+        sleep(Duration::from_secs(1)).await;
+        let watches = stage.server.request_counts().watches;
+        stage.checks.expect(watches >= round * WATCHES, format_args!("only {watches} watches after {round} drains"));
     }
     stage.settle(&all).await;
     Ok(stage.judge(None, slowest))
@@ -222,7 +225,8 @@ async fn selector_churn(ground: Ground) -> Result<Findings, Trouble> {
     for round in 0..10 {
         label(&stage, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
         label(&stage, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
-        sleep(Duration::from_millis(20)).await;
+        // One by one, or a handler may rightly hear less.
+        until(PROMPT, || web.recording.of("default/a").len() > round as usize).await;
     }
     let stays = web.recording.story("default/a");
     let wanted: Vec<String> =

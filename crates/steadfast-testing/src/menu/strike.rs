@@ -1,0 +1,140 @@
+//! Faults as switches: each begins, ends or happens on one replica, in any combination with others.
+
+use steadfast::core::random::Random;
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, TooLarge, Verb};
+
+use super::fault::Fault;
+
+/// The objects that are written, by number, and the namespace they live in.
+pub(super) const NAMES: u64 = 6;
+
+/// The name of the object `number`.
+pub(super) fn name(number: u64) -> String {
+    format!("c-{number}")
+}
+
+/// Whether `fault` can be switched on a server that runs. The others are what clients and writers do themselves, a matter
+/// of how a client is set up, or played alone.
+pub(super) fn is_switch(fault: Fault) -> bool {
+    !matches!(
+        fault,
+        Fault::IdleFlowDropped
+            | Fault::NoBookmarks
+            | Fault::EventsLost
+            | Fault::CredentialsRotated
+            | Fault::HugeList
+            | Fault::SlowReader
+            | Fault::BadHandler
+            | Fault::ShutdownWhileCut
+            | Fault::WriteWhileCut
+            | Fault::HistoryRestored
+            | Fault::ClockJumps
+            | Fault::SelectorChurn
+    )
+}
+
+/// Switches `fault` on or off on one replica of `server`, or has it happen; what of it is left to chance, `random` says.
+///
+/// Tells what was done: nothing, where it [`is_switch`] no switch.
+pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
+    let faults = server.faults().replica(replica);
+    let rule = || RequestRule::any().times(2);
+    match fault {
+        Fault::ServerAbsent | Fault::RecreatedWhileCut | Fault::DeletedWhileCut => {
+            if on {
+                faults.cut();
+            } else {
+                faults.heal();
+            }
+            "cut"
+        }
+        Fault::ServerRestarts => {
+            faults.restart();
+            "restart"
+        }
+        Fault::ConnectionReset if on => {
+            faults.reset_after_bytes(random.draw() % 3000);
+            "reset after some bytes"
+        }
+        Fault::ConnectionReset => {
+            faults.reset();
+            "reset"
+        }
+        Fault::BlackHole => {
+            faults.black_hole(on);
+            "black hole"
+        }
+        Fault::FrozenServer => {
+            faults.freeze(on);
+            "freeze"
+        }
+        Fault::StalledStream => {
+            faults.stall_streams(on);
+            "stalled streams"
+        }
+        Fault::GoAway => {
+            faults.goaway();
+            "goaway"
+        }
+        Fault::WatchEnded => {
+            faults.end_watches();
+            "end of watches"
+        }
+        Fault::AcceptAndClose => {
+            faults.accept_and_close(on);
+            "accept and close"
+        }
+        Fault::HistoryCompacted if on => {
+            server.compact();
+            "compaction"
+        }
+        Fault::HistoryCompacted => {
+            faults.expire_events();
+            "expired events"
+        }
+        Fault::ContinueTokenExpired => {
+            faults.expire_continue_tokens(u32::from(on));
+            "expired continue token"
+        }
+        Fault::VersionTooLarge => {
+            let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
+            let answer = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
+            faults.answer_with(rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), answer);
+            "too large a version"
+        }
+        Fault::LaggingReplica => {
+            faults.lag(on);
+            "lag"
+        }
+        Fault::StreamedListBroken => {
+            faults.refuse_streamed_lists(on);
+            "refused streamed lists"
+        }
+        Fault::EventsRepeated => {
+            faults.repeat_events(3);
+            "repeated events"
+        }
+        Fault::ServerBusy => {
+            let code = [410, 429, 500, 503, 504][random.draw() as usize % 5];
+            faults.answer_with(rule().verb(any_read(random)), Answer::code(code));
+            "a busy server"
+        }
+        Fault::ResourceRefused | Fault::PermissionRemoved => {
+            faults.answer_with(rule().verb(any_read(random)), Answer::Forbidden);
+            "forbidden"
+        }
+        Fault::UndecodableObject => {
+            faults.undecodable("default", &name(random.draw() % NAMES), on);
+            "undecodable object"
+        }
+        Fault::FrozenEtcd => {
+            faults.freeze_etcd(on);
+            "frozen etcd"
+        }
+        _ => "nothing",
+    }
+}
+
+fn any_read(random: &mut Random) -> Verb {
+    [Verb::Watch, Verb::List, Verb::StreamedList, Verb::Probe][random.draw() as usize % 4]
+}

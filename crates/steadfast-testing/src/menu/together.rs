@@ -1,0 +1,210 @@
+//! Several faults at once: a seed decides what is written, which of them begin and end when, on which replica, and which
+//! replica answers.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use steadfast::core::random::Random;
+use steadfast::transport::Settings;
+use steadfast::{InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_contract::Terms;
+use tokio::time::{Instant, sleep};
+
+use super::fault::Fault;
+use super::findings::{Cost, Findings};
+use super::ground::Ground;
+use super::scenario::Trouble;
+use super::stage::{NAMESPACE, Way};
+use super::strike::{NAMES, is_switch, name, strike};
+use crate::{Recorder, history, labelled_config_map};
+
+const REPLICAS: usize = 2;
+/// What is done one after the other: writes, faults, pauses.
+const STEPS: usize = 60;
+/// Two periods and more: what lagged or stood still is noticed and repaired.
+const REPAIR: Duration = Duration::from_secs(200);
+
+/// Faults that are in every run, or seeded into it, without being switches.
+const SEEDED: [Fault; 2] = [Fault::HistoryRestored, Fault::SelectorChurn];
+
+/// What came of several faults at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// What it found out. No bounds are held: what is noticed when depends on what else goes on.
+    pub findings: Findings,
+    /// What was done when, a line each.
+    pub log: String,
+    /// What was recorded, a line each; to be read when a seed fails.
+    pub trace: String,
+}
+
+/// One history under faults, decided by a seed alone.
+struct World {
+    random: Random,
+    server: ApiServer,
+    recorder: Recorder,
+    way: Way,
+    /// The faults that are switched, and whether the history is restored now and then.
+    faults: Vec<Fault>,
+    restores: bool,
+    /// The longest pause between two steps, in milliseconds.
+    pause: u64,
+    log: String,
+}
+
+/// Plays `faults` together, all switches of the menu where none is named, as the ground's seed says. Four informers of
+/// two clients look on; the checker judges what each of them saw.
+///
+/// In real time it takes about seven minutes.
+///
+/// # Errors
+///
+/// Where one of `faults` cannot be combined with others, or where it could not go on.
+pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
+    let begun = Instant::now();
+    let mut world = World::set(ground, faults).await?;
+    for _ in 0..world.pick(10) {
+        world.write();
+    }
+    let mut held = Vec::new();
+    for client in 0..2 {
+        let http1 = !world.chance(2);
+        let settings = Settings { prior_knowledge: ground.in_memory && !http1, ..Settings::default() };
+        let seed = ground.seed.wrapping_mul(31).wrapping_add(client);
+        let factory = InformerFactory::new(&world.way.connect(&world.server, seed, settings).await?);
+        for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
+            let name = format!("client {client}, {scope}");
+            let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
+            let informer = factory.build::<ConfigMap>(scope).streamed_lists(!streamed).page_size(Some(page)).start()?;
+            held.push(world.recorder.record_as(&informer, &name));
+        }
+    }
+    for _ in 0..STEPS {
+        match world.pick(6) {
+            0 => world.strike(),
+            1 => world.wait(world.pause).await,
+            2 => world.wait(200).await,
+            3 if world.chance(20) && world.restores => world.restore().await,
+            _ => world.write(),
+        }
+    }
+    world.heal();
+    sleep(REPAIR).await;
+    world.recorder.settle_at(&world.server.revision().to_string(), Duration::from_secs(120)).await;
+
+    let trace = world.recorder.trace();
+    let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
+    let report = terms.judge(&history(&world.server, "", "configmaps"), &trace);
+    let requests = world.server.request_counts();
+    let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
+    let (notice, recover, took) = (None, None, begun.elapsed());
+    let findings = Findings { report, unmet: Vec::new(), notice, recover, requests, cost, took };
+    let told = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
+    Ok(Together { findings, log: world.log, trace: told.collect() })
+}
+
+impl World {
+    async fn set(ground: &Ground, faults: &[Fault]) -> Result<Self, Trouble> {
+        let mut random = Random::new(ground.seed);
+        let builder = ApiServer::builder()
+            .replicas(REPLICAS)
+            .seed(ground.seed)
+            .bookmark_period(Duration::from_secs(10 + random.draw() % 60))
+            .watch_timeout(Duration::from_secs(120)..Duration::from_secs(240));
+        let server = if ground.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
+        let alone = |fault: &&Fault| !is_switch(**fault) && !SEEDED.contains(fault);
+        if let Some(fault) = faults.iter().find(alone) {
+            return Err(format!("{fault}, {}, is played alone, not together with others", fault.title()).into());
+        }
+        let chosen = if faults.is_empty() { &Fault::ALL[..] } else { faults };
+        let switched = chosen.iter().copied().filter(|fault| is_switch(*fault)).collect();
+        let restores = chosen.contains(&Fault::HistoryRestored);
+        let recorder = Recorder::of(&server);
+        let way = Way::to(&server, ground, true)?;
+        let pause = if ground.in_memory { 40_000 } else { 10_000 };
+        Ok(Self { random, server, recorder, way, faults: switched, restores, pause, log: String::new() })
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.random.draw().is_multiple_of(one_in)
+    }
+
+    fn pick(&mut self, below: u64) -> u64 {
+        self.random.draw() % below
+    }
+
+    async fn wait(&mut self, below: u64) {
+        let wait = Duration::from_millis(self.pick(below));
+        sleep(wait).await;
+    }
+
+    /// One write, most of them on few names, so that there are recreations; objects enter and leave a selector.
+    fn write(&mut self) {
+        let name = name(self.pick(NAMES));
+        let value = self.pick(1_000_000).to_string();
+        let label = if self.chance(2) { "web" } else { "db" };
+        let exists = self.server.get("configmaps", NAMESPACE, &name).is_ok();
+        let done = match (exists, self.pick(5)) {
+            (false, _) => self.server.create(&labelled_config_map(&name, &value, ("app", label))),
+            (true, 0) => self.server.delete_named("configmaps", NAMESPACE, &name),
+            (true, 1) => {
+                let deleted = self.server.delete_named("configmaps", NAMESPACE, &name);
+                deleted.and_then(|_| self.server.create(&labelled_config_map(&name, &value, ("app", label))))
+            }
+            (true, _) => {
+                let patch = json!({ "metadata": { "labels": { "app": label } }, "data": { "value": value } });
+                self.server.merge_patch("configmaps", NAMESPACE, &name, patch)
+            }
+        };
+        // A frozen etcd takes no writes; that is part of the history.
+        let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
+    }
+
+    /// One fault begins, ends, or passes; or new connections go elsewhere.
+    fn strike(&mut self) {
+        let replica = self.pick(REPLICAS as u64) as usize;
+        let on = self.chance(2);
+        let choice = self.pick(self.faults.len() as u64 + 1) as usize;
+        let done = match self.faults.get(choice).copied() {
+            Some(fault) => strike(fault, &self.server, replica, on, &mut self.random),
+            None => {
+                self.way.lead_to(replica);
+                "new connections elsewhere"
+            }
+        };
+        let _ = writeln!(self.log, "{:?} fault {done} on={on} replica={replica}", self.server.elapsed());
+        self.recorder.fault(done, on);
+    }
+
+    /// The server is restored from a backup, a few versions back, after everybody has seen what that undoes; and
+    /// nothing is written until it can be noticed. Otherwise only an audit could (R12).
+    async fn restore(&mut self) {
+        self.heal();
+        sleep(REPAIR).await;
+        let back = 1 + self.pick(10);
+        let _ = writeln!(self.log, "{:?} restore, {back} back", self.server.elapsed());
+        self.server.faults().restore(self.server.revision().saturating_sub(back).max(1));
+        self.recorder.fault("restore", false);
+        sleep(REPAIR).await;
+    }
+
+    /// Ends all faults that last.
+    fn heal(&mut self) {
+        let faults = self.server.faults();
+        faults.heal();
+        faults.lag(false);
+        faults.stall_streams(false);
+        faults.freeze(false);
+        faults.freeze_etcd(false);
+        faults.answer_truly();
+        faults.refuse_streamed_lists(false);
+        faults.expire_continue_tokens(0);
+        for number in 0..NAMES {
+            faults.undecodable(NAMESPACE, &name(number), false);
+        }
+        let _ = writeln!(self.log, "{:?} healed", self.server.elapsed());
+    }
+}

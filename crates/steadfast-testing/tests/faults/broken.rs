@@ -1,0 +1,139 @@
+//! For each bound of the contract, a library or a server that is broken on purpose does not pass the scenario that guards
+//! it. A check that cannot fail is none.
+
+use std::time::Duration;
+
+use steadfast::core::backoff::BackoffSettings;
+use steadfast::{Breach, InformerFactory};
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_testing::menu::{Ground, Trouble, scenarios};
+
+use crate::play;
+
+/// Longer than any bound.
+const TOO_LONG: Duration = Duration::from_secs(900);
+
+/// A bound, the scenario that guards it, what is broken, and what must be said of it.
+struct Broken {
+    bound: &'static str,
+    scenario: &'static str,
+    how: fn(Ground) -> Ground,
+    said: &'static str,
+}
+
+/// Informers that commit `breach`.
+fn breaching(ground: Ground, breach: Breach) -> Ground {
+    ground.starting(move |factory: &InformerFactory, scope| factory.build(scope).breach(breach).start())
+}
+
+const BROKEN: &[Broken] = &[
+    Broken {
+        bound: "R1: a connection that is not pinged",
+        scenario: "black-hole",
+        how: |ground| ground.adjusting(|plan| plan.transport.ping_after = TOO_LONG),
+        said: "the first doubt",
+    },
+    Broken {
+        bound: "R2: no proof is sought",
+        scenario: "frozen-server",
+        how: |ground| ground.adjusting(|plan| plan.reflector.period = TOO_LONG),
+        said: "the first doubt",
+    },
+    Broken {
+        bound: "R2: called fresh whatever happens",
+        scenario: "frozen-etcd",
+        how: |ground| breaching(ground, Breach::AlwaysFresh),
+        said: "the first doubt did not happen",
+    },
+    Broken {
+        bound: "R2: a stalled stream is not replaced",
+        scenario: "stalled-stream",
+        how: |ground| ground.adjusting(|plan| plan.reflector.period = TOO_LONG),
+        said: "the recovery",
+    },
+    Broken {
+        bound: "R3: a list that never ends is waited for",
+        scenario: "streamed-list-broken",
+        how: |ground| ground.adjusting(|plan| plan.reflector.list_patience = TOO_LONG),
+        said: "the recovery",
+    },
+    Broken {
+        bound: "R4: a list where a watch could go on",
+        scenario: "watch-closed",
+        how: |ground| breaching(ground, Breach::ForgottenPlace),
+        said: "full transfers",
+    },
+    Broken {
+        bound: "R5: more than four lists at once",
+        scenario: "apiserver-restart",
+        how: |ground| ground.adjusting(|plan| plan.transport.transfers = 1000),
+        said: "full transfers at once",
+    },
+    Broken {
+        bound: "R5: deletions that a relist does not tell",
+        scenario: "version-expired",
+        how: |ground| breaching(ground, Breach::LostDeletes),
+        said: "C2",
+    },
+    Broken {
+        bound: "R5, C4: an older list from a lagging replica",
+        scenario: "time-travel",
+        how: |ground| breaching(ground, Breach::OlderList),
+        said: "C4",
+    },
+    Broken {
+        bound: "R6: attempts without patience",
+        scenario: "no-spin",
+        how: |ground| {
+            ground.adjusting(|plan| {
+                let wait = Duration::from_millis(5);
+                plan.reflector.backoff = BackoffSettings { first: wait, second: wait, ceiling: wait };
+            })
+        },
+        said: "attempts in four seconds",
+    },
+    Broken {
+        bound: "R7: a server that makes one resource wait for another",
+        scenario: "resource-refused",
+        how: |ground| {
+            ground.sabotaging(|server| {
+                let lists = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).times(1);
+                server.faults().answer_with(lists, Answer::retry_after(503, Duration::from_secs(5)));
+            })
+        },
+        said: "the sync of config maps",
+    },
+    Broken {
+        bound: "R8: records that are dropped for one that cannot be decoded",
+        scenario: "frames-split",
+        how: |ground| breaching(ground, Breach::DroppedRecords),
+        said: "C11",
+    },
+    Broken {
+        bound: "R10: idle connections that are kept",
+        scenario: "idle-after-shutdown",
+        how: |ground| ground.adjusting(|plan| plan.transport.idle = TOO_LONG),
+        said: "the end of the idle connections",
+    },
+    Broken {
+        bound: "R11: Retry-After that is not heeded",
+        scenario: "server-busy",
+        how: |ground| breaching(ground, Breach::IgnoredPatience),
+        said: "asked for",
+    },
+];
+
+#[test]
+fn a_library_or_a_server_that_breaks_a_bound_does_not_pass_what_guards_it() -> Result<(), Trouble> {
+    for Broken { bound, scenario, how, said } in BROKEN {
+        let scenario = scenarios::named(scenario).ok_or_else(|| format!("there is no scenario {scenario:?}"))?;
+        let sound = play(scenario, Ground::in_memory(7))?;
+        assert!(sound.problems().is_empty(), "{bound}: {:#?}", sound.problems());
+        let problems = match play(scenario, how(Ground::in_memory(7))) {
+            Ok(findings) => findings.problems(),
+            Err(error) => vec![error.to_string()],
+        };
+        assert!(problems.iter().any(|problem| problem.contains(said)), "{bound}: {problems:#?}");
+    }
+    Ok(())
+}
