@@ -59,9 +59,9 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 /// Plays faults together, and tells what was done and what came of it.
 async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
-    let mut stop = Stop::listen()?;
+    let (mut stop, ground) = (Stop::listen()?, Ground::over_tcp(args.seed));
     let told = tokio::select! {
-        told = together(&Ground::over_tcp(args.seed), &faults) => told.map_err(Failure::usage)?,
+        told = together(&ground, &faults) => told.map_err(Failure::usage)?,
         () = stop.told() => return Err(Failure::run("ended before it was over")),
     };
     report::log(&told.log, args.output);
