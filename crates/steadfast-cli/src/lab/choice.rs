@@ -78,7 +78,7 @@ mod tests {
         assert!(chosen(&["f9"]).contains(&"watch-closed"));
         assert_eq!(chosen(&["F9", "f9"]), chosen(&["F9"]));
         for fault in Fault::ALL {
-            let held_back = [Fault::IdleFlowDropped, Fault::NoBookmarks, Fault::EventsLost].contains(&fault);
+            let held_back = [Fault::NoBookmarks, Fault::EventsLost].contains(&fault);
             let there = held_back || fault.cannot_be_made().is_some() || !chosen(&[&fault.to_string()]).is_empty();
             assert!(there, "{fault}");
         }

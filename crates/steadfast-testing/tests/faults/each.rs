@@ -39,13 +39,14 @@ macro_rules! faults {
 }
 
 /// Faults whose scenario waits for something else to be there.
-const HELD_BACK: [Fault; 3] = [Fault::IdleFlowDropped, Fault::NoBookmarks, Fault::EventsLost];
+const HELD_BACK: [Fault; 2] = [Fault::NoBookmarks, Fault::EventsLost];
 
 faults! {
     f01_a_wait_for_an_absent_server_is_bounded_and_names_it: ServerAbsent,
     f02_a_restart_costs_a_list_each_or_none_where_a_replica_holds_the_version: ServerRestarts,
     f03_a_reset_within_an_object_costs_no_list: ConnectionReset,
     f04_a_black_hole_is_noticed_within_15_seconds: BlackHole,
+    f05_a_flow_is_never_idle_long_enough_to_be_dropped: IdleFlowDropped,
     f06_a_frozen_server_behind_a_live_connection_is_noticed_by_a_probe: FrozenServer,
     f07_what_a_stalled_stream_holds_back_comes_by_another: StalledStream,
     f08_drained_connections_and_limits_of_streams_lose_nothing: GoAway,

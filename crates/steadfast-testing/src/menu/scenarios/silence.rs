@@ -11,6 +11,7 @@ use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
 use crate::menu::stage::{PROMPT, Plan, Stage, doubt};
+use crate::proxy::Direction;
 
 /// A period, its jitter of a tenth at most, and the 5 s that a probe may take (R2).
 const PROBED: u64 = 60 + 6 + 5;
@@ -21,12 +22,25 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "black-hole",
         faults: &[Fault::BlackHole],
         source: Source::Menu,
-        story: "Packets vanish both ways and nobody is told. The informer doubts within 15 s, and goes on where it was, \
-                without a list, when they pass again.",
+        story: "Packets vanish and nobody is told: both ways, then only those to the server, then only those to the \
+                client. Each time the informer doubts within 15 s, and goes on where it was, without a list, when they \
+                pass again.",
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.notice(15).recover(20).lists(0),
-        seconds: 20,
+        seconds: 45,
         play: |ground| Box::pin(black_hole(ground)),
+    },
+    Scenario {
+        name: "idle-flow-dropped",
+        faults: &[Fault::IdleFlowDropped],
+        source: Source::Menu,
+        story: "Something between forgets flows on which nothing passed for 240 s, and lets what follows vanish. Nothing \
+                changes for five minutes, and the first change after that arrives at once: no flow was ever idle that \
+                long.",
+        clauses: "C10, R1, R4",
+        bounds: Bounds::NONE.recover(2).lists(0),
+        seconds: 300,
+        play: |ground| Box::pin(idle_flow_dropped(ground)),
     },
     Scenario {
         name: "frozen-server",
@@ -75,20 +89,47 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 async fn black_hole(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
+    let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
+    stage.create("a", "0")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let (mut notice, mut recover) = (Some(Duration::ZERO), Some(Duration::ZERO));
+    for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
+        let network = stage.network().ok_or("there is no network that can fail")?.clone();
+        let fault = stage.fault();
+        network.black_hole(direction, true);
+        if direction != Direction::ToServer {
+            stage.change("a", &format!("{direction:?}"))?;
+        }
+        let noticed = doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
+        stage.checks.within(&format!("the doubt about {direction:?}"), noticed, Duration::from_secs(15));
+        sleep(Duration::from_secs(1)).await;
+        network.heal();
+        let healed = Instant::now();
+        stage.create(&format!("{direction:?}").to_lowercase(), "1")?;
+        let back = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+        notice = notice.zip(noticed).map(|(one, two)| one.max(two));
+        recover = recover.zip(back).map(|(one, two)| one.max(two));
+    }
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(notice, recover))
+}
+
+async fn idle_flow_dropped(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
     stage.create("a", "1")?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    let fault = stage.fault();
-    stage.faults().black_hole(true);
+    let begun = stage.fault();
+    let network = stage.network().ok_or("there is no network that can fail")?;
+    network.drop_idle_after(Some(Duration::from_secs(240)));
+    sleep(Duration::from_secs(290)).await;
+    let doubts = config_maps.onlooker.longest_doubt(begun);
+    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
     stage.change("a", "2")?;
-    stage.create("b", "1")?;
-    let notice = doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
-    sleep(Duration::from_secs(3)).await;
-    stage.faults().heal();
-    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+    let seen = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(notice, recover))
+    Ok(stage.judge(None, seen))
 }
 
 /// Everything behind the connection stands still for two periods.
