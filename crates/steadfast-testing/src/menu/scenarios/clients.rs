@@ -115,8 +115,8 @@ async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
         stage.checks.within(&format!("that all are there after drain {round}"), back, LONG);
         slowest = slowest.max(back);
         sleep(Duration::from_secs(1)).await;
-        let watches = stage.server.request_counts().watches;
-        stage.checks.expect(watches >= round * WATCHES, format_args!("only {watches} watches after {round} drains"));
+        let moved = stage.server.request_counts().watches;
+        stage.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
     }
     stage.settle(&all).await;
     Ok(stage.judge(None, slowest))
