@@ -17,9 +17,8 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String>
 
 /// The faults of these numbers; none for `all`, and where none is named.
 pub(super) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
-    let named = names.iter().filter(|name| *name != "all");
     let fault = |name: &String| name.parse().map_err(|()| format!("{name:?} is no fault: `F4` would be one"));
-    named.map(fault).collect()
+    names.iter().filter(|name| *name != "all").map(fault).collect()
 }
 
 enum Ask {
