@@ -64,17 +64,6 @@ const BROKEN: &[Broken] = &[
         said: "full transfers",
     },
     Broken {
-        bound: "R5: a server whose versions expire as soon as they are listed",
-        scenario: "version-expired",
-        how: |ground| {
-            ground.sabotaging(|server| {
-                let watches = RequestRule::any().verb(Verb::Watch).times(3);
-                server.faults().answer_with(watches, Answer::code(410));
-            })
-        },
-        said: "full transfers",
-    },
-    Broken {
         bound: "R5: deletions that a relist does not tell",
         scenario: "version-expired",
         how: |ground| breaching(ground, Breach::LostDeletes),
