@@ -260,6 +260,7 @@ impl ApiServerBuilder {
             port: if self.memory { None } else { Some(Port::reserve(port)?) },
             conditions: Conditions::default(),
             streams: Streams::default(),
+            asked_for: AtomicU64::new(0),
         })
     }
 }

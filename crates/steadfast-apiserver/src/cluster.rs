@@ -38,6 +38,8 @@ pub(crate) struct Replica {
     pub(crate) port: Option<Port>,
     pub(crate) conditions: Conditions,
     pub(crate) streams: Streams,
+    /// The revision that the last consistent read asked the cache to reach.
+    pub(crate) asked_for: AtomicU64,
 }
 
 /// The whole: one store, several replicas.

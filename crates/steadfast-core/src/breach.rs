@@ -43,6 +43,14 @@ pub enum Breach {
     ForgottenPlace,
     /// R11: the server is asked again at once, however long it asked us to wait.
     IgnoredPatience,
+    /// R2: no proof is sought, however long the silence.
+    NoSearch,
+    /// R2: bookmarks that do not rise count as proofs.
+    EqualBookmarks,
+    /// R2: a probe's proof is dated when its answer came, not when it was sent.
+    LateProof,
+    /// R12: an audit finds no difference.
+    BlindAudit,
 }
 
 /// The breaches that an informer commits: none, outside of tests.

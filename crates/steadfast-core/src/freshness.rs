@@ -143,7 +143,7 @@ pub struct Standing {
     pub next_attempt: Option<Instant>,
     /// The last proof.
     pub proven: Option<Instant>,
-    /// Beyond this age nothing is fresh: two periods (R2).
+    /// Beyond this age nothing is fresh: two periods of the present stream (R2).
     pub bound: Duration,
     /// Beyond this time without a stream a cache is stale.
     pub patience: Duration,
@@ -195,9 +195,7 @@ impl Standing {
             (Condition::Failed, ..) => Freshness::Failed(since()),
             (Condition::Starting, ..) => Freshness::Starting(since()),
             (Condition::Stale, ..) => Freshness::Stale(since()),
-            (Condition::Streaming, _, Some(outdated)) => {
-                Freshness::Stale(doubt(outdated, Arc::from("no proof of freshness within two periods")))
-            }
+            (Condition::Streaming, _, Some(outdated)) => Freshness::Stale(doubt(outdated, self.why.clone())),
             (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
                 Freshness::Stale(doubt(outdated.max(self.since), self.why.clone()))
             }

@@ -13,20 +13,24 @@
 //! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
 //! | `Stopped` | nothing | |
 //!
-//! Beside a watch, a proof of freshness may be sought (`proof`): that never disturbs the watch. A watch whose connection
-//! is to end moves to another before it does (`moving`).
+//! Beside a watch, a proof of freshness may be sought (`proof`), by the rhythm that the stream has shown (`rhythm`), and
+//! what is held may be compared with a list (`comparing`): that never disturbs the watch. A watch whose connection is to
+//! end moves to another before it does (`moving`).
 //!
 //! Two patiences grow while `Waiting`: one with failures, forgotten at any proof; one with lists that a watch made
 //! necessary, forgotten only when a watch stays open.
 
+mod comparing;
 mod failure;
 mod listing;
 mod moving;
 mod note;
 mod proof;
 mod request;
+mod rhythm;
 mod settings;
 mod unnamed;
+mod verdict;
 mod watching;
 
 use std::sync::Arc;
@@ -37,18 +41,22 @@ use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
 use crate::key::ObjectKey;
 use crate::random::Random;
-use crate::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
+use crate::record::ListMeta;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
+pub use comparing::Differences;
+use comparing::{Comparing, WITHOUT_BOOKMARKS};
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use listing::{Full, Paging};
 use moving::Moving;
 pub use note::{Gravity, Note};
 use proof::{Search, Side};
 pub use request::{ListFrom, Request, RequestId, encoded};
+use rhythm::Rhythm;
 pub use settings::ReflectorSettings;
 use unnamed::Unnamed;
+pub use verdict::{Record, Verdict};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +73,10 @@ pub enum Input {
     Opened(RequestId),
     /// A list, or a page of it, is complete.
     ListEnded(RequestId, ListMeta),
+    /// A probe is answered with the collection's version; it was sent at that moment, perhaps for another informer.
+    Probed(RequestId, Option<ResourceVersion>, Instant),
+    /// What is held was compared with the identities listed ([`Output::JudgeComparison`]).
+    Judged(Differences),
     /// A list entry or record arrived that belongs to no object that can be named.
     Unidentified(RequestId, Arc<str>),
     /// A stream came to its regular end.
@@ -110,34 +122,18 @@ pub enum Output {
     },
     /// The store holds everything up to this version.
     Advance(ResourceVersion),
+    /// Collect the identities that are listed from here on, to compare what is held with them.
+    BeginComparison,
+    /// Compare, and say [`Input::Judged`] before anything else.
+    JudgeComparison,
+    /// Name what was found to differ.
+    NameLost,
+    /// Forget what was collected.
+    EndComparison,
     /// Streamed lists are no good for this resource on this server: remember it.
     RememberPages,
     /// Something to tell.
     Note(Note),
-}
-
-/// What a record of a stream says.
-#[derive(Clone, Copy, Debug)]
-pub enum Record<'a> {
-    /// An object's state.
-    Object(RecordKind, &'a Identity),
-    /// A version reached.
-    Bookmark(&'a Bookmark),
-    /// A refusal in the stream.
-    Error(&'a Status),
-}
-
-/// What to do with a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Apply the object to the store.
-    Apply,
-    /// Stage the object; a `DELETED` one is taken from what is staged.
-    Stage,
-    /// Nothing: it says what is known.
-    Skip,
-    /// These.
-    Do(Vec<Output>),
 }
 
 /// The reflector of one informer.
@@ -150,21 +146,26 @@ pub struct Reflector {
     moving: Moving,
     /// The version that the store has reached.
     version: Option<ResourceVersion>,
+    /// When it reached that.
+    held_since: Instant,
     synced: bool,
     streamed_lists: bool,
     backoff: Backoff,
     /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
     /// whose watch ends in another `410` is no health, though the list is a proof (R5).
     relist_backoff: Backoff,
-    /// When the last complete list was there.
-    listed: Instant,
+    rhythm: Rhythm,
     search: Search,
+    comparing: Comparing,
     unnamed: Unnamed,
     paging: Paging,
     requests: u64,
     records: u64,
     standing: Standing,
 }
+
+/// Why a cache with a stream is doubted when nothing else speaks against it.
+const UNPROVEN: &str = "no proof of freshness within two periods";
 
 #[derive(Clone, Debug)]
 enum Phase {
@@ -206,12 +207,14 @@ impl Reflector {
             side: Side::Quiet,
             moving: Moving::new(&settings),
             version: None,
+            held_since: Instant::ZERO,
             synced: false,
             streamed_lists: settings.streamed_lists,
             backoff: Backoff::new(settings.backoff),
             relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
-            listed: Instant::ZERO,
+            rhythm: Rhythm::new(&settings),
             search: Search::new(settings.period),
+            comparing: Comparing::default(),
             unnamed: Unnamed::default(),
             paging: Paging::default(),
             requests: 0,
@@ -250,7 +253,8 @@ impl Reflector {
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
-        [phase, self.side_wake(), self.move_wake()].into_iter().flatten().min()
+        let side = [phase, self.side_wake(), self.move_wake(), self.comparison_wake()];
+        side.into_iter().flatten().min()
     }
 
     /// Takes in what happened at `now` and tells what to do.
@@ -269,6 +273,8 @@ impl Reflector {
             Input::Reachable => self.hurry(now),
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
+            Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
+            Input::Judged(found) => self.comparison_judged(now, &found, &mut out),
             Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
             Input::Unsettled(id) => self.unsettled(now, id),
             Input::Settled(id) => self.settled(id, &mut out),
@@ -281,8 +287,10 @@ impl Reflector {
             Input::Stop => self.stop(now, &mut out),
         }
         self.standing.attempts = self.attempts();
+        self.standing.bound = self.rhythm.period() * 2;
         self.standing.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
+            Phase::Watching { .. } if self.rhythm.is_without_bookmarks() => Some(self.search.due()),
             _ => None,
         };
         out
@@ -303,11 +311,16 @@ impl Reflector {
 
     /// Takes in an entry of the list `id`.
     pub fn list_item(&mut self, now: Instant, id: RequestId) -> Verdict {
+        let compared = self.is_comparing(id);
         match &mut self.phase {
             Phase::Listing { id: listing, progress, .. } if *listing == id => {
                 *progress = now;
                 self.paging.brings();
                 Verdict::Stage
+            }
+            _ if compared => {
+                self.comparison_progress(now);
+                Verdict::Compare
             }
             _ => Verdict::Skip,
         }
@@ -333,6 +346,7 @@ impl Reflector {
         }
         self.side_tick(now, out);
         self.move_tick(now, out);
+        self.comparison_tick(now, out);
     }
 
     /// A request of `id` failed; which one it was decides what follows.
@@ -346,6 +360,7 @@ impl Reflector {
                 }
             }
             _ if self.is_successor(id) => self.successor_failed(now, failure),
+            _ if self.is_comparing(id) => self.comparison_failed(now, failure, out),
             _ => self.side_failed(now, id, failure, out),
         }
     }
@@ -367,13 +382,14 @@ impl Reflector {
     }
 
     fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let successor = self.is_successor(id);
+        let (successor, compared) = (self.is_successor(id), self.is_comparing(id));
         match &mut self.phase {
             Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
                 (*opened, *progress) = (true, now);
             }
             Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
             _ if successor => self.successor_opened(now, id),
+            _ if compared => self.comparison_progress(now),
             _ => self.side_opened(now, id, out),
         }
     }
@@ -398,6 +414,7 @@ impl Reflector {
         }
         self.stay(out);
         self.quiet_side(out);
+        self.drop_comparison(out);
         self.phase = Phase::Stopped;
         self.set_condition(now, Condition::Stopped, "stopped");
     }
@@ -439,16 +456,17 @@ impl Reflector {
 
     /// The store reaches `version`, and that is a proof of freshness (C10).
     fn reach(&mut self, now: Instant, version: ResourceVersion) {
-        self.hold(version);
+        self.hold(now, version);
         if let Phase::Watching { proven, .. } = &mut self.phase {
             *proven = true;
         }
-        self.proven(now);
+        self.proven(now, now);
     }
 
-    fn hold(&mut self, version: ResourceVersion) {
+    fn hold(&mut self, now: Instant, version: ResourceVersion) {
         self.standing.version = Some(version.clone());
         self.version = Some(version);
+        self.held_since = now;
     }
 
     /// What is told while no complete list or no stream is there.
@@ -466,7 +484,10 @@ impl Reflector {
     fn set_streaming(&mut self, now: Instant) {
         match self.unnamed.why.clone() {
             Some(why) => self.set_condition(now, Condition::Suspect, why),
-            None => self.set_condition(now, Condition::Streaming, "streaming"),
+            None if self.rhythm.is_without_bookmarks() => {
+                self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
+            }
+            None => self.set_condition(now, Condition::Streaming, UNPROVEN),
         }
     }
 

@@ -14,6 +14,8 @@
 //! | `> bookmark 1 9`, `bookmark 1 9 end` | a bookmark, perhaps the end of the initial events |
 //! | `> item 1 a@5` | an entry of a list |
 //! | `> complete 1 at 9`, `complete 1 at 9, more` | a list's end, a page's end; also a probe's answer |
+//! | `> complete 1 at 9, sent 2s ago` | the answer to a probe that another informer sent at that time |
+//! | `> judged 2`, `judged 1, 9 became 7` | what is held differs from a list in so many objects, one of them backwards |
 //! | `> due 60s..66s` | what is due next is due within these bounds from now, and now it is that moment |
 //! | `> pass 10s` | this time passes, and nothing is due before |
 //! | `> freshness` | what readers are told now |
@@ -22,6 +24,7 @@
 
 mod monitor;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +33,8 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Failure, Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
+    Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -93,6 +97,8 @@ fn settings_of(header: &str) -> ReflectorSettings {
     match words.trim() {
         "" => settings,
         "in pages" => ReflectorSettings { streamed_lists: false, ..settings },
+        "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
+        "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
         other => panic!("unknown settings `{other}`"),
     }
 }
@@ -104,6 +110,8 @@ struct Stage {
     monitor: Monitor,
     period: Duration,
     now: Instant,
+    /// When which request was sent.
+    sent: BTreeMap<RequestId, Instant>,
 }
 
 impl Drop for Stage {
@@ -116,7 +124,7 @@ impl Drop for Stage {
 
 impl Stage {
     fn new(title: &str, settings: ReflectorSettings, seed: u64) -> Self {
-        let period = settings.period;
+        let period = settings.longest_period.unwrap_or(settings.period);
         Self {
             title: title.to_owned(),
             command: String::new(),
@@ -124,6 +132,7 @@ impl Stage {
             monitor: Monitor::default(),
             period,
             now: Instant::ZERO,
+            sent: BTreeMap::new(),
         }
     }
 
@@ -169,10 +178,28 @@ impl Stage {
             "unnamed" => Input::Unidentified(request(rest).0, "it has no name".into()),
             "complete" => {
                 let (id, rest) = request(rest);
-                let (version, more) = rest.split_once(", ").map_or((rest, false), |(version, _)| (version, true));
+                let (version, more) = rest.split_once(", ").unwrap_or((rest, ""));
+                let asked = self.monitor.open.get(&id).cloned();
                 self.monitor.closed(id);
                 let version = version.strip_prefix("at ").map(ResourceVersion::from);
-                Input::ListEnded(id, ListMeta { version, continue_token: more.then(|| "token".to_owned()) })
+                if let Some(Request::Probe { .. }) = asked {
+                    let ago = more.strip_prefix("sent ").and_then(|ago| ago.strip_suffix(" ago"));
+                    let sent = ago.map_or(self.sent[&id], |ago| self.now - duration(ago));
+                    Input::Probed(id, version, sent)
+                } else {
+                    let continue_token = (more == "more").then(|| "token".to_owned());
+                    Input::ListEnded(id, ListMeta { version, continue_token })
+                }
+            }
+            "judged" => {
+                let (count, backwards) =
+                    rest.split_once(", ").map_or((rest, None), |(count, rest)| (count, Some(rest)));
+                let backwards = backwards.and_then(|text| text.split_once(" became "));
+                self.monitor.judged();
+                Input::Judged(Differences {
+                    count: count.parse().expect("a count"),
+                    backwards: backwards.map(|(held, listed)| (held.into(), listed.into())),
+                })
             }
             "failed" => {
                 let (id, rest) = request(rest);
@@ -216,6 +243,7 @@ impl Stage {
         match verdict {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
+            Verdict::Compare => vec!["compare".to_owned()],
             Verdict::Skip => vec!["skip".to_owned()],
             Verdict::Do(outputs) => self.told(&outputs),
         }
@@ -223,6 +251,11 @@ impl Stage {
 
     fn told(&mut self, outputs: &[Output]) -> Vec<String> {
         self.monitor.see(outputs);
+        for output in outputs {
+            if let Output::Send(id, _) = output {
+                self.sent.insert(*id, self.now);
+            }
+        }
         Monitor::check(&self.reflector, self.now, self.period);
         outputs.iter().map(described).collect()
     }
@@ -316,6 +349,10 @@ fn described(output: &Output) -> String {
             format!("commit at {version}{initial}{epoch}")
         }
         Output::Advance(version) => format!("advance to {version}"),
+        Output::BeginComparison => "begin a comparison".to_owned(),
+        Output::JudgeComparison => "judge the comparison".to_owned(),
+        Output::NameLost => "name what was lost".to_owned(),
+        Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages => "remember pages".to_owned(),
         // Not the delay, which is random.
         Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
@@ -335,7 +372,9 @@ fn asked(request: &Request) -> String {
         Request::Page { from, limit: None, .. } => format!("whole list, {}", least(from)),
         Request::Watch { from, elsewhere: false, .. } => format!("watch from {from}"),
         Request::Watch { from, elsewhere: true, .. } => format!("watch from {from}, elsewhere"),
-        Request::Probe => "probe".to_owned(),
+        Request::Probe { .. } => "probe".to_owned(),
+        Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
+        Request::Versions { limit, .. } => format!("versions, {limit} at once"),
         Request::ShortWatch { from } => format!("short watch from {from}"),
     }
 }

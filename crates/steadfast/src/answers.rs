@@ -14,10 +14,13 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use steadfast_core::decode::{self, Encoding};
+use steadfast_core::frame::{ListFramer, ListPart};
 use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, Request, RequestId};
+use steadfast_core::{Instant, ResourceVersion};
 
 use crate::connection::Connection;
+use crate::probes::Probed;
 use crate::transport::{Deadlines, Placement, ResponseBody};
 
 /// What came of one request.
@@ -30,6 +33,8 @@ pub(crate) enum Arrival {
     Leave(bool),
     /// The end of its body.
     Ended,
+    /// The answer to a probe, all of it.
+    Probed(Probed),
     /// There will be nothing more.
     Failed(Failure),
 }
@@ -45,8 +50,12 @@ pub(crate) struct Answers {
 enum Answer {
     Asked(BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>>),
     Reading { body: Pin<Box<ResponseBody>>, leave: BoxStream<'static, bool> },
+    Probing(BoxFuture<'static, Result<Probed, Failure>>),
     Over,
 }
+
+/// The longest single object's metadata that is read of a probe's answer, in bytes.
+const LONGEST_METADATA: usize = 4 * 1024 * 1024;
 
 /// The longest error body that is read.
 const LONGEST_STATUS: usize = 64 * 1024;
@@ -55,7 +64,7 @@ const LONGEST_STATUS: usize = 64 * 1024;
 pub(crate) struct Asker {
     pub(crate) connection: Connection,
     pub(crate) path: String,
-    /// The path of the resource in all namespaces.
+    /// The path of the resource in all namespaces: probes of it are shared.
     pub(crate) everywhere: String,
     /// The `kind` that its lists have to have, where that is known.
     pub(crate) list_kind: Option<String>,
@@ -72,6 +81,10 @@ impl Asker {
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
         let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
         let accept = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
+            _ if request.is_metadata_only() => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+            }
             (false, _) => "application/json",
             (true, true) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             (true, false) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -81,8 +94,8 @@ impl Asker {
         let deadlines = Deadlines::default();
         let placement = match request {
             Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
-            Request::Probe | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
-            Request::Probe => Placement::Beside,
+            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
+            Request::Probe { .. } => Placement::Beside,
             _ => Placement::Any,
         };
         let built = http::Request::get(uri)
@@ -97,6 +110,39 @@ impl Asker {
             read_head(response, &needs).await
         })
     }
+
+    /// Sends a probe, or waits for another's that was sent at `since` or later.
+    fn probe(&self, request: &Request, since: Instant, doubted: bool) -> BoxFuture<'static, Result<Probed, Failure>> {
+        let asked = self.ask(request, doubted);
+        let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
+        Box::pin(async move {
+            let probe = async {
+                let (_, body) = asked.await?;
+                read_version(body).await
+            };
+            connection.probes().ask(&resource, since, connection.environment(), probe).await
+        })
+    }
+}
+
+/// The version of a list whose items are of no interest.
+async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = ListFramer::new(LONGEST_METADATA);
+    let mut meta = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        while let Some(part) = framer.next() {
+            match part.map_err(|error| Failure::unreadable(error.to_string()))? {
+                ListPart::Meta(found) => meta = Some(found),
+                ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
+                ListPart::Item(_) | ListPart::End { .. } => {}
+            }
+        }
+    }
+    framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
+    meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
 }
 
 /// The encoding and the body of a good answer, or what the other kind means.
@@ -133,7 +179,16 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
 impl Answers {
     /// Sends `request` as `id`; whether the stream beside which it is made is `doubted` decides on which connection.
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, asker: &Asker) {
-        self.running.push((id, Answer::Asked(asker.ask(request, doubted))));
+        let answer = match request {
+            Request::Probe { since } => Answer::Probing(asker.probe(request, *since, doubted)),
+            _ => Answer::Asked(asker.ask(request, doubted)),
+        };
+        self.running.push((id, answer));
+    }
+
+    /// Has `id` fail, without anything being sent.
+    pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
+        self.running.push((id, Answer::Asked(Box::pin(std::future::ready(Err(failure))))));
     }
 
     /// Drops the request `id` and its answer.
@@ -149,7 +204,7 @@ impl Answers {
             let Poll::Ready(arrival) = answer.poll(context) else { continue };
             let id = *id;
             self.turn = index + 1;
-            if matches!(arrival, Arrival::Ended | Arrival::Failed(_)) {
+            if matches!(arrival, Arrival::Ended | Arrival::Probed(_) | Arrival::Failed(_)) {
                 self.running.remove(index);
             }
             return Poll::Ready((id, arrival));
@@ -191,6 +246,11 @@ impl Answer {
                         return leave.poll_next_unpin(context).map(|leave| Arrival::Leave(leave.unwrap_or_default()));
                     }
                 },
+                Self::Probing(probed) => {
+                    let probed = std::task::ready!(probed.as_mut().poll(context));
+                    *self = Self::Over;
+                    return Poll::Ready(probed.map_or_else(Arrival::Failed, Arrival::Probed));
+                }
                 Self::Over => return Poll::Pending,
             }
         }

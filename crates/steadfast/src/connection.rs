@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
+use crate::probes::Board;
 use crate::transport::{ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
 use auth::Authorizer;
 use builder::Addressing;
@@ -51,6 +52,7 @@ struct Inner {
     server: String,
     default_namespace: String,
     transfers: Arc<Semaphore>,
+    probes: Board,
     /// Paths of collections that the server does not stream as lists.
     paged: Mutex<BTreeSet<String>>,
     #[cfg(feature = "metrics")]
@@ -183,6 +185,16 @@ impl Connection {
             let Ok(permit) = permit.await else { unreachable!("the places are never withdrawn") };
             permit
         })
+    }
+
+    /// A place among the full transfers if one is free now and nobody waits for it.
+    pub(crate) fn spare_transfer(&self) -> Option<OwnedSemaphorePermit> {
+        self.inner.transfers.clone().try_acquire_owned().ok()
+    }
+
+    /// The probes that informers on this connection share.
+    pub(crate) fn probes(&self) -> &Board {
+        &self.inner.probes
     }
 
     /// Remembers that the resource, by its path in all namespaces, is to be listed in pages: its list was not streamed

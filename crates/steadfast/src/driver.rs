@@ -1,5 +1,7 @@
 //! Drives one informer: feeds the reflector what arrives, and does what it says.
 
+mod comparison;
+mod edits;
 mod records;
 
 use std::collections::BTreeMap;
@@ -11,19 +13,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeOptions, Decoder, Encoding, Kept};
-use steadfast_core::event::{Change, Path};
 use steadfast_core::frame::{LineFramer, ListFramer};
 use steadfast_core::freshness::Condition;
-use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{Failure, Gravity, Input, Note, Output, Reflector, Request, RequestId};
-use steadfast_core::store::{Staging, Tainted};
-use steadfast_core::{Instant, ResourceVersion};
+use steadfast_core::record::{ListMeta, RecordKind};
+use steadfast_core::reflector::{Failure, FailureKind, Gravity, Input, Note, Output, Reflector, Request, RequestId};
+use steadfast_core::store::Staging;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
 use crate::metrics::ledger::Ledger;
+use crate::probes::Probed;
 use crate::shared::{Shared, Writer};
+use comparison::Comparison;
+use edits::Edit;
 
 /// What an informer's handles can ask of its driver.
 pub(crate) enum Command {
@@ -35,6 +39,9 @@ pub(crate) enum Command {
 
 /// So many pieces of answers are taken in before other informers on this thread have their turn.
 const ARRIVALS_IN_A_ROW: u32 = 16;
+
+/// How late a timer may be before that says that this process stood still; and how long what has arrived is read then.
+const LATENESS: Duration = Duration::from_secs(1);
 
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
@@ -61,9 +68,14 @@ pub(crate) struct Driver<K> {
     streams: BTreeMap<RequestId, bool>,
     staging: Option<Staging<K>>,
     transfer: Transfer,
+    comparison: Option<Comparison>,
+    /// Whether what is compared is to be judged, when all that came before is in the store.
+    judge: bool,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     timer: Option<(Instant, BoxFuture<'static, ()>)>,
+    /// Whether the timer was so late that this process must have stood still: what has arrived is read first.
+    late: bool,
     resync_at: Option<Instant>,
     /// What is to be told and done, in this order, at the next flush.
     notes: Vec<Note>,
@@ -83,16 +95,6 @@ enum Transfer {
 enum Parser {
     Stream(Encoding, LineFramer),
     List(Encoding, ListFramer, Option<ListMeta>),
-}
-
-/// What is to be done to the store.
-enum Edit<K> {
-    /// Take in what a watch says of an object.
-    Apply(RecordKind, Identity, Result<Arc<K>, Tainted>),
-    /// Put a complete list in the store's place.
-    Commit { staging: Staging<K>, version: Option<ResourceVersion>, initial: bool, new_epoch: bool },
-    /// Take note that nothing up to this version is missing.
-    Advance(ResourceVersion),
 }
 
 enum Wake {
@@ -124,9 +126,12 @@ impl<K: Kept> Driver<K> {
             streams: BTreeMap::new(),
             staging: None,
             transfer: Transfer::None,
+            comparison: None,
+            judge: false,
             commands,
             reachable,
             timer: None,
+            late: false,
             resync_at: None,
             notes: Vec::new(),
             edits: Vec::new(),
@@ -166,11 +171,7 @@ impl<K: Kept> Driver<K> {
                     self.step(Input::TransferGranted);
                 }
                 Wake::Reachable => self.step(Input::Reachable),
-                Wake::Timer => {
-                    self.timer = None;
-                    self.step(Input::Tick);
-                    self.resync();
-                }
+                Wake::Timer => self.timer_fired(),
                 Wake::Arrival(id, arrival) => {
                     self.arrived(id, arrival);
                     arrivals = arrivals.wrapping_add(1);
@@ -180,6 +181,21 @@ impl<K: Kept> Driver<K> {
                 }
             }
         }
+    }
+
+    /// Does what is due; if that is long overdue, after what has arrived meanwhile was read. It may say that all is well.
+    fn timer_fired(&mut self) {
+        let now = self.shared.environment.now();
+        let due = self.timer.take().map_or(now, |(due, _)| due);
+        if now.since(due) > LATENESS && !self.late {
+            self.late = true;
+            let until = now + LATENESS;
+            self.timer = Some((until, self.shared.environment.sleep_until(until)));
+            return;
+        }
+        self.late = false;
+        self.step(Input::Tick);
+        self.resync();
     }
 
     /// Says that the informer is no more, though nobody stopped it.
@@ -220,6 +236,9 @@ impl<K: Kept> Driver<K> {
 
     /// Sets the timer for the next moment that matters; one that fires early only looks again.
     fn arm(&mut self) {
+        if self.late {
+            return;
+        }
         let due = [self.reflector.wake_at(), self.resync_at].into_iter().flatten().min();
         match (due, &self.timer) {
             (None, _) => self.timer = None,
@@ -255,6 +274,11 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Leave(true) => self.step(Input::Unsettled(id)),
             Arrival::Leave(false) => self.step(Input::Settled(id)),
+            Arrival::Probed(Probed { version, sent }) => {
+                self.streams.remove(&id);
+                self.ledger.ended(id);
+                self.step(Input::Probed(id, version, sent));
+            }
             Arrival::Ended => {
                 self.streams.remove(&id);
                 self.ledger.ended(id);
@@ -264,7 +288,12 @@ impl<K: Kept> Driver<K> {
                         Err(error) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
                     },
                     Some(Parser::List(_, framer, meta)) => match (framer.finish(), meta) {
-                        (Ok(()), Some(meta)) => self.step(Input::ListEnded(id, meta)),
+                        (Ok(()), Some(meta)) => {
+                            if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
+                                comparison.version.clone_from(&meta.version);
+                            }
+                            self.step(Input::ListEnded(id, meta));
+                        }
                         (Ok(()), None) => {
                             // Any JSON object could pass for an empty list, and an empty list deletes everything.
                             self.step(Input::Failed(id, Failure::unreadable("the answer is not a list")));
@@ -331,6 +360,12 @@ impl<K: Kept> Driver<K> {
                     self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
                 }
                 Output::Advance(version) => self.edits.push(Edit::Advance(version)),
+                Output::BeginComparison => self.comparison = Some(Comparison::default()),
+                Output::JudgeComparison => self.judge = true,
+                Output::NameLost => {
+                    self.notes.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
+                }
+                Output::EndComparison => self.comparison = None,
                 Output::RememberPages => self.asker.connection.remember_pages(&self.asker.everywhere),
                 Output::Note(note) => self.notes.push(note),
             }
@@ -339,6 +374,20 @@ impl<K: Kept> Driver<K> {
 
     fn send(&mut self, id: RequestId, request: &Request) {
         self.streams.insert(id, request.is_stream());
+        if let Request::Versions { continue_token, .. } = request
+            && let Some(comparison) = &mut self.comparison
+        {
+            comparison.id = Some(id);
+            if continue_token.is_none() {
+                comparison.place = self.asker.connection.spare_transfer();
+            }
+            if comparison.place.is_none() {
+                let why = "lists that are needed more have taken the places of a list of versions".into();
+                let retry_after = Some(LATENESS);
+                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after });
+                return;
+            }
+        }
         self.ledger.sent(id, request);
         let doubted = self.reflector.standing().condition == Condition::Suspect;
         self.answers.send(id, request, doubted, &self.asker);
@@ -364,6 +413,13 @@ impl<K: Kept> Driver<K> {
         if self.shared.stand(self.reflector.standing()) || edited {
             self.shared.tell_moved();
         }
+        if std::mem::take(&mut self.judge)
+            && let Some(comparison) = &mut self.comparison
+        {
+            comparison.place = None;
+            let found = comparison.judge(&self.shared.snapshot());
+            self.step(Input::Judged(found));
+        }
     }
 
     fn tell(&mut self, note: &Note) {
@@ -385,6 +441,13 @@ impl<K: Kept> Driver<K> {
         // their `Drop` is the user's.
         let _before = shared.snapshot();
         let mut writer = shared.writer();
+        if let Some(comparison) = &mut self.comparison {
+            for edit in &self.edits {
+                if let Edit::Apply(RecordKind::Deleted, identity, _) = edit {
+                    comparison.removed(&identity.uid);
+                }
+            }
+        }
         for edit in self.edits.drain(..) {
             let (listed, before) = (matches!(edit, Edit::Commit { .. }), changes.len());
             viewed |= edit.carry_out(&mut writer, &mut changes, &shared.name);
@@ -416,37 +479,4 @@ fn note_tainted<K: Kept>(reflector: &mut Reflector, writer: &Writer<K>, before: 
         reflector.set_tainted(writer.store.working().tainted().cloned().collect());
     }
     tainted
-}
-
-impl<K: Kept> Edit<K> {
-    /// Makes the edit, collects what it changed, and returns whether the store now is a complete list.
-    fn carry_out(self, writer: &mut Writer<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
-        let tell = |change| changes.push(change);
-        match self {
-            Self::Apply(RecordKind::Deleted, identity, _) => {
-                let path = Path::Watched { deletion: Some(identity.version.clone()) };
-                writer.store.remove(&identity.key, &identity.uid, &path, tell);
-                writer.store.advance(identity.version);
-                false
-            }
-            Self::Apply(_, identity, kept) => {
-                let version = identity.version.clone();
-                writer.store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
-                writer.store.advance(version);
-                false
-            }
-            Self::Commit { staging, version, initial, new_epoch } => {
-                let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
-                let committed = writer.store.commit(staging, version, &path, new_epoch, tell);
-                if let Err(error) = &committed {
-                    tracing::error!(%informer, %error, "a list was refused by the store");
-                }
-                committed.is_ok()
-            }
-            Self::Advance(version) => {
-                writer.store.advance(version);
-                false
-            }
-        }
-    }
 }

@@ -317,6 +317,25 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
+    /// The longest period that a stream's own rhythm can give it, `period` unless told otherwise.
+    ///
+    /// Fresh then may be two of these old. That is for servers that send no bookmarks, or ones that rise more rarely.
+    #[must_use]
+    pub fn longest_period(mut self, period: Duration) -> Self {
+        self.settings.longest_period = Some(period);
+        self
+    }
+
+    /// Compares what is held with a list of versions, so often that what a server's watch has lost is found and repaired
+    /// within `period` (R12). There is no audit unless told so.
+    ///
+    /// It costs a list of metadata in pages of 500, when no other list waits for its place.
+    #[must_use]
+    pub fn audit_every(mut self, period: Duration) -> Self {
+        self.settings.audit_every = Some(period);
+        self
+    }
+
     /// The longest object that is read, in bytes.
     #[must_use]
     pub fn object_limit(mut self, bytes: usize) -> Self {

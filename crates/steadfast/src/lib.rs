@@ -47,6 +47,7 @@ mod handler;
 mod informer;
 mod lister;
 pub mod metrics;
+mod probes;
 mod resource;
 mod runner;
 mod scope;

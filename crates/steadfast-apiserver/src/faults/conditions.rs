@@ -14,6 +14,7 @@ pub(crate) struct Condition {
     pub(crate) black_hole: bool,
     pub(crate) frozen: bool,
     pub(crate) no_bookmarks: bool,
+    pub(crate) rare_progress: bool,
     pub(crate) no_initial_events_end: bool,
     pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,

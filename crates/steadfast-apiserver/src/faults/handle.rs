@@ -170,6 +170,12 @@ impl Faults {
         self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
     }
 
+    /// The watch cache hears of what is written to other resources only when a consistent read asks for it, as with an
+    /// etcd that tells of its progress rarely: bookmarks go on with versions that do not rise.
+    pub fn rare_progress(&self, on: bool) {
+        self.set("rare_progress", on, |now| now.rare_progress = on);
+    }
+
     /// Streamed lists never say that they are complete.
     pub fn no_initial_events_end(&self, on: bool) {
         self.set("no_initial_events_end", on, |now| now.no_initial_events_end = on);

@@ -1,5 +1,7 @@
 //! At which revision a read sees the objects, and the reading of one object.
 
+use std::sync::atomic::Ordering;
+
 use tokio::time::timeout;
 
 use super::answer::Answer;
@@ -21,6 +23,7 @@ pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<()
 pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let newest = cluster.store.read(State::revision);
+    cluster.replicas[replica].asked_for.fetch_max(newest, Ordering::Relaxed);
     let reached = cluster.store.until(|state| state.caches[replica].applied >= newest);
     if timeout(cluster.settings.freshness_wait, reached).await.is_ok() {
         return Ok(cluster.store.read(|state| state.caches[replica].applied));

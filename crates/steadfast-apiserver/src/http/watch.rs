@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -70,6 +71,7 @@ pub(super) async fn watch(
         rendering,
         source: start.source,
         cursor: start.after,
+        told: start.after,
         start_version: start.after,
         initial: start.initial,
         announce_end: start.announce_end,
@@ -195,6 +197,8 @@ struct WatchStream {
     source: Source,
     /// Everything up to this revision was sent, or was not this watch's.
     cursor: u64,
+    /// The revision of the last event sent, or where it began.
+    told: u64,
     start_version: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,
@@ -246,9 +250,10 @@ impl WatchStream {
                 self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.undecodable));
             for change in &news.changes {
                 self.put_event(&mut buffer, change);
+                self.told = change.revision;
             }
             if buffer.is_empty() && news.waiting == 0 && self.bookmark_is_due() {
-                self.put_bookmark(&mut buffer, false);
+                self.put_bookmark(&mut buffer, self.reached(), false);
             }
             if !buffer.is_empty() {
                 return Some(buffer.freeze());
@@ -297,7 +302,7 @@ impl WatchStream {
                 let (silent, unannotated) =
                     conditions.look(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
                 if self.bookmarks && !silent {
-                    self.put_bookmark(&mut buffer, !unannotated);
+                    self.put_bookmark(&mut buffer, self.cursor, !unannotated);
                 }
             }
         }
@@ -350,7 +355,16 @@ impl WatchStream {
         }
         self.schedule_bookmark(now);
         let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_bookmarks);
-        !silent && self.cursor > self.start_version
+        !silent && self.reached() > self.start_version
+    }
+
+    /// The revision that a bookmark tells.
+    fn reached(&self) -> u64 {
+        let replica = &self.cluster.replicas[self.replica];
+        if replica.conditions.look(|now| now.rare_progress) {
+            return self.told.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
+        }
+        self.cursor
     }
 
     /// One period from now, or shortly before the end where that comes earlier.
@@ -360,9 +374,9 @@ impl WatchStream {
         self.next_bookmark = last.unwrap_or(heartbeat);
     }
 
-    fn put_bookmark(&self, buffer: &mut BytesMut, initial_events_end: bool) {
+    fn put_bookmark(&self, buffer: &mut BytesMut, reached: u64, initial_events_end: bool) {
         buffer.put_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
-        self.rendering.put_bookmark(buffer, self.cursor, initial_events_end);
+        self.rendering.put_bookmark(buffer, reached, initial_events_end);
         buffer.put_slice(b"}\n");
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Full {
     from: ListFrom,
     /// Whether all objects are asked for at once: no continue token that could expire on the way (F14).
     whole: bool,
+    /// Whether it comes in pages though lists can be streamed.
+    paged: bool,
     /// Whether the versions begin anew.
     new_epoch: bool,
     /// Since when the answering server has been known to lag; the first `TooLarge`.
@@ -30,7 +32,7 @@ pub(super) struct Full {
 impl Full {
     /// The first list.
     pub(super) fn first() -> Self {
-        Self { from: ListFrom::Consistent, whole: false, new_epoch: false, lagging: None }
+        Self { from: ListFrom::Consistent, whole: false, paged: false, new_epoch: false, lagging: None }
     }
 
     /// A list that can only go forward from `version`; opaque versions cannot be ordered, so the server's newest it is.
@@ -45,6 +47,11 @@ impl Full {
     /// A list of another history.
     pub(super) fn new_epoch() -> Self {
         Self { new_epoch: true, ..Self::first() }
+    }
+
+    /// A list to repair what another one has shown to be wrong: asked for in the same way.
+    pub(super) fn repair(new_epoch: bool) -> Self {
+        Self { paged: true, new_epoch, ..Self::first() }
     }
 
     /// Asks for the server's newest, if the answering one has lagged for `period`: what it has cannot be older.
@@ -114,6 +121,7 @@ impl Reflector {
     /// Lists again after a short random time, because of `why`.
     pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Relisting { why: why.clone() }));
+        self.drop_comparison(out);
         self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
         self.list_later(now, full, None);
     }
@@ -135,7 +143,7 @@ impl Reflector {
             full.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
         let id = self.next_id();
-        let streamed = self.streamed_lists;
+        let streamed = self.streamed_lists && !full.paged;
         let request = if streamed {
             Request::StreamedList { from: full.from.clone(), timeout_seconds: self.watch_seconds() }
         } else {
@@ -166,6 +174,7 @@ impl Reflector {
                 let mut out = Vec::new();
                 if self.commit(now, &full, Some(bookmark.version.clone()), &mut out) {
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
+                    self.rhythm.begin();
                     self.set_streaming(now);
                 } else {
                     out.insert(0, Output::Cancel(id));
@@ -181,7 +190,7 @@ impl Reflector {
         }
     }
 
-    /// A page, or a probe, is complete.
+    /// A page is complete.
     pub(super) fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, full, .. } if *listing == id => {
@@ -204,11 +213,25 @@ impl Reflector {
                     self.watch_or_list(now, out);
                 }
             }
+            _ => self.compared_page(now, id, meta, out),
+        }
+    }
+
+    /// A probe that was sent at `sent` is answered.
+    pub(super) fn probed(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        version: Option<ResourceVersion>,
+        sent: Instant,
+        out: &mut Vec<Output>,
+    ) {
+        match &self.phase {
             Phase::Deciding { id: deciding, full, .. } if *deciding == id => {
                 let full = full.clone();
-                self.decided(now, full, meta.version, out);
+                self.decided(now, full, version.filter(|_| self.held_since <= sent), out);
             }
-            _ => self.side_probed(now, id, meta.version, out),
+            _ => self.side_probed(now, id, version, sent, out),
         }
     }
 
@@ -234,17 +257,17 @@ impl Reflector {
             Note::Relisted { held: self.version.clone(), version: version.clone() }
         }));
         self.synced = true;
-        self.listed = now;
+        self.listed_all(now, out);
         self.unnamed.list_complete(now, self.settings.period);
         self.standing.version.clone_from(&version);
         let newer = match (&version, &self.version) {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
             _ => true,
         };
-        self.version = version;
+        (self.version, self.held_since) = (version, now);
         // What the server read for this request is a proof; what it had lying there is one only if it is news.
         if newer || full.from == ListFrom::Consistent {
-            self.proven(now);
+            self.proven(now, now);
         }
         true
     }
@@ -336,7 +359,7 @@ impl Reflector {
     pub(super) fn decide(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
         let id = self.next_id();
         self.phase = Phase::Deciding { id, full, deadline: now + self.settings.probe_deadline };
-        out.push(Output::Send(id, Request::Probe));
+        out.push(Output::Send(id, Request::Probe { since: now - self.settings.probe_deadline }));
     }
 
     fn decided(&mut self, now: Instant, full: Full, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
@@ -362,11 +385,24 @@ impl Reflector {
     /// `proof` is lower than what is held, in a consistent read: the history is another one.
     pub(super) fn begin_epoch(&mut self, now: Instant, proof: ResourceVersion, out: &mut Vec<Output>) {
         let Some(held) = self.version.clone() else { return };
+        self.epoch_proven(now, held, proof, Full::new_epoch(), out);
+    }
+
+    /// Lists another history, which is proven by `proof` where `held` is held.
+    pub(super) fn epoch_proven(
+        &mut self,
+        now: Instant,
+        held: ResourceVersion,
+        proof: ResourceVersion,
+        full: Full,
+        out: &mut Vec<Output>,
+    ) {
         let note = Note::NewEpoch { held, proof };
         let why: Arc<str> = Arc::from(note.to_string());
         out.push(Output::Note(note));
+        self.drop_comparison(out);
         self.set_condition(now, Condition::Stale, why);
-        self.list_later(now, Full::new_epoch(), None);
+        self.list_later(now, full, None);
     }
 }
 

@@ -74,6 +74,22 @@ pub enum Note {
     },
     /// The doubt is over.
     Proven,
+    /// What is held was compared with a list of versions, and nothing was lost.
+    Audited {
+        /// The list's version.
+        version: Option<ResourceVersion>,
+    },
+    /// A change of an object was lost: the server's watch never told of it. A list repairs it.
+    Lost {
+        /// Which object.
+        key: ObjectKey,
+        /// Its UID, the listed one where the two differ.
+        uid: Arc<str>,
+        /// The version that is held; none where the object is not.
+        held: Option<ResourceVersion>,
+        /// The version that the server lists; none where the object is gone.
+        listed: Option<ResourceVersion>,
+    },
     /// The newest state of an object cannot be decoded: it answers as unknown until one can.
     Undecodable {
         /// Which object.
@@ -109,13 +125,15 @@ impl Note {
             | Self::Ended
             | Self::Relisted { .. }
             | Self::SeekingProof
-            | Self::Proven => Gravity::Routine,
+            | Self::Proven
+            | Self::Audited { .. } => Gravity::Routine,
             Self::Failed { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
             | Self::NewEpoch { .. }
             | Self::Lagging { .. }
             | Self::Suspect { .. }
+            | Self::Lost { .. }
             | Self::Undecodable { .. }
             | Self::Unidentified { .. } => Gravity::Fault,
         }
@@ -146,6 +164,14 @@ impl fmt::Display for Note {
             Self::SeekingProof => f.write_str("no proof of freshness for a period; seeking one"),
             Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
             Self::Proven => f.write_str("freshness proven"),
+            Self::Audited { version } => f.write_str("compared with a list").and_then(|()| at(f, version)),
+            Self::Lost { key, uid, held, listed } => {
+                let version = |version: &Option<ResourceVersion>, none: &'static str| {
+                    version.as_ref().map_or_else(|| none.to_owned(), |version| format!("at version {version}"))
+                };
+                let (held, listed) = (version(held, "not at all"), version(listed, "not at all"));
+                write!(f, "a change of {key} ({uid}) was lost by the server's watch: held {held}, listed {listed}")
+            }
             Self::Undecodable { why, .. } => write!(f, "{why}; it answers as unknown until a later version can be"),
             Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
         }

@@ -2,15 +2,18 @@
 //!
 //! A probe tells a version P that the server has reached. Either our watch reaches P, or a short watch from our
 //! version shows that nothing lies between. If neither comes, the watch is suspect, and a second one is opened before
-//! the first is dropped.
+//! the first is dropped. Where the server sends no bookmarks, a short watch shows nothing: a list does (`comparing`).
+//!
+//! A probe may be another informer's, sent before this one sought a proof. So it proves what was true when it was sent,
+//! and is no sign of another history to who came to hold a higher version since.
 
 use std::time::Duration;
 
-use super::listing::Full;
 use super::{
     Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
+use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::random::Random;
 use crate::time::Instant;
@@ -24,17 +27,23 @@ pub(super) enum Side {
     /// A probe.
     Probing {
         id: RequestId,
-        /// What was held when it was sent: our watch may run ahead of its answer.
+        /// What was held when it was asked for: our watch may run ahead of its answer.
         held: ResourceVersion,
+        /// Since when that was held.
+        since: Instant,
         deadline: Instant,
     },
     /// A short watch, whose bookmark has to reach the probe's version.
     Reaching {
         id: RequestId,
         target: ResourceVersion,
+        /// When the probe was sent that told the target.
+        sent: Instant,
         /// The newest event it showed.
         ahead: Option<ResourceVersion>,
-        /// Whether its bookmark came.
+        /// Whether any bookmark came.
+        heard: bool,
+        /// Whether one came that reached the target.
         complete: bool,
         deadline: Instant,
     },
@@ -46,13 +55,15 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct Search {
     /// When the silence is too long.
-    at: Instant,
+    pub(super) at: Instant,
     /// Whether someone cannot wait for that.
     wanted: bool,
     /// Not before this, whoever wants it.
     earliest: Instant,
     /// When the last one began.
     begun: Instant,
+    /// Whether a period had passed in silence when it began.
+    overdue: bool,
     /// How patiently it is done again after no proof came.
     backoff: Backoff,
 }
@@ -60,14 +71,15 @@ pub(super) struct Search {
 /// The time from one search to the next, at the least.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many periods apart lists are made where only a list is a proof.
-const PERIODS_BETWEEN_LISTS: u32 = 5;
+/// The part of a period that an answer to another informer's probe may be old, to be taken for one of our own: more
+/// than the jitter with which informers seek that fell silent together.
+const SHARED_WITHIN: u32 = 12;
 
 impl Search {
     pub(super) fn new(period: Duration) -> Self {
         let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
         let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
-        Self { at, wanted: false, earliest, begun, backoff: Backoff::new(patience) }
+        Self { at, wanted: false, earliest, begun, overdue: false, backoff: Backoff::new(patience) }
     }
 
     /// Someone needs to know, as soon as there is a stream to prove.
@@ -76,30 +88,31 @@ impl Search {
         self.earliest = self.earliest.max(now);
     }
 
-    fn due(&self) -> Instant {
+    pub(super) fn due(&self) -> Instant {
         if self.wanted { self.earliest.min(self.at) } else { self.at }
     }
 
     fn begin(&mut self, now: Instant) {
+        self.overdue = now >= self.at;
         self.wanted = false;
         self.earliest = now + PAUSE;
         self.begun = now;
     }
 
-    /// A proof came. Bookmarks are not sent to the second: a twentieth of the period is left for them to come late, and
-    /// another is jitter, so that informers that fell silent together do not ask together.
-    fn proven(&mut self, now: Instant, period: Duration, random: &mut Random) {
+    /// A proof came, of what was true at `then`. Bookmarks are not sent to the second: a twentieth of the period is left
+    /// for them to come late, and another is jitter, so that informers that fell silent together do not ask together.
+    fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
         self.backoff.reset();
-        self.at = now + random.between(period + period / 20, period + period / 10);
+        self.at = then + random.between(period + period / 20, period + period / 10);
     }
 
     /// None came: again, with growing patience.
-    fn again(&mut self, now: Instant, random: &mut Random) {
+    pub(super) fn again(&mut self, now: Instant, random: &mut Random) {
         self.at = now + self.backoff.fail(random).max(PAUSE / 5);
     }
 
     /// The server asks for patience.
-    fn not_for(&mut self, now: Instant, asked: Duration, random: &mut Random) {
+    pub(super) fn not_for(&mut self, now: Instant, asked: Duration, random: &mut Random) {
         self.again(now, random);
         self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
         self.earliest = self.at;
@@ -107,12 +120,14 @@ impl Search {
 }
 
 impl Reflector {
-    /// There is proof that the cache has everything up to now, and that the server is in health (R6).
-    pub(super) fn proven(&mut self, now: Instant) {
-        self.standing.proven = Some(now);
+    /// There is proof that the cache has everything up to `then`, and that the server is in health (R6).
+    pub(super) fn proven(&mut self, now: Instant, then: Instant) {
+        let then = self.standing.proven.map_or(then, |before| before.max(then));
+        self.standing.proven = Some(then);
+        self.standing.bound = self.rhythm.period() * 2;
         self.backoff.reset();
         self.standing.attempts = self.attempts();
-        self.search.proven(now, self.settings.period, &mut self.random);
+        self.search.proven(then, self.rhythm.period(), &mut self.random);
         if self.standing.condition == Condition::Suspect {
             self.set_streaming(now);
         }
@@ -139,6 +154,10 @@ impl Reflector {
             return;
         }
         match self.side {
+            Side::Quiet if self.settings.rules.breaches.commit(Breach::NoSearch) => {
+                self.search.begin(now);
+                self.search.at = now + self.rhythm.period();
+            }
             Side::Quiet => self.seek_proof(now, out),
             Side::Probing { id, .. } => {
                 out.push(Output::Cancel(id));
@@ -158,44 +177,36 @@ impl Reflector {
 
     /// Sends the probe.
     fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let wanted = self.search.wanted;
         self.search.begin(now);
         let Some(held) = self.version.clone().filter(ResourceVersion::is_ordered) else {
-            self.list_for_proof(now, out);
+            self.seek_in_list(now, out);
             return;
         };
-        if self.standing.proven.is_none_or(|proven| now.since(proven) >= self.settings.period) {
+        if self.standing.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
             out.push(Output::Note(Note::SeekingProof));
         }
+        // Who waits for a write is not helped by a probe from before it.
+        let since = if wanted { now } else { now - self.rhythm.period() / SHARED_WITHIN };
         let id = self.next_id();
-        self.side = Side::Probing { id, held, deadline: now + self.settings.probe_deadline };
-        out.push(Output::Send(id, Request::Probe));
+        self.side = Side::Probing { id, held, since: self.held_since, deadline: now + self.settings.probe_deadline };
+        out.push(Output::Send(id, Request::Probe { since }));
     }
 
-    /// Versions that cannot be ordered prove nothing; a list does, now and then (C12).
-    fn list_for_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let due = self.listed + self.settings.period * PERIODS_BETWEEN_LISTS;
-        if now < due {
-            self.search.at = due;
-            return;
-        }
-        self.leave_watch(out);
-        let why = "the server's versions cannot be ordered, so only a list proves that nothing is missing";
-        self.relist(now, Full::first(), why.into(), out);
-    }
-
-    /// The probe was answered.
+    /// The probe that was sent at `sent` was answered.
     pub(super) fn side_probed(
         &mut self,
         now: Instant,
         id: RequestId,
         version: Option<ResourceVersion>,
+        sent: Instant,
         out: &mut Vec<Output>,
     ) {
-        let Side::Probing { id: probing, held, .. } = &self.side else { return };
+        let Side::Probing { id: probing, held, since, .. } = &self.side else { return };
         if *probing != id {
             return;
         }
-        let older = version.as_ref().is_some_and(|version| version.is_older_than(held));
+        let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.side = Side::Quiet;
         let (Some(from), Some(target)) = (self.version.clone(), version.filter(ResourceVersion::is_ordered)) else {
             self.unproven(now, "no proof of freshness: a probe told no version that can be compared", out);
@@ -204,21 +215,27 @@ impl Reflector {
         if older {
             self.leave_watch(out);
             self.begin_epoch(now, target, out);
-        } else if self.is_news(&target) {
+        } else if !self.is_news(&target) {
+            self.proof_found(now, sent, out);
+        } else {
             let id = self.next_id();
             let deadline = now + self.settings.short_watch_deadline;
-            self.side = Side::Reaching { id, target, ahead: None, complete: false, deadline };
+            self.side = Side::Reaching { id, target, sent, ahead: None, heard: false, complete: false, deadline };
             out.push(Output::Send(id, Request::ShortWatch { from }));
-        } else {
-            self.proof_found(now, out);
         }
     }
 
     /// A record of a stream beside the watch.
     pub(super) fn side_record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
-        let Side::Reaching { id: reaching, target, ahead, complete, .. } = &mut self.side else { return Verdict::Skip };
+        let Side::Reaching { id: reaching, target, ahead, heard, complete, .. } = &mut self.side else {
+            return Verdict::Skip;
+        };
         if *reaching != id {
             return Verdict::Skip;
+        }
+        if let Record::Bookmark(_) = record {
+            *heard = true;
+            self.rhythm.hear();
         }
         match record {
             Record::Object(_, identity) => *ahead = Some(identity.version.clone()),
@@ -228,7 +245,7 @@ impl Reflector {
                 if ahead.clone().is_none_or(|ahead| !self.is_news(&ahead)) {
                     let mut out = vec![Output::Cancel(id)];
                     if self.is_news(&bookmark.version) {
-                        self.reach(now, bookmark.version.clone());
+                        self.hold(now, bookmark.version.clone());
                         out.push(Output::Advance(bookmark.version.clone()));
                     }
                     self.judge_short_watch(now, &mut out);
@@ -242,14 +259,14 @@ impl Reflector {
 
     /// A short watch is over: a proof, if it came as far as the probe and our own watch has all that it showed.
     fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Side::Reaching { ahead, complete, .. } = &self.side else { return };
-        let (ahead, complete) = (ahead.clone(), *complete);
+        let Side::Reaching { ahead, complete, sent, .. } = &self.side else { return };
+        let (ahead, complete, sent) = (ahead.clone(), *complete, *sent);
         if !complete {
             self.unproven(now, "no proof of freshness: a short watch ended without a bookmark", out);
         } else if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
             self.unproven(now, "another watch has events that ours has not", out);
         } else {
-            self.proof_found(now, out);
+            self.proof_found(now, sent, out);
         }
     }
 
@@ -261,6 +278,8 @@ impl Reflector {
         self.leave_watch(out);
         // A new stream proves nothing by itself: what it brings does, or the search that begins soon.
         self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
+        self.rhythm.begin();
+        self.watch_replaced(now);
         self.search.again(now, &mut self.random);
     }
 
@@ -288,7 +307,18 @@ impl Reflector {
     }
 
     pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
+        if let Side::Reaching { id: side, ahead: None, heard: false, .. } = self.side
+            && side == id
+            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.standing.condition == Condition::Suspect)
+        {
+            // To its regular end it was sent no bookmark. Where none ever was, there are none; else it is a doubt, and a
+            // list may end it if another watch has not.
+            self.side = Side::Quiet;
+            if !self.rhythm.has_bookmarks() {
+                self.rhythm.without_bookmarks();
+            }
+            self.seek_in_list(now, out);
+        } else if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
             self.judge_short_watch(now, out);
         } else {
             let failure = Failure::unreachable("the server ended the stream");
@@ -306,10 +336,15 @@ impl Reflector {
         }
     }
 
-    fn proof_found(&mut self, now: Instant, out: &mut Vec<Output>) {
+    /// The search brought a proof of what was true at `then`.
+    pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
+        let late = self.settings.rules.breaches.commit(Breach::LateProof);
+        if self.search.overdue && self.standing.proven.is_none_or(|proven| proven < self.search.begun) {
+            self.rhythm.was_silent_rightly();
+        }
         self.side = Side::Quiet;
         let doubted = self.standing.condition == Condition::Suspect;
-        self.proven(now);
+        self.proven(now, if late { now } else { then });
         if doubted && self.standing.condition != Condition::Suspect {
             out.push(Output::Note(Note::Proven));
         }
@@ -317,12 +352,17 @@ impl Reflector {
 
     /// The search brought no proof. Unless our own watch did meanwhile, it is suspect, and another one is opened beside
     /// it, on another connection.
-    fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
+    pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         self.side = Side::Quiet;
-        let Some(from) = self.version.clone() else { return };
         if self.standing.proven.is_some_and(|proven| proven > self.search.begun) {
             return;
         }
+        self.doubt(now, why, out);
+    }
+
+    /// The watch is suspect: another one is opened beside it.
+    pub(super) fn doubt(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
+        let Some(from) = self.version.clone() else { return };
         if self.standing.condition != Condition::Suspect {
             out.push(Output::Note(Note::Suspect { why: why.into() }));
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 /// One request and its answer, as long as it runs.
@@ -38,7 +39,17 @@ pub enum Request {
         elsewhere: bool,
     },
     /// One object's metadata, for the collection's version: a lower bound of now (R2, R5).
-    Probe,
+    Probe {
+        /// The answer to another informer's probe for the same resource will do, if it was sent since then.
+        since: Instant,
+    },
+    /// A page of the collection's identities, to be compared with what is held (R2, R12).
+    Versions {
+        /// The identities asked for.
+        limit: u32,
+        /// Where the page before ended.
+        continue_token: Option<String>,
+    },
     /// The changes after a version for a few seconds, for the bookmark that the server sends before its end (R2).
     ShortWatch {
         /// The version that is held.
@@ -71,7 +82,7 @@ impl Request {
 
     /// Whether only metadata are wanted, whatever the informer keeps.
     pub fn is_metadata_only(&self) -> bool {
-        matches!(self, Self::Probe)
+        matches!(self, Self::Probe { .. } | Self::Versions { .. })
     }
 
     /// The query parameters, the scope's selectors aside.
@@ -117,7 +128,13 @@ impl Request {
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={SHORT_WATCH_SECONDS}"
                 );
             }
-            Self::Probe => query.push_str("limit=1"),
+            Self::Probe { .. } => query.push_str("limit=1"),
+            Self::Versions { limit, continue_token } => {
+                let _ = write!(query, "limit={limit}");
+                if let Some(token) = continue_token {
+                    let _ = write!(query, "&continue={}", encoded(token));
+                }
+            }
         }
         query
     }

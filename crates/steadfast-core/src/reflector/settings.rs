@@ -14,8 +14,18 @@ pub struct ReflectorSettings {
     pub page_size: Option<u32>,
     /// How long a list, the initial events or the head of a watch's answer may stand still before they are given up (R3).
     pub list_patience: Duration,
-    /// How long without a proof before one is sought: the period of a real server's bookmarks (R2).
+    /// How long without a proof before one is sought, until a stream has shown a rhythm of its own: the period of a
+    /// real server's bookmarks (R2).
     pub period: Duration,
+    /// The shortest period that a stream's own rhythm can give it. A proof may take a probe's 5 s and a short watch's 4 s,
+    /// and that is to end before two periods have passed.
+    pub shortest_period: Duration,
+    /// The longest period that a stream's own rhythm can give it; none for `period`. Whoever sets more allows `Fresh` to
+    /// be older than two of `period`, for servers whose bookmarks rise more rarely or that send none.
+    pub longest_period: Option<Duration>,
+    /// How often versions are compared with those of a metadata list, so that what a server's watch lost is found and
+    /// repaired within that time (R12); none for never.
+    pub audit_every: Option<Duration>,
     /// How long a cache without a stream is called resuming before it is called stale.
     pub stream_patience: Duration,
     /// A watch open this long is a sign of health (R6).
@@ -43,6 +53,9 @@ impl Default for ReflectorSettings {
             page_size: Some(500),
             list_patience: Duration::from_secs(30),
             period: Duration::from_secs(60),
+            shortest_period: Duration::from_secs(10),
+            longest_period: None,
+            audit_every: None,
             stream_patience: Duration::from_secs(10),
             healthy_after: Duration::from_secs(5),
             short_watch: Duration::from_secs(1),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listing::Full;
-use super::{Note, Output, Phase, Reflector, RequestId};
+use super::{Failure, Note, Output, Phase, Reflector, RequestId};
 use crate::time::Instant;
 
 /// What came unnamed, and when a list is to tell what it was.
@@ -52,9 +52,16 @@ impl Unnamed {
 impl Reflector {
     /// Takes in [`super::Input::Unidentified`].
     pub(super) fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
-        let watched = self.is_read_from(id);
+        let (watched, compared) = (self.is_read_from(id), self.is_comparing(id));
         match &mut self.phase {
             Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            _ if compared => {
+                let failure =
+                    Failure::unreadable(format!("a list of versions has an entry that cannot be named: {why}"));
+                out.push(Output::Cancel(id));
+                self.comparison_failed(now, &failure, out);
+                return;
+            }
             _ if watched => self.unnamed.record(now, self.settings.period),
             _ => return,
         }

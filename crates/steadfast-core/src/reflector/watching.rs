@@ -15,6 +15,7 @@ impl Reflector {
         };
         let id = self.next_id();
         self.phase = Phase::Watching { id, sent: now, opened: None, proven: false };
+        self.rhythm.begin();
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
     }
@@ -50,14 +51,18 @@ impl Reflector {
                 Verdict::Apply
             }
             Record::Bookmark(bookmark) => {
+                self.rhythm.bookmark(now, &bookmark.version);
                 if !self.is_news(&bookmark.version) {
+                    if self.settings.rules.breaches.commit(Breach::EqualBookmarks) {
+                        self.proven(now, now);
+                    }
                     return Verdict::Skip;
                 }
                 if bookmark.version.is_ordered() {
                     self.reach(now, bookmark.version.clone());
                 } else {
                     // Another version than before; nobody can say whether it is a higher one (C12).
-                    self.hold(bookmark.version.clone());
+                    self.hold(now, bookmark.version.clone());
                 }
                 Verdict::Do(vec![Output::Advance(bookmark.version.clone())])
             }

@@ -14,6 +14,8 @@ pub(crate) struct Monitor {
     pub(crate) transfer: Transfer,
     last: u64,
     staging: bool,
+    /// Whether what is held is compared with a list, and is to be judged before anything else happens.
+    comparing: Option<bool>,
     stopped: bool,
 }
 
@@ -41,18 +43,30 @@ impl Monitor {
         self.stopped = true;
     }
 
+    pub(crate) fn judged(&mut self) {
+        assert_eq!(self.comparing.replace(false), Some(true), "nothing is to be judged");
+    }
+
     pub(crate) fn see(&mut self, outputs: &[Output]) {
         for output in outputs {
             self.see_one(output);
         }
-        assert!(self.open.len() <= 3, "more beside the main one than a proof and a successor: {:?}", self.open);
+        let beside = self.open.values().filter(|request| !matches!(request, Request::Versions { .. })).count();
+        assert!(beside <= 3, "more beside the main one than a proof and a successor: {:?}", self.open);
+        assert!(
+            self.open.len() - beside <= usize::from(self.comparing.is_some()),
+            "a comparison has one request at a time"
+        );
         assert_eq!(
             self.staging,
             self.transfer == Transfer::Held,
             "a place is held while a list is staged, and only then"
         );
         if self.stopped {
-            assert!(self.open.is_empty() && self.transfer == Transfer::None, "stopped, but not at rest");
+            assert!(
+                self.comparing.is_none() && self.open.is_empty() && self.transfer == Transfer::None,
+                "stopped, but not at rest"
+            );
         }
     }
 
@@ -75,6 +89,12 @@ impl Monitor {
             }
             Output::BeginStaging { .. } => assert!(!std::mem::replace(&mut self.staging, true)),
             Output::DropStaging | Output::Commit { .. } => assert!(std::mem::take(&mut self.staging)),
+            Output::BeginComparison => assert_eq!(self.comparing.replace(false), None),
+            Output::EndComparison => assert!(self.comparing.take().is_some()),
+            Output::JudgeComparison => {
+                assert!(self.comparing.replace(true).is_some(), "nothing is compared");
+            }
+            Output::NameLost => assert!(self.comparing.is_some(), "nothing is compared"),
             Output::Advance(_) | Output::RememberPages | Output::Note(_) => {}
         }
     }

@@ -8,17 +8,17 @@
 mod monitor;
 mod server;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::env;
 use std::ops::Range;
 use std::time::Duration;
 
 use monitor::{Monitor, Transfer};
-use server::{Arrival, Server};
+use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Failure, Input, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -26,6 +26,9 @@ const SEEDS: Range<u64> = 0..1500;
 const TROUBLE: Duration = Duration::from_secs(420);
 /// The longest way back: waits that were asked for, a period until the silence is noticed, its patience.
 const RECOVERY: Duration = Duration::from_secs(240);
+/// The same where only a list is a proof, once in five periods.
+const RECOVERY_BY_LISTS: Duration = Duration::from_secs(900);
+const AUDIT: Duration = Duration::from_secs(150);
 const QUIET: Duration = Duration::from_secs(300);
 const MOST_SENDS_A_MINUTE: usize = 120;
 
@@ -37,7 +40,7 @@ fn whatever_happens_it_never_lies_and_comes_back() {
         let mut client = Client::new(seed);
         client.run_until(Instant::ZERO + TROUBLE);
         client.server.end_trouble(client.now);
-        client.run_until(client.now + RECOVERY);
+        client.run_until(client.now + client.recovery());
         client.must_be_whole();
         let begun = client.now;
         while client.now < begun + QUIET {
@@ -64,6 +67,8 @@ fn whatever_happens_it_never_lies_and_comes_back() {
         "sought a proof",
         "suspect",
         "short watch",
+        "compared",
+        "lost",
     ];
     for what in often {
         assert!(seen.get(what).is_some_and(|times| *times > 20), "too seldom: {what}, of {seen:?}");
@@ -93,6 +98,8 @@ fn name_of(note: &Note) -> &'static str {
         Note::Proven => "proven",
         Note::Undecodable { .. } => "undecodable",
         Note::Unidentified { .. } => "unnamed",
+        Note::Audited { .. } => "compared",
+        Note::Lost { .. } => "lost",
     }
 }
 
@@ -107,6 +114,9 @@ struct Client {
     server: Server,
     store: BTreeMap<u8, u64>,
     staged: BTreeMap<u8, u64>,
+    /// The list that what is held is compared with, its version, and what our watch removed meanwhile.
+    compared: (BTreeMap<u8, u64>, u64, BTreeSet<u8>),
+    kind: Kind,
     /// The server's epoch that the store is of.
     epoch: u32,
     grant_at: Option<Instant>,
@@ -126,16 +136,28 @@ impl Drop for Client {
 impl Client {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xC11E);
-        let settings =
-            ReflectorSettings { page_size: Some(3), streamed_lists: random.share() < 0.7, ..Default::default() };
+        let kind = match random.draw() % 6 {
+            0 => Kind::WithoutBookmarks,
+            1 => Kind::Losing,
+            _ => Kind::Ordinary,
+        };
+        let settings = ReflectorSettings {
+            page_size: Some(3),
+            streamed_lists: random.share() < 0.7,
+            audit_every: (kind == Kind::Losing || random.share() < 0.3).then_some(AUDIT),
+            longest_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
+            ..Default::default()
+        };
         let mut client = Self {
             seed,
             now: Instant::ZERO,
-            period: settings.period,
+            period: settings.longest_period.unwrap_or(settings.period),
             reflector: Reflector::new(settings, seed),
             random,
             monitor: Monitor::default(),
-            server: Server::new(seed),
+            server: Server::new(seed, kind),
+            kind,
+            compared: Default::default(),
             store: BTreeMap::new(),
             staged: BTreeMap::new(),
             epoch: 0,
@@ -194,14 +216,18 @@ impl Client {
                     Verdict::Apply => self.apply(kind, key, version),
                     Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
                     Verdict::Stage => drop(self.staged.insert(key, version)),
-                    Verdict::Skip => {}
+                    Verdict::Skip | Verdict::Compare => {}
                     Verdict::Do(outputs) => self.perform(&outputs),
                 }
             }
-            Arrival::Item(key, version) => {
-                if self.reflector.list_item(self.now, id) == Verdict::Stage {
-                    self.staged.insert(key, version);
-                }
+            Arrival::Item(key, version) => match self.reflector.list_item(self.now, id) {
+                Verdict::Stage => drop(self.staged.insert(key, version)),
+                Verdict::Compare => drop(self.compared.0.insert(key, version)),
+                _ => {}
+            },
+            Arrival::Probed(version, sent) => {
+                self.monitor.closed(id);
+                self.step(Input::Probed(id, Some(version_of(version)), sent));
             }
             Arrival::Bookmark(version, initial_events_end) => {
                 let bookmark = Bookmark { version: version_of(version), initial_events_end };
@@ -216,6 +242,9 @@ impl Client {
                 }
             }
             Arrival::ListEnded(meta) => {
+                if let (Some(Request::Versions { .. }), Some(version)) = (self.monitor.open.get(&id), &meta.version) {
+                    self.compared.1 = version.as_str().parse().unwrap();
+                }
                 self.monitor.closed(id);
                 self.step(Input::ListEnded(id, meta));
             }
@@ -240,6 +269,7 @@ impl Client {
         assert!(self.store.get(&key).is_none_or(|held| *held < version), "{key} goes back to {version}");
         if kind == RecordKind::Deleted {
             self.store.remove(&key);
+            self.compared.2.insert(key);
         } else {
             self.store.insert(key, version);
         }
@@ -252,6 +282,32 @@ impl Client {
             self.monitor.stopped();
         }
         self.perform(&outputs);
+        if outputs.contains(&Output::JudgeComparison) {
+            self.monitor.judged();
+            let found = self.compare();
+            self.step(Input::Judged(found));
+        }
+    }
+
+    /// How what is held differs from the list, as far as it is held at versions that the list is of.
+    fn compare(&mut self) -> Differences {
+        let (listed, at, removed) = &self.compared;
+        let mut found = Differences::default();
+        for key in listed.keys().chain(self.store.keys()).collect::<BTreeSet<_>>() {
+            let differs = match (self.store.get(key), listed.get(key)) {
+                (Some(held), _) if held > at => false,
+                (Some(held), Some(listed)) => {
+                    if held > listed {
+                        found.backwards = Some((version_of(*held), version_of(*listed)));
+                    }
+                    held != listed
+                }
+                (Some(_), None) => true,
+                (None, _) => !removed.contains(key),
+            };
+            found.count += usize::from(differs);
+        }
+        found
     }
 
     fn perform(&mut self, outputs: &[Output]) {
@@ -280,6 +336,8 @@ impl Client {
                     self.epoch = server_epoch;
                     self.store = std::mem::take(&mut self.staged);
                 }
+                Output::BeginComparison => self.compared = Default::default(),
+                Output::NameLost => *self.seen.entry("lost").or_default() += 1,
                 Output::Note(note) => *self.seen.entry(name_of(note)).or_default() += 1,
                 // The monitor follows these.
                 _ => {}
@@ -303,9 +361,15 @@ impl Client {
         assert!(self.sends.len() <= MOST_SENDS_A_MINUTE, "{} requests in a minute", self.sends.len());
         if self.reflector.standing().at(self.now).is_fresh() {
             // A frozen replica that moves again tells old changes as new ones: nobody can see that they are.
-            let known = self.period * 2 + server::LONGEST_FREEZE + Duration::from_secs(5);
+            let audit = if self.kind == Kind::Losing { AUDIT * 3 } else { Duration::ZERO };
+            let known = self.period * 2 + server::LONGEST_FREEZE + audit + Duration::from_secs(5);
             self.server.must_be_known(self.now - known, &self.store, self.epoch);
         }
+    }
+
+    /// How long it may take until all is well again.
+    fn recovery(&self) -> Duration {
+        if self.kind == Kind::WithoutBookmarks { RECOVERY_BY_LISTS } else { RECOVERY.max(AUDIT * 2) }
     }
 
     fn must_be_whole(&self) {

@@ -26,6 +26,8 @@ pub(crate) enum Arrival {
     Bookmark(u64, bool),
     Error(Status),
     ListEnded(ListMeta),
+    /// A probe's answer, and when the probe was sent.
+    Probed(u64, Instant),
     Ended,
     Refused(Status, Option<Duration>),
     Broke,
@@ -50,6 +52,8 @@ pub(crate) struct Server {
     troubled: bool,
     habits: Habits,
     recovered: bool,
+    /// The last probe that was answered: when it was sent, and with what.
+    probed: Option<(Instant, u64)>,
 }
 
 /// What kind of server it is.
@@ -57,6 +61,16 @@ struct Habits {
     streams_lists: bool,
     /// Lists come as old as they are, whatever was asked for.
     careless: bool,
+    kind: Kind,
+}
+
+/// What a server is known for, to who sets up its client.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Ordinary,
+    WithoutBookmarks,
+    /// Its watches lose changes now and then.
+    Losing,
 }
 
 /// A write: an object's state, or its end.
@@ -66,6 +80,8 @@ struct Change {
     version: u64,
     key: u8,
     lives: bool,
+    /// No watch tells of it.
+    lost: bool,
 }
 
 /// A replica's cache.
@@ -92,8 +108,8 @@ struct Asked {
 #[derive(Clone, Copy)]
 enum Doing {
     Answer(RequestId),
-    /// The answer to a probe, on its way since it was true.
-    Probed(RequestId, u64),
+    /// The answer to a probe that was sent then, on its way since it was true.
+    Probed(RequestId, u64, Instant),
     Tell(RequestId),
     Bookmark(RequestId),
     LastBookmark(RequestId),
@@ -109,7 +125,7 @@ enum Doing {
 }
 
 impl Server {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, kind: Kind) -> Self {
         let mut random = Random::new(seed ^ 0x5E12);
         let mut server = Self {
             log: Vec::new(),
@@ -123,7 +139,8 @@ impl Server {
             serial: 0,
             trouble: None,
             troubled: true,
-            habits: Habits { streams_lists: random.share() < 0.8, careless: random.share() < 0.2 },
+            habits: Habits { streams_lists: random.share() < 0.8, careless: random.share() < 0.2, kind },
+            probed: None,
             recovered: false,
             random,
         };
@@ -193,10 +210,10 @@ impl Server {
             }
             match entry.remove() {
                 Doing::Answer(id) => self.answer(now, id, &mut out),
-                Doing::Probed(id, version) => {
+                Doing::Probed(id, version, sent) => {
                     if self.asked.remove(&id).is_some() {
-                        let meta = ListMeta { version: Some(written(version)), continue_token: None };
-                        out.push((id, Arrival::ListEnded(meta)));
+                        self.probed = Some((sent, version));
+                        out.push((id, Arrival::Probed(version, sent)));
                     }
                 }
                 Doing::Tell(id) => self.tell(id, &mut out),
@@ -266,7 +283,8 @@ impl Server {
             let key = (self.random.draw() % KEYS) as u8;
             let alive = self.content().contains_key(&key);
             let lives = !alive || self.random.share() < 0.6;
-            self.log.push(Change { at: now, version, key, lives });
+            let lost = self.habits.kind == Kind::Losing && self.random.share() < 0.1;
+            self.log.push(Change { at: now, version, key, lives, lost });
         }
         for cache in 0..self.caches.len() {
             if !self.caches[cache].frozen {
@@ -306,7 +324,7 @@ impl Server {
         let Some(asked) = self.asked.get(&id) else { return };
         let (request, cache, since) = (asked.request.clone(), self.caches[asked.cache], asked.since);
         let consistent = match &request {
-            Request::Probe => true,
+            Request::Probe { .. } | Request::Versions { continue_token: None, .. } => true,
             Request::Page { from, continue_token: None, .. } | Request::StreamedList { from, .. } => {
                 *from == ListFrom::Consistent
             }
@@ -326,18 +344,22 @@ impl Server {
                 return;
             }
             Some(Trouble::Etcd) if consistent => return self.refuse(id, status(504, "Timeout", false), None, out),
-            Some(Trouble::Gone) if !matches!(request, Request::Probe) => {
+            Some(Trouble::Gone) if !matches!(request, Request::Probe { .. } | Request::Versions { .. }) => {
                 return self.refuse(id, status(410, "Gone", false), None, out);
             }
             _ => {}
         }
-        if cache.dead && !matches!(request, Request::Probe) {
+        if cache.dead && !matches!(request, Request::Probe { .. } | Request::Versions { .. }) {
             return;
         }
         match request {
-            Request::Probe => {
+            Request::Probe { since: accepted } => {
+                let shared = self.probed.filter(|(sent, _)| *sent >= accepted && self.random.share() < 0.5);
+                if let Some((sent, version)) = shared {
+                    return self.plan(now, Doing::Probed(id, version, sent));
+                }
                 let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
-                self.plan(now + way, Doing::Probed(id, self.version));
+                self.plan(now + way, Doing::Probed(id, self.version, since));
             }
             Request::StreamedList { .. } if !self.habits.streams_lists => {
                 self.refuse(id, status(422, "Invalid", false), None, out);
@@ -362,7 +384,9 @@ impl Server {
                     self.page(id, version, 0, out);
                 }
             }
-            Request::Page { continue_token: Some(token), .. } => {
+            Request::Versions { continue_token: None, .. } => self.page(id, self.version, 0, out),
+            Request::Page { continue_token: Some(token), .. }
+            | Request::Versions { continue_token: Some(token), .. } => {
                 let (version, offset) = token.split_once('+').expect("a token of ours");
                 let (version, offset) = (version.parse().unwrap(), offset.parse().unwrap());
                 if version < self.compacted {
@@ -384,7 +408,7 @@ impl Server {
     fn page(&mut self, id: RequestId, version: u64, offset: usize, out: &mut Arrivals) {
         let Some(asked) = self.asked.remove(&id) else { return };
         let limit = match asked.request {
-            Request::Page { limit: Some(limit), .. } => limit as usize,
+            Request::Page { limit: Some(limit), .. } | Request::Versions { limit, .. } => limit as usize,
             _ => usize::MAX,
         };
         let content = self.content_at(version);
@@ -443,7 +467,8 @@ impl Server {
         let seen = self.caches[asked.cache].seen;
         let told = asked.told;
         asked.told = told.max(seen);
-        for change in self.log.iter().filter(|change| change.version > told && change.version <= seen) {
+        let told_of = |change: &&Change| change.version > told && change.version <= seen && !change.lost;
+        for change in self.log.iter().filter(told_of) {
             let before = self.content_at(change.version - 1);
             let kind = match (change.lives, before.contains_key(&change.key)) {
                 (false, _) => RecordKind::Deleted,
@@ -456,6 +481,9 @@ impl Server {
 
     fn bookmark(&mut self, id: RequestId, out: &mut Arrivals) {
         self.tell(id, out);
+        if self.habits.kind == Kind::WithoutBookmarks {
+            return;
+        }
         let Some(asked) = self.asked.get(&id).filter(|asked| asked.open && !asked.stalled) else { return };
         let seen = self.caches[asked.cache].seen;
         // None below where the stream began.

@@ -139,7 +139,8 @@ async fn probes_of_a_silent_hour_ride_the_connection_that_is_there() -> Result<(
             assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
         }
     }
-    assert!(world.server.request_counts().probes >= 3 * 50, "{:?}", world.server.request_counts());
+    // One a minute serves all three.
+    assert!((50..=70).contains(&world.server.request_counts().probes), "{:?}", world.server.request_counts());
     assert_eq!(world.connection.opened(), dialled, "{:?}", world.connection.recently_closed());
     Ok(())
 }

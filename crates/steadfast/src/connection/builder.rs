@@ -101,6 +101,7 @@ impl ConnectionBuilder {
             addressing: ArcSwap::from_pointee(Addressing::new(&config)?),
             agent,
             server,
+            probes: crate::probes::Board::default(),
             default_namespace: config.default_namespace.clone(),
             transfers: Arc::new(Semaphore::new(settings.transfers.max(1))),
             paged: Mutex::default(),

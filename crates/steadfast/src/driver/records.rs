@@ -12,7 +12,8 @@ use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::{Offer, Tainted};
 
-use super::{Driver, Edit};
+use super::Driver;
+use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(
@@ -76,8 +77,11 @@ impl<K: Kept> Driver<K> {
                 ListPart::Item(item) => match decode::list_item(encoding, &item) {
                     Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
                     Ok(object) => {
-                        if self.reflector.list_item(now, id) == Verdict::Stage {
-                            self.stage(&object);
+                        let verdict = self.reflector.list_item(now, id);
+                        match verdict {
+                            Verdict::Stage => self.stage(&object),
+                            Verdict::Compare => self.compare(&object.identity),
+                            _ => {}
                         }
                     }
                     Err(error) => match tainted(&error) {
@@ -118,6 +122,7 @@ impl<K: Kept> Driver<K> {
                 }
             }
             (Verdict::Do(outputs), _) => self.perform(outputs),
+            (Verdict::Compare, _) => self.compare(&identity),
             (Verdict::Skip, _) => {}
         }
     }
@@ -154,6 +159,12 @@ impl<K: Kept> Driver<K> {
     fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
         let outputs = self.reflector.step(now, Input::Unidentified(id, error.to_string().into()));
         self.perform(outputs);
+    }
+
+    fn compare(&mut self, identity: &Identity) {
+        if let Some(comparison) = &mut self.comparison {
+            comparison.see(&self.shared.snapshot(), identity);
+        }
     }
 
     fn stage(&mut self, object: &RawObject) {

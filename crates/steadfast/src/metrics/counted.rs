@@ -28,15 +28,26 @@ impl Counter {
 }
 
 /// What an informer asks a server for.
-pub(crate) const REQUESTS: [&str; 5] = ["streamed_list", "page", "watch", "probe", "short_watch"];
+pub(crate) const REQUESTS: [&str; 6] = ["streamed_list", "page", "watch", "probe", "short_watch", "versions"];
 
 /// What becomes of a request.
 pub(crate) const OUTCOMES: [&str; 9] =
     ["ended", "unreachable", "expired", "too_large", "busy", "denied", "invalid", "unreadable", "cancelled"];
 
 /// Why a whole collection is transferred.
-pub(crate) const CAUSES: [&str; 10] =
-    ["first", "unreachable", "expired", "too_large", "busy", "denied", "invalid", "unreadable", "new_epoch", "proof"];
+pub(crate) const CAUSES: [&str; 11] = [
+    "first",
+    "unreachable",
+    "expired",
+    "too_large",
+    "busy",
+    "denied",
+    "invalid",
+    "unreadable",
+    "new_epoch",
+    "proof",
+    "lost",
+];
 
 /// What happens to a cache's objects.
 pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
@@ -45,7 +56,7 @@ pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
 /// What an informer notes of itself.
-pub(crate) const NOTES: [&str; 12] = [
+pub(crate) const NOTES: [&str; 14] = [
     "synced",
     "resumed",
     "watch_ended",
@@ -58,6 +69,8 @@ pub(crate) const NOTES: [&str; 12] = [
     "seeking_proof",
     "suspect",
     "moved",
+    "audited",
+    "lost",
 ];
 
 /// What could not be decoded: an object that is known, whose key then answers as unknown, or a record of no known one.
@@ -114,6 +127,8 @@ impl Counted {
             Note::SeekingProof => 9,
             Note::Suspect { .. } => 10,
             Note::Moved { .. } => 11,
+            Note::Audited { .. } => 12,
+            Note::Lost { .. } => 13,
             // The end of a doubt is no event of its own: the freshness shows it.
             Note::Proven => return,
             Note::Undecodable { .. } => return self.unread[0].count(),

@@ -21,6 +21,8 @@ const FIRST: usize = 0;
 const NEW_EPOCH: usize = 8;
 /// Its place in `CAUSES`.
 const PROOF: usize = 9;
+/// Its place in `CAUSES`.
+const LOST: usize = 10;
 /// The place in `OUTCOMES` of a request that nobody waits for any more.
 const CANCELLED: usize = 8;
 
@@ -35,8 +37,10 @@ impl Ledger {
             Request::StreamedList { .. } => 0,
             Request::Page { .. } => 1,
             Request::Watch { .. } => 2,
-            Request::Probe => 3,
+            // Also one that another informer's answer serves.
+            Request::Probe { .. } => 3,
             Request::ShortWatch { .. } => 4,
+            Request::Versions { .. } => 5,
         };
         self.counted.sent[kind].count();
         self.running.insert(id, kind);
@@ -85,6 +89,7 @@ impl Ledger {
         self.counted.note(note);
         match note {
             Note::NewEpoch { .. } => self.cause = NEW_EPOCH,
+            Note::Lost { .. } => self.cause = LOST,
             // What no failure led to is a list for its own sake: the only proof there is, or to name what is unnamed.
             Note::Synced { .. } | Note::Relisted { .. } => self.cause = PROOF,
             _ => {}

@@ -1,0 +1,331 @@
+//! Comparisons of what is held with a list of the collection's identities: the proof of freshness where the server
+//! sends no bookmarks (R2), and the audit that finds what a server's watch has lost (R12).
+//!
+//! A list of identities at version V says which object was there at V, in which version. What is held at a version above
+//! V has changed since, and is not judged. The rest has to be equal once our watch has reached V. Before that, a
+//! difference may be on its way, and nothing is decided; equality says at once that V is reached.
+//!
+//! Nothing is repaired here but by a list, which keeps C1 to C5. The same UID in the same version with another content
+//! looks equal: no list of identities can tell it.
+
+use std::time::Duration;
+
+use super::listing::Full;
+use super::rhythm::PERIODS_BETWEEN_LISTS;
+use super::{Failure, FailureKind, Note, Output, Phase, Reflector, Request, RequestId, Side};
+use crate::breach::Breach;
+use crate::freshness::Condition;
+use crate::record::ListMeta;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// The identities asked for at once, where the informer's own pages are not smaller.
+const IDENTITIES_A_PAGE: u32 = 500;
+
+/// Why a cache is doubted between two lists of a server without bookmarks.
+pub(super) const WITHOUT_BOOKMARKS: &str =
+    "the server sends no bookmarks, so only a list proves that nothing is missing, once in five periods at most";
+
+/// How long a watch without bookmarks is given to bring what a list has shown.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a comparison found, as far as objects held at versions above that of the list are no matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// How many objects differ: absent on one side, or there in another version.
+    pub count: usize,
+    /// The versions held and listed of an object that is held in the higher one: impossible in one history.
+    pub backwards: Option<(ResourceVersion, ResourceVersion)>,
+}
+
+/// The comparison that runs, and when the next is due.
+#[derive(Debug, Default)]
+pub(super) struct Comparing {
+    /// When the last complete list was there.
+    listed: Instant,
+    /// When the last list of identities was there.
+    compared: Option<Instant>,
+    /// When the next audit is due.
+    audit_at: Option<Instant>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    id: RequestId,
+    /// Whether it is an audit, or a proof of freshness that is sought.
+    audit: bool,
+    /// When the first page was asked for: what was written before is in it.
+    sent: Instant,
+    /// The version of the first page.
+    version: Option<ResourceVersion>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Listing {
+        deadline: Instant,
+    },
+    /// All pages are there, and are judged at once.
+    Complete,
+    /// It differs, and the watch may be about to bring what it lacks; perhaps another watch, opened for that.
+    Waiting {
+        until: Instant,
+        replaced: bool,
+    },
+}
+
+impl Reflector {
+    /// A complete list was committed: it says all that a comparison could.
+    pub(super) fn listed_all(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.drop_comparison(out);
+        self.comparing.listed = now;
+        self.audit_later(now, None);
+    }
+
+    /// The next audit ends within the audit's period, and not all at once with others.
+    fn audit_later(&mut self, now: Instant, asked: Option<Duration>) {
+        self.comparing.audit_at = self.settings.audit_every.map(|every| {
+            let wait = asked.unwrap_or_else(|| self.random.between(every * 3 / 4, every * 9 / 10));
+            now + wait
+        });
+    }
+
+    /// Whether a comparison is running.
+    pub(super) fn is_comparing(&self, id: RequestId) -> bool {
+        self.comparing.running.as_ref().is_some_and(|running| running.id == id)
+    }
+
+    /// Only a list proves anything here, and one is asked for now and then (C12, R2).
+    pub(super) fn seek_in_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let opaque = self.version.as_ref().is_none_or(|version| !version.is_ordered());
+        let why = if opaque {
+            "the server's versions cannot be ordered, so only a list proves that nothing is missing"
+        } else {
+            WITHOUT_BOOKMARKS
+        };
+        let pause = self.settings.period * PERIODS_BETWEEN_LISTS;
+        let due = if opaque { self.comparing.listed + pause } else { self.compare_due() };
+        if self.comparing.running.is_some() || now < due {
+            let soon = now + self.settings.period;
+            self.search.at = if opaque || self.rhythm.is_surely_without() { due.max(soon) } else { soon };
+            if self.standing.condition == Condition::Streaming {
+                self.set_condition(now, Condition::Streaming, why);
+            }
+        } else if opaque {
+            self.leave_watch(out);
+            self.relist(now, Full::first(), why.into(), out);
+        } else {
+            self.search.at = now + self.rhythm.period();
+            self.begin_comparison(now, false, out);
+        }
+    }
+
+    /// When a list of identities may be asked for next, as a proof.
+    fn compare_due(&self) -> Instant {
+        self.comparing.compared.map_or(Instant::ZERO, |then| then + self.settings.period * PERIODS_BETWEEN_LISTS)
+    }
+
+    /// Whether a list of identities may be asked for now, as a proof.
+    pub(super) fn may_compare(&self, now: Instant) -> bool {
+        self.comparing.running.is_none() && now >= self.compare_due()
+    }
+
+    fn begin_comparison(&mut self, now: Instant, audit: bool, out: &mut Vec<Output>) {
+        out.push(Output::BeginComparison);
+        let id = self.send_identities(None, out);
+        let deadline = now + self.settings.list_patience;
+        let stage = Stage::Listing { deadline };
+        self.comparing.running = Some(Running { id, audit, sent: now, version: None, stage });
+    }
+
+    fn send_identities(&mut self, continue_token: Option<String>, out: &mut Vec<Output>) -> RequestId {
+        let id = self.next_id();
+        let limit = self.settings.page_size.map_or(IDENTITIES_A_PAGE, |own| own.min(IDENTITIES_A_PAGE));
+        out.push(Output::Send(id, Request::Versions { limit, continue_token }));
+        id
+    }
+
+    pub(super) fn comparison_wake(&self) -> Option<Instant> {
+        let watching = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
+        match &self.comparing.running {
+            Some(Running { stage: Stage::Listing { deadline }, .. }) => Some(*deadline),
+            _ if !watching => None,
+            Some(running) if self.has_reached(running) => Some(self.held_since),
+            Some(Running { stage: Stage::Waiting { until, .. }, .. }) => Some(*until),
+            Some(Running { stage: Stage::Complete, .. }) => None,
+            None => self.comparing.audit_at,
+        }
+    }
+
+    fn has_reached(&self, running: &Running) -> bool {
+        match (&running.version, &self.version) {
+            (Some(listed), Some(held)) => listed == held || held.is_newer_than(listed),
+            _ => false,
+        }
+    }
+
+    pub(super) fn comparison_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
+        if self.comparison_wake().is_none_or(|wake| now < wake) {
+            return;
+        }
+        match &self.comparing.running {
+            None if self.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
+                self.begin_comparison(now, true, out);
+            }
+            // Versions that cannot be ordered are listed anew in any case, now and then.
+            None => self.audit_later(now, None),
+            Some(Running { id, stage: Stage::Listing { .. }, .. }) => {
+                out.push(Output::Cancel(*id));
+                let seconds = self.settings.list_patience.as_secs();
+                let failure = Failure::unreachable(format!("no progress of a list of versions for {seconds} s"));
+                self.comparison_failed(now, &failure, out);
+            }
+            Some(Running { stage: Stage::Waiting { .. } | Stage::Complete, .. }) => out.push(Output::JudgeComparison),
+        }
+    }
+
+    /// A piece of the list came.
+    pub(super) fn comparison_progress(&mut self, now: Instant) {
+        let patience = self.settings.list_patience;
+        if let Some(Running { stage: Stage::Listing { deadline }, .. }) = &mut self.comparing.running {
+            *deadline = now + patience;
+        }
+    }
+
+    /// A page of identities is complete.
+    pub(super) fn compared_page(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
+        if !self.is_comparing(id) {
+            return;
+        }
+        self.comparison_progress(now);
+        let Some(running) = &mut self.comparing.running else { return };
+        // All pages are of one moment, or nothing can be said of any.
+        let same = match (&running.version, &meta.version) {
+            (_, None) => false,
+            (None, Some(version)) => version.is_ordered(),
+            (Some(first), Some(version)) => first == version,
+        };
+        if !same {
+            let failure = Failure::unreadable("a list of versions is not of one version that can be compared");
+            return self.comparison_failed(now, &failure, out);
+        }
+        running.version = meta.version;
+        if meta.continue_token.is_some() {
+            let id = self.send_identities(meta.continue_token, out);
+            if let Some(running) = &mut self.comparing.running {
+                running.id = id;
+            }
+            return;
+        }
+        running.stage = Stage::Complete;
+        self.comparing.compared = Some(now);
+        out.push(Output::JudgeComparison);
+    }
+
+    /// The list of identities could not be had: again later. As a proof that was sought, it did not come.
+    pub(super) fn comparison_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        let Some(running) = self.comparing.running.take() else { return };
+        out.push(Output::EndComparison);
+        let asked = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
+        if running.audit {
+            let later = self.settings.audit_every.unwrap_or_default() / 8;
+            self.audit_later(now, Some(asked.unwrap_or(later).max(Duration::from_secs(1))));
+        } else if let Some(asked) = asked {
+            self.search.not_for(now, asked, &mut self.random);
+        } else if matches!(self.side, Side::Quiet) && matches!(self.phase, Phase::Watching { .. }) {
+            self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
+        }
+    }
+
+    /// What is held was compared with the list.
+    pub(super) fn comparison_judged(&mut self, now: Instant, found: &Differences, out: &mut Vec<Output>) {
+        let Some(running) = &self.comparing.running else { return };
+        let (sent, version) = (running.sent, running.version.clone());
+        let (reached, stage) = (self.has_reached(running), running.stage);
+        let watching = matches!(self.phase, Phase::Watching { .. });
+        if found.count == 0 || self.settings.rules.breaches.commit(Breach::BlindAudit) {
+            return self.found_equal(now, sent, version, out);
+        }
+        let late = |until: Instant| now >= until;
+        match stage {
+            _ if watching && reached => self.repair(now, found, out),
+            Stage::Listing { .. } | Stage::Complete => self.await_differences(now, out),
+            Stage::Waiting { until, .. } if !late(until) || !watching => {}
+            Stage::Waiting { replaced: true, .. } => self.repair(now, found, out),
+            Stage::Waiting { .. } if self.rhythm.is_without_bookmarks() => {
+                if matches!(self.side, Side::Quiet) {
+                    self.doubt(now, "a list has what our watch has not", out);
+                }
+                self.wait_to_judge(now + self.settings.period / 2 + GRACE, true);
+            }
+            Stage::Waiting { .. } => {
+                self.drop_comparison(out);
+                self.audit_later(now, self.settings.audit_every.map(|every| every / 8));
+            }
+        }
+    }
+
+    /// The differences may be on their way: our watch is asked whether it has come as far.
+    fn await_differences(&mut self, now: Instant, out: &mut Vec<Output>) {
+        if self.rhythm.is_without_bookmarks() {
+            self.wait_to_judge(now + GRACE, false);
+        } else {
+            self.wait_to_judge(now + self.settings.period * 2, false);
+            self.search.want(now);
+            self.side_tick(now, out);
+        }
+    }
+
+    fn wait_to_judge(&mut self, until: Instant, replaced: bool) {
+        if let Some(running) = &mut self.comparing.running {
+            running.stage = Stage::Waiting { until, replaced };
+        }
+    }
+
+    /// Another watch took the place of the one in doubt: it has a moment to bring what the list has shown.
+    pub(super) fn watch_replaced(&mut self, now: Instant) {
+        if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.comparing.running {
+            self.wait_to_judge(now + GRACE, true);
+        }
+    }
+
+    fn found_equal(&mut self, now: Instant, sent: Instant, version: Option<ResourceVersion>, out: &mut Vec<Output>) {
+        self.drop_comparison(out);
+        out.push(Output::Note(Note::Audited { version: version.clone() }));
+        if let Some(version) = version.filter(|version| self.is_news(version)) {
+            self.hold(now, version.clone());
+            out.push(Output::Advance(version));
+        }
+        self.audit_later(now, None);
+        if matches!(self.side, Side::Quiet) {
+            self.proof_found(now, sent, out);
+        } else {
+            self.proven(now, sent);
+        }
+    }
+
+    /// Objects are wrong that our watch should have told of: a list puts them right.
+    fn repair(&mut self, now: Instant, found: &Differences, out: &mut Vec<Output>) {
+        out.push(Output::NameLost);
+        self.drop_comparison(out);
+        self.leave_watch(out);
+        if let Some((held, proof)) = found.backwards.clone() {
+            self.epoch_proven(now, held, proof, Full::repair(true), out);
+        } else {
+            let why = format!("the server's watch has lost changes of {} objects", found.count);
+            self.relist(now, Full::repair(false), why.into(), out);
+        }
+    }
+
+    /// Ends the comparison that runs.
+    pub(super) fn drop_comparison(&mut self, out: &mut Vec<Output>) {
+        if let Some(running) = self.comparing.running.take() {
+            if let Stage::Listing { .. } = running.stage {
+                out.push(Output::Cancel(running.id));
+            }
+            out.push(Output::EndComparison);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The audit (R12): what a server's watch has lost is found, named and repaired; nothing else is.
+
+use serde_json::json;
+use steadfast_contract::Terms;
+use steadfast_testing::{Recorder, Recording, history};
+
+use super::*;
+
+const AUDIT: Duration = Duration::from_secs(600);
+
+/// A server that loses an update, a deletion and a creation on the way to its watchers; the recording of it, and what
+/// was noted, one audit period later.
+async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<ConfigMap>, usize), WorldError> {
+    let world = World::new().await?;
+    for name in ["changed", "deleted", "same"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    world.noise(5 * SOON);
+    let recorder = Recorder::of(&world.server);
+    let informer = started(world.build().audit_every(AUDIT), breach).await?;
+    let notes = notes(&informer);
+    let recording = recorder.record(&informer);
+    recording.until_synced().await;
+    tokio::time::sleep(PERIOD).await;
+    recorder.fault("lost events", true);
+    world.server.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
+    world.server.merge_patch("configmaps", "default", "changed", json!({ "data": { "value": "2" } }))?;
+    world.server.delete_named("configmaps", "default", "deleted")?;
+    world.server.create(&config_map("created", "1"))?;
+    tokio::time::sleep(AUDIT).await;
+    let lost = noted(&notes, |note| match note {
+        Note::Lost { key, held, listed, .. } => match key.name() {
+            "changed" => held.is_some() && listed.is_some(),
+            "deleted" => held.is_some() && listed.is_none(),
+            "created" => held.is_none() && listed.is_some(),
+            other => panic!("{other} was not lost"),
+        },
+        _ => false,
+    });
+    Ok((world, recorder, recording, lost))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Result<(), WorldError> {
+    let (world, recorder, seen, lost) = lossy(None).await?;
+    assert_eq!(lost, 3);
+    assert_eq!(seen.story("default/changed"), ["Added", "Updated"]);
+    assert_eq!(seen.story("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert_eq!(seen.story("default/created"), ["Added"]);
+    assert_eq!(seen.story("default/same"), ["Added"]);
+    assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
+    let counts = world.server.request_counts();
+    assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit's, the repair");
+    recorder.settle(&world.server).await;
+    let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
+    let report = terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace());
+    assert!(report.passed(), "{report:#?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_that_sees_nothing_is_caught() -> Result<(), WorldError> {
+    let (world, recorder, seen, lost) = lossy(Some(Breach::BlindAudit)).await?;
+    assert_eq!(lost, 0);
+    assert_eq!(seen.story("default/deleted"), ["Added"]);
+    recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
+    let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
+    let report = terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace());
+    assert!(!report.passed(), "the checker sees what was never repaired");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_audit_nothing_finds_it_and_nothing_is_asked() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    world.server.faults().drop_next_event("configmaps");
+    world.server.delete_named("configmaps", "default", "a")?;
+    tokio::time::sleep(HOUR).await;
+    assert!(held(&informer, "a"));
+    assert_eq!(world.server.request_counts().full_transfers(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_change_during_audits_are_no_false_alarm() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 0..40 {
+        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+    }
+    // Pages take their time, and much happens between them.
+    let informer = started(world.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
+    let notes = notes(&informer);
+    world.server.faults().delay(Duration::from_millis(300));
+    let begin = world.server.elapsed();
+    for round in 0..3000_u32 {
+        let name = format!("c-{}", round * 7 % 40);
+        if round % 5 == 0 {
+            world.server.delete_named("configmaps", "default", &name)?;
+            if round % 10 == 0 {
+                tokio::time::sleep(Duration::from_millis(90)).await;
+            }
+            world.server.create(&config_map(&name, "again"))?;
+        } else {
+            let patch = json!({ "data": { "value": round.to_string() } });
+            world.server.merge_patch("configmaps", "default", &name, patch)?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    }
+    let audits = noted(&notes, |note| matches!(note, Note::Audited { .. }));
+    assert!(audits >= 4, "{audits}");
+    assert_eq!(noted(&notes, |note| matches!(note, Note::Lost { .. } | Note::Relisting { .. })), 0);
+    assert!(world.cost_since(begin).lists <= 7, "{:?}", world.cost_since(begin));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_whose_versions_have_passed_ours_is_found() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["back", "kept"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let backup = world.server.revision();
+    world.server.merge_patch("configmaps", "default", "back", json!({ "data": { "value": "2" } }))?;
+    world.server.create(&config_map("gone", "1"))?;
+    let informer = started(world.build().audit_every(AUDIT), None).await?;
+    let notes = notes(&informer);
+    world.server.faults().cut();
+    world.server.faults().restore(backup);
+    world.server.faults().cut();
+    for number in 0..5 {
+        world.server.create(&config_map(&format!("new-{number}"), "1"))?;
+    }
+    world.server.faults().heal();
+    tokio::time::sleep(AUDIT).await;
+    assert!(!held(&informer, "gone") && held(&informer, "new-0") && held(&informer, "kept"));
+    let back = informer.lister()?.get("default", "back")?.expect("it was there at the backup");
+    assert_eq!(back.data.as_ref().and_then(|data| data.get("value")).map(String::as_str), Some("1"));
+    assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1);
+    assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    Ok(())
+}

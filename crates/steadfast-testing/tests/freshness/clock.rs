@@ -1,0 +1,91 @@
+//! Clocks that jump (F31): a machine that slept and whose monotonic clock went on meanwhile.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::future::BoxFuture;
+use steadfast::Connection;
+use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::{Environment, Socket, Task};
+
+use super::*;
+
+/// An environment whose clock can be put forward.
+struct Jumping {
+    local: Local,
+    ahead: Arc<AtomicU64>,
+}
+
+impl Jumping {
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
+}
+
+impl Environment for Jumping {
+    fn now(&self) -> steadfast::core::Instant {
+        self.local.now() + self.ahead()
+    }
+
+    fn sleep_until(&self, at: steadfast::core::Instant) -> BoxFuture<'static, ()> {
+        self.local.sleep_until(at - self.ahead())
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.local.spawn(task)
+    }
+
+    fn enter(&self, action: &mut dyn FnMut()) {
+        self.local.enter(action);
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.local.run_blocking(job);
+    }
+
+    fn random(&self) -> u64 {
+        self.local.random()
+    }
+
+    fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        self.local.resolve(host, port)
+    }
+
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        self.local.dial(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Result<(), WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    let dialer = server.dialer();
+    let ahead = Arc::new(AtomicU64::new(0));
+    let local = Local::new(3, move |_, _| {
+        let dialer = dialer.clone();
+        Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, "memory")) as Box<_>) })
+    });
+    let environment = Arc::new(Jumping { local, ahead: ahead.clone() });
+    let settings = Settings { prior_knowledge: true, ..Settings::default() };
+    let config = steadfast_testing::kube_config(&server).await?;
+    let connection = Connection::builder(config).environment(environment).settings(settings).build()?;
+    let factory = InformerFactory::new(&connection);
+    let informer = started(factory.build::<ConfigMap>(Scope::all()), None).await?;
+    let notes = notes(&informer);
+    let (opened, watches) = (connection.opened(), server.request_counts().watches);
+    for sleep in [10, 70, 600, 100_000] {
+        // What it wakes up to, before anything has run: news on their way, and timers long overdue.
+        server.create(&config_map(&format!("after-{sleep}"), "1"))?;
+        ahead.fetch_add(sleep * 1000, Ordering::Relaxed);
+        until(PERIOD + SOON, || held(&informer, &format!("after-{sleep}"))).await?;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(informer.freshness().is_fresh(), "after {sleep} s: {}", informer.freshness());
+    }
+    let doubts =
+        noted(&notes, |note| matches!(note, Note::Suspect { .. } | Note::Failed { .. } | Note::Relisting { .. }));
+    assert_eq!(doubts, 0, "{:?}", notes.lock());
+    assert_eq!(connection.opened(), opened, "no connection was condemned");
+    assert_eq!(server.request_counts().watches, watches, "nor any stream");
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Streams without bookmarks (F18): probes prove where they can, else a list of versions, once in five periods.
+
+use super::*;
+
+const LISTS_AN_HOUR: usize = 12;
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_without_bookmarks_is_fresh_by_probes_while_nothing_is_written() -> Result<(), WorldError> {
+    let world = World::without_bookmarks().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    let begin = world.server.elapsed() + SOON;
+    let told = told(&informer, HOUR).await;
+    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
+    let cost = world.cost_since(begin);
+    assert_eq!((cost.lists, cost.short_watches), (0, 0));
+    assert!(cost.probes <= 60 && (5..=12).contains(&cost.watches), "{cost:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_bookmarks_fresh_ends_at_two_periods_and_says_that_only_a_list_proves() -> Result<(), WorldError> {
+    let world = World::without_bookmarks().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.noise(5 * SOON);
+    let informer = world.synced().await?;
+    let begin = world.server.elapsed() + SOON;
+    let told = told(&informer, HOUR).await;
+    assert!(told.oldest <= 2 * PERIOD, "{:?}", told.oldest);
+    assert!(told.fresh_for >= HOUR / 3, "{:?}", told.fresh_for);
+    assert!(!told.states.contains(&"suspect"), "it is not doubted for having none: {:?}", told.causes);
+    let causes: Vec<&str> = told.causes.iter().map(|cause| &**cause).collect();
+    assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
+    let cost = world.cost_since(begin);
+    assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
+    // One when the list's proof is a period old, one when the next list is due.
+    assert!(cost.short_watches <= 2 * LISTS_AN_HOUR + 4 && (5..=12).contains(&cost.watches), "{cost:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_allows_a_longer_period_is_fresh_all_the_time() -> Result<(), WorldError> {
+    let world = World::without_bookmarks().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.noise(5 * SOON);
+    let informer = started(world.build().longest_period(5 * PERIOD), None).await?;
+    let begin = world.server.elapsed() + SOON;
+    let told = told(&informer, HOUR).await;
+    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
+    assert!(told.oldest <= 10 * PERIOD, "{:?}", told.oldest);
+    let cost = world.cost_since(begin);
+    assert!(cost.lists <= LISTS_AN_HOUR && cost.short_watches <= 2 * LISTS_AN_HOUR + 4, "{cost:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_stream_without_bookmarks_is_found_by_the_list() -> Result<(), WorldError> {
+    let world = World::without_bookmarks().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    let notes = notes(&informer);
+    world.server.faults().stall_streams(true);
+    world.server.create(&config_map("b", "1"))?;
+    until(2 * PERIOD, || held(&informer, "b")).await?;
+    until(PERIOD, || informer.freshness().is_fresh()).await?;
+    assert_eq!(noted(&notes, |note| matches!(note, Note::Relisting { .. })), 0, "another watch brought it");
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Freshness, calibrated by what each stream has shown (C10, R2), and the audit (R12): in virtual time, on a server in
+//! memory, with what each of it costs. Where a story tells of a bound, the library broken on purpose is told by it too.
+
+mod audit;
+mod bookmarks;
+mod clock;
+mod lists;
+mod probes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::transport::Settings;
+use steadfast::{Breach, Freshness, Informer, InformerBuilder, InformerFactory, Note, Scope};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
+use steadfast_testing::{InMemory, WorldError, config_map};
+use tokio::time::Instant;
+
+const PERIOD: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(2);
+
+struct World {
+    server: Arc<ApiServer>,
+    factory: InformerFactory,
+}
+
+/// What a stretch of time has cost.
+#[derive(Debug)]
+struct Cost {
+    lists: usize,
+    probes: usize,
+    /// Watches of four seconds, beside the watch.
+    short_watches: usize,
+    watches: usize,
+}
+
+impl World {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+        let server = Arc::new(builder.in_memory().start().await?);
+        let settings = Settings { prior_knowledge: true, ..Settings::default() };
+        let memory = InMemory { seed: 11, settings, ..InMemory::default() };
+        let factory = InformerFactory::new(&memory.connection(&server).await?);
+        Ok(Self { server, factory })
+    }
+
+    async fn new() -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder()).await
+    }
+
+    /// A server as some aggregated ones are: no streamed lists, no bookmarks.
+    async fn without_bookmarks() -> Result<Self, WorldError> {
+        let world = Self::new().await?;
+        world.server.faults().refuse_streamed_lists(true);
+        world.server.faults().no_bookmarks(true);
+        Ok(world)
+    }
+
+    fn build(&self) -> InformerBuilder<'_, ConfigMap> {
+        self.factory.build::<ConfigMap>(Scope::all())
+    }
+
+    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+        started(self.build(), None).await
+    }
+
+    /// Writes that are none of a config map's business go on for as long as the server lives.
+    fn noise(&self, every: Duration) {
+        let server = self.server.clone();
+        tokio::spawn(async move {
+            for number in 0_u32.. {
+                tokio::time::sleep(every).await;
+                let name = format!("n-{number}");
+                let written = serde_json::json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "default", "name": name }
+                });
+                // A server that stands still takes none.
+                let _ = server.create(&written);
+            }
+        });
+    }
+
+    fn cost_since(&self, begin: Duration) -> Cost {
+        let mut cost = Cost { lists: 0, probes: 0, short_watches: 0, watches: 0 };
+        for request in self.server.requests().iter().filter(|request| request.at >= begin) {
+            match request.verb {
+                Verb::List | Verb::StreamedList => cost.lists += 1,
+                Verb::Probe => cost.probes += 1,
+                Verb::Watch if request.query.ends_with("timeoutSeconds=4") => cost.short_watches += 1,
+                Verb::Watch => cost.watches += 1,
+                _ => {}
+            }
+        }
+        cost
+    }
+}
+
+async fn started(
+    builder: InformerBuilder<'_, ConfigMap>,
+    breach: Option<Breach>,
+) -> Result<Informer<ConfigMap>, WorldError> {
+    let informer = match breach {
+        Some(breach) => builder.breach(breach).start()?,
+        None => builder.start()?,
+    };
+    informer.wait_for_sync(PERIOD).await?;
+    until(SOON, || informer.freshness().is_fresh()).await?;
+    Ok(informer)
+}
+
+/// Waits until `reached`, and tells how long that took; an error after `limit`.
+async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+    let begun = Instant::now();
+    while !reached() {
+        if begun.elapsed() > limit {
+            return Err(format!("not within {limit:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// What readers are told within `time`: the states that follow each other, the oldest that was called fresh, the causes.
+struct Told {
+    states: Vec<&'static str>,
+    oldest: Duration,
+    causes: Vec<Arc<str>>,
+    fresh_for: Duration,
+}
+
+async fn told(informer: &Informer<ConfigMap>, time: Duration) -> Told {
+    const STEP: Duration = Duration::from_millis(100);
+    let begun = Instant::now();
+    let none = Duration::ZERO;
+    let mut told = Told { states: Vec::new(), oldest: none, causes: Vec::new(), fresh_for: none };
+    while begun.elapsed() < time {
+        let state = informer.freshness();
+        if let Freshness::Fresh { age, .. } = &state {
+            told.oldest = told.oldest.max(*age);
+            told.fresh_for += STEP;
+        }
+        if let Some(doubt) = state.doubt()
+            && !told.causes.contains(&doubt.why)
+        {
+            told.causes.push(doubt.why.clone());
+        }
+        if told.states.last() != Some(&state.name()) {
+            told.states.push(state.name());
+        }
+        tokio::time::sleep(STEP).await;
+    }
+    told
+}
+
+/// Everything that `informer` notes.
+fn notes(informer: &Informer<ConfigMap>) -> Arc<Mutex<Vec<Note>>> {
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let own = notes.clone();
+    informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
+    notes
+}
+
+fn noted(notes: &Mutex<Vec<Note>>, wanted: impl Fn(&Note) -> bool) -> usize {
+    notes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|note| wanted(note)).count()
+}
+
+fn held(informer: &Informer<ConfigMap>, name: &str) -> bool {
+    informer.snapshot().entry(Some("default"), name).is_some()
+}
+
+/// A server with a bookmark period of ten seconds whose bookmarks rise, and an informer that has seen enough of them.
+async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<ConfigMap>), WorldError> {
+    let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.noise(SOON);
+    let informer = started(world.build(), breach).await?;
+    tokio::time::sleep(PERIOD).await;
+    Ok((world, informer))
+}

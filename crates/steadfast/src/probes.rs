@@ -1,0 +1,165 @@
+//! Probes shared by the informers of one resource on a server (R2, R5).
+//!
+//! Each informer asks for its own scope, for it may be allowed no other; the version in the answer is that of the whole
+//! resource. An answer serves all who seek one that was sent recently enough. A failure is of who met it: the others ask
+//! for themselves, in turn.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use steadfast_core::reflector::Failure;
+use steadfast_core::{Instant, ResourceVersion};
+
+use crate::environment::SharedEnvironment;
+
+/// How long one waits for the answer to another's probe before it asks for itself: half of a probe's own time.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// The answer to a probe.
+#[derive(Clone, Debug)]
+pub(crate) struct Probed {
+    /// The collection's version, if it has one.
+    pub(crate) version: Option<ResourceVersion>,
+    /// When it was asked for.
+    pub(crate) sent: Instant,
+}
+
+/// The probes of all resources of a server.
+#[derive(Default)]
+pub(crate) struct Board {
+    resources: Mutex<BTreeMap<String, Arc<Place>>>,
+}
+
+/// The probes of one resource.
+#[derive(Default)]
+struct Place {
+    last: Mutex<Option<Probed>>,
+    /// Held while a probe is under way.
+    first: tokio::sync::Mutex<()>,
+    /// Held by one of those who lost patience with the first.
+    second: tokio::sync::Mutex<()>,
+}
+
+impl Place {
+    fn answer(&self, since: Instant) -> Option<Probed> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone().filter(|answer| answer.sent >= since)
+    }
+}
+
+impl Board {
+    /// The answer to a probe for `resource` that was sent at `since` or later: another's, or that of `probe`, which is not
+    /// begun before it is needed.
+    pub(crate) async fn ask(
+        &self,
+        resource: &str,
+        since: Instant,
+        environment: &SharedEnvironment,
+        probe: impl Future<Output = Result<Option<ResourceVersion>, Failure>>,
+    ) -> Result<Probed, Failure> {
+        let place = {
+            let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+            resources.entry(resource.to_owned()).or_default().clone()
+        };
+        if let Some(answer) = place.answer(since) {
+            return Ok(answer);
+        }
+        let patience = environment.sleep_until(environment.now() + PATIENCE);
+        let _turn = tokio::select! {
+            biased;
+            turn = place.first.lock() => turn,
+            () = patience => place.second.lock().await,
+        };
+        if let Some(answer) = place.answer(since) {
+            return Ok(answer);
+        }
+        let sent = environment.now();
+        let answer = Probed { version: probe.await?, sent };
+        let mut last = place.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.sent <= sent) {
+            *last = Some(answer.clone());
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::environment::local::Local;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Asks as the `number`th of many, counting the probes that are really made; the probe takes `time`, or for ever.
+    async fn ask(
+        board: &Board,
+        environment: &SharedEnvironment,
+        made: &AtomicUsize,
+        time: Option<Result<Duration, Failure>>,
+    ) -> Result<Probed, Failure> {
+        let probe = async {
+            made.fetch_add(1, Ordering::Relaxed);
+            match time {
+                None => std::future::pending().await,
+                Some(Err(failure)) => Err(failure),
+                Some(Ok(time)) => {
+                    tokio::time::sleep(time).await;
+                    Ok(Some(ResourceVersion::from("7")))
+                }
+            }
+        };
+        board.ask("pods", environment.now() - SECOND, environment, probe).await
+    }
+
+    fn stage() -> (Board, SharedEnvironment, AtomicUsize) {
+        (Board::default(), Arc::new(Local::over_tcp(1)), AtomicUsize::new(0))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_answer_serves_all_who_ask_at_about_that_time() {
+        let (board, environment, made) = stage();
+        tokio::time::sleep(SECOND * 10).await;
+        let asked = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND / 2))));
+        let begun = environment.now();
+        for answer in futures::future::join_all(asked).await {
+            assert_eq!(answer.unwrap().sent, begun, "it proves what was true when it was sent");
+        }
+        ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(SECOND).await;
+        ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), 2, "an answer that is too old serves nobody");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_of_who_met_it() {
+        let (board, environment, made) = stage();
+        let refused = || Some(Err(Failure::unreachable("forbidden")));
+        let (first, second, third) = tokio::join!(
+            ask(&board, &environment, &made, refused()),
+            ask(&board, &environment, &made, Some(Ok(SECOND))),
+            ask(&board, &environment, &made, refused()),
+        );
+        assert!(first.is_err() && second.is_ok() && third.is_ok());
+        assert_eq!(made.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_stands_still_keeps_nobody_from_asking() {
+        let (board, environment, made) = stage();
+        let stuck = tokio::time::timeout(SECOND * 5, ask(&board, &environment, &made, None));
+        let others = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND))));
+        let begun = environment.now();
+        let (stuck, others) = tokio::join!(stuck, async {
+            let others = futures::future::join_all(others).await;
+            assert!(environment.now().since(begun) < SECOND * 5);
+            others
+        });
+        assert!(stuck.is_err() && others.iter().all(Result::is_ok));
+        assert_eq!(made.load(Ordering::Relaxed), 2, "the one that stands still, and one for all others");
+    }
+}
