@@ -1,0 +1,193 @@
+//! Answers: whatever a server says, in whatever order, the reflector does what it may.
+//!
+//! The input is a script of two bytes a step: what arrives, and how much of it.
+#![no_main]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
+use steadfast_core::reflector::{
+    Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+/// What one arrival may make a reflector do; it answers with a handful.
+const MOST_OUTPUTS: usize = 16;
+
+fuzz_target!(|input: &[u8]| {
+    let [seed, script @ ..] = input else { return };
+    let settings = ReflectorSettings { streamed_lists: seed % 2 == 0, ..ReflectorSettings::default() };
+    let mut run = Run {
+        reflector: Reflector::new(settings, u64::from(*seed)),
+        now: Instant::from_zero(Duration::from_secs(1)),
+        open: BTreeSet::new(),
+        asked: 0,
+        staging: false,
+        held: None,
+    };
+    run.step(Input::Start);
+    for step in script.chunks_exact(2) {
+        run.arrive(step[0], step[1]);
+    }
+    run.step(Input::Stop);
+    assert!(run.open.is_empty(), "what was asked is cancelled at the end: {:?}", run.open);
+});
+
+struct Run {
+    reflector: Reflector,
+    now: Instant,
+    open: BTreeSet<RequestId>,
+    asked: u64,
+    staging: bool,
+    /// The version that the store has, as ordered by its number.
+    held: Option<ResourceVersion>,
+}
+
+impl Run {
+    fn arrive(&mut self, what: u8, amount: u8) {
+        // Mostly a request that is open, sometimes one that is over or never was.
+        let id = match amount % 8 {
+            0 => RequestId(u64::from(amount)),
+            _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
+        };
+        match what % 20 {
+            0 => self.step(Input::Tick),
+            1 => self.wait(Duration::from_millis(u64::from(amount) * 10)),
+            2 => self.wait(Duration::from_secs(u64::from(amount))),
+            3 => {
+                if let Some(at) = self.reflector.wake_at() {
+                    self.now = self.now.max(at);
+                }
+                self.step(Input::Tick);
+            }
+            4 | 5 => self.step(Input::TransferGranted),
+            6 | 7 => self.step(Input::Opened(id)),
+            8 => self.step(Input::Reachable),
+            9 => self.step(Input::SeekProof),
+            10 => self.over(id, Input::Ended(id)),
+            11 => self.over(id, Input::Failed(id, failure(amount))),
+            12 => {
+                let token = (amount % 5 == 0).then(|| format!("token {}", amount / 64));
+                self.over(id, Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }));
+            }
+            13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
+            14 => drop(self.reflector.list_item(self.now, id)),
+            15 => {
+                let status = status(amount);
+                self.open.remove(&id);
+                self.record(id, Record::Error(&status));
+            }
+            16 | 17 => {
+                let version = version(amount).unwrap_or_else(|| ResourceVersion::from("0"));
+                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 20 == 17 }));
+            }
+            _ => {
+                let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];
+                let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
+                let version = version(amount).unwrap_or_else(|| ResourceVersion::from(""));
+                self.record(id, Record::Object(kind, &Identity { key, uid: "u".into(), version }));
+            }
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.step(Input::Tick);
+    }
+
+    fn over(&mut self, id: RequestId, input: Input) {
+        self.open.remove(&id);
+        self.step(input);
+    }
+
+    fn step(&mut self, input: Input) {
+        let outputs = self.reflector.step(self.now, input);
+        self.perform(outputs);
+    }
+
+    fn record(&mut self, id: RequestId, record: Record<'_>) {
+        match self.reflector.record(self.now, id, record) {
+            Verdict::Do(outputs) => self.perform(outputs),
+            Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
+            Verdict::Stage => assert!(self.staging, "staged, though no list is"),
+            Verdict::Skip => {}
+        }
+        self.never_back(false);
+    }
+
+    fn perform(&mut self, outputs: Vec<Output>) {
+        assert!(outputs.len() <= MOST_OUTPUTS, "{} outputs", outputs.len());
+        let mut anew = false;
+        for output in outputs {
+            match output {
+                Output::Send(id, request) => {
+                    assert!(id.0 > self.asked, "a request's number is used once");
+                    self.asked = id.0;
+                    self.open.insert(id);
+                    assert_well_formed(&request);
+                }
+                Output::Cancel(id) => drop(self.open.remove(&id)),
+                Output::BeginStaging { .. } => self.staging = true,
+                Output::DropStaging => self.staging = false,
+                Output::Commit { new_epoch, .. } => {
+                    assert!(std::mem::take(&mut self.staging), "committed, though nothing is staged");
+                    anew |= new_epoch;
+                }
+                Output::Note(note) => assert!(note.to_string().len() < 8192, "a note is short"),
+                Output::AwaitTransfer | Output::ReleaseTransfer | Output::Advance(_) | Output::RememberPages => {}
+            }
+        }
+        assert!(self.open.len() <= 8, "requests pile up: {:?}", self.open);
+        self.never_back(anew);
+        let standing = self.reflector.standing();
+        assert!(standing.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
+    }
+
+    /// Only a new epoch has lower versions (C4).
+    fn never_back(&mut self, anew: bool) {
+        let now = self.reflector.version().cloned();
+        if let (Some(before), Some(now), false) = (&self.held, &now, anew) {
+            assert!(!now.is_older_than(before), "back from {before} to {now}");
+        }
+        self.held = now;
+    }
+}
+
+/// A query is made of unreserved characters, whatever a version or a token says.
+fn assert_well_formed(request: &Request) {
+    let query = request.query();
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%=&".contains(&byte);
+    assert!(query.bytes().all(fine), "{query}");
+    assert!(query.matches("resourceVersion=").count() <= 1, "{query}");
+}
+
+fn version(amount: u8) -> Option<ResourceVersion> {
+    match amount {
+        0..32 => None,
+        32..40 => Some(ResourceVersion::from("")),
+        40..48 => Some(ResourceVersion::from("opaque&resourceVersion=0\"\n")),
+        48..52 => Some(ResourceVersion::from("18446744073709551616")),
+        _ => Some(ResourceVersion::from(amount.to_string().as_str())),
+    }
+}
+
+fn status(amount: u8) -> Status {
+    let codes = [0, 200, 302, 400, 401, 403, 404, 410, 422, 429, 500, 503, 504, 65535];
+    Status {
+        code: codes[usize::from(amount) % codes.len()],
+        reason: if amount % 3 == 0 { "Expired" } else { "" }.into(),
+        message: if amount % 7 == 0 { "Too large resource version".into() } else { "\u{1b}\n".repeat(amount.into()) },
+        causes: Vec::new(),
+        retry_after_seconds: (amount > 128).then_some(u64::MAX),
+    }
+}
+
+fn failure(amount: u8) -> Failure {
+    match amount % 4 {
+        0 => Failure::unreachable("gone"),
+        1 => Failure::unreadable("garbage"),
+        _ => Failure::from_status(&status(amount), Some(Duration::from_secs(u64::from(amount)))),
+    }
+}

@@ -1,0 +1,123 @@
+//! Decoding: what is found of a record without decoding it is what `serde_json` finds, and no record makes it panic.
+#![no_main]
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use steadfast_core::decode::{
+    DecodeOptions, Decoder, Encoding, Kept, RawObject, RecordProblem, WatchRecord, list_item, watch_record,
+};
+use steadfast_core::record::Identity;
+
+fuzz_target!(|input: &[u8]| {
+    let record = Bytes::copy_from_slice(input);
+    let value = serde_json::from_slice::<Value>(&record).ok();
+    item(&record, value.as_ref());
+    event(&record, value.as_ref());
+    if let Some(status) = steadfast_core::decode::status(Encoding::Json, &record) {
+        let failure = steadfast_core::reflector::Failure::from_status(&status, None);
+        assert!(failure.why.len() <= 4096, "what is told of a failure is short");
+    }
+});
+
+fn item(item: &Bytes, value: Option<&Value>) {
+    match list_item(Encoding::Json, item) {
+        Ok(object) => {
+            if let Some(value) = value {
+                assert_identity(&object.identity, value);
+            }
+            kept(&object, value);
+        }
+        Err(error) => {
+            let _ = error.to_string();
+            if let Some(value) = value {
+                lacks(&error.problem, value);
+            }
+        }
+    }
+}
+
+fn event(record: &Bytes, value: Option<&Value>) {
+    let Some(value) = value else {
+        drop(watch_record(Encoding::Json, record));
+        return;
+    };
+    let object = &value["object"];
+    match watch_record(Encoding::Json, record) {
+        Ok(WatchRecord::Object { object: raw, .. }) => {
+            assert!(matches!(value["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED")));
+            assert_identity(&raw.identity, object);
+            assert_eq!(&serde_json::from_slice::<Value>(&raw.bytes).expect("a part of what serde reads"), object);
+            kept(&raw, Some(object));
+        }
+        Ok(WatchRecord::Bookmark(bookmark)) => {
+            assert_eq!(value["type"], "BOOKMARK");
+            let metadata = &object["metadata"];
+            assert_eq!(metadata["resourceVersion"], bookmark.version.as_str());
+            let ends = metadata["annotations"]["k8s.io/initial-events-end"] == "true";
+            assert_eq!(bookmark.initial_events_end, ends);
+        }
+        Ok(WatchRecord::Error(_)) => assert_eq!((&value["type"], &object["kind"]), (&"ERROR".into(), &"Status".into())),
+        Err(error) => {
+            let _ = error.to_string();
+            match error.problem {
+                RecordProblem::Malformed { .. } | RecordProblem::TooDeep => panic!("serde reads what {error}"),
+                RecordProblem::UnknownType { name } => assert!(name.chars().count() <= 32),
+                RecordProblem::NoObject => assert!(value.get("object").is_none()),
+                problem @ RecordProblem::NoIdentity { .. } => lacks(&problem, object),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn assert_identity(identity: &Identity, object: &Value) {
+    let metadata = &object["metadata"];
+    assert_eq!(metadata["name"], identity.key.name());
+    assert_eq!(metadata["uid"], *identity.uid);
+    assert_eq!(metadata["resourceVersion"], identity.version.as_str());
+    let namespace = metadata["namespace"].as_str().filter(|namespace| !namespace.is_empty());
+    assert_eq!(identity.key.namespace(), namespace);
+}
+
+/// What is said to be missing is missing, or longer than any server makes it.
+fn lacks(problem: &RecordProblem, object: &Value) {
+    let RecordProblem::NoIdentity { missing } = problem else {
+        assert!(matches!(problem, RecordProblem::NoObject) || !object.is_object(), "{problem}");
+        return;
+    };
+    let value = missing.split('.').fold(object, |value, name| &value[name]);
+    assert!(value.as_str().is_none_or(|text| text.is_empty() || text.len() > 1024), "{missing} is there");
+}
+
+/// Decodes `object` into forms of every sort; the one that takes all is what `serde_json` reads without its `managedFields`.
+fn kept(object: &RawObject, value: Option<&Value>) {
+    for keep_managed_fields in [false, true] {
+        let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields });
+        told(ConfigMap::decode(object, &mut decoder));
+        told(Pod::decode(object, &mut decoder));
+        told(PartialObjectMeta::<ConfigMap>::decode(object, &mut decoder));
+        told(DynamicObject::decode(object, &mut decoder));
+        let read = decoder.decode::<Value>(object);
+        let Some(value) = value else {
+            continue;
+        };
+        let mut read = read.expect("serde reads it whole, so without managedFields");
+        let mut wanted = value.clone();
+        if !keep_managed_fields {
+            // Of several in one object the last is cut out.
+            for value in [&mut read, &mut wanted] {
+                value["metadata"].as_object_mut().expect("it has a name").remove("managedFields");
+            }
+        }
+        assert_eq!(read, wanted);
+    }
+}
+
+fn told<T>(kept: Result<T, steadfast_core::decode::DecodeError>) {
+    if let Err(error) = kept {
+        assert!(!error.to_string().is_empty());
+    }
+}

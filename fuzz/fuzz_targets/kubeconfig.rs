@@ -1,0 +1,89 @@
+//! Kubeconfigs: any text is a connection, or an error of the library's own that has no secret in it.
+#![no_main]
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use libfuzzer_sys::fuzz_target;
+use steadfast::Connection;
+use steadfast::connection::ConnectError;
+use steadfast::environment::local::Local;
+
+/// What every secret becomes once the file is read; it must not be told.
+const SECRET: &str = "zq9-planted-s3cr3t";
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    if text.contains(SECRET) {
+        return;
+    }
+    let mut file = match Kubeconfig::from_yaml(text) {
+        Ok(file) => file,
+        Err(error) => return unquoted(text, ConnectError::from(error)),
+    };
+    harmless(&mut file);
+    plant(&mut file, text.len());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let options = KubeConfigOptions::default();
+        let config = match kube::Config::from_custom_kubeconfig(file, &options).await {
+            Ok(config) => config,
+            Err(error) => return discreet(&ConnectError::from(error)),
+        };
+        let environment = std::sync::Arc::new(Local::over_tcp(1));
+        match Connection::builder(config).environment(environment).build() {
+            Ok(connection) => assert!(!format!("{connection:?}").contains(SECRET)),
+            Err(error) => discreet(&error),
+        }
+    });
+});
+
+fn discreet(error: &ConnectError) {
+    assert!(!format!("{error}\n{error:?}").contains(SECRET), "{error}");
+}
+
+/// Of a file that cannot be read no word is told, for it may be a token.
+fn unquoted(text: &str, error: ConnectError) {
+    let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("no kubeconfig")).to_string();
+    let told = format!("{error}\n{error:?}");
+    for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
+        assert!(!told.contains(word), "{told}");
+    }
+}
+
+/// A secret in every place that is for one, now and then one that no header can hold.
+fn plant(file: &mut Kubeconfig, length: usize) {
+    let secret = if length % 2 == 0 { SECRET.to_owned() } else { format!("{SECRET}\n") };
+    for named in &mut file.auth_infos {
+        let Some(user) = &mut named.auth_info else { continue };
+        for field in [&mut user.token, &mut user.password] {
+            if field.is_some() {
+                *field = Some(secret.clone().into());
+            }
+        }
+        if user.client_key_data.is_some() && length % 3 > 0 {
+            user.client_key_data = Some(secret.clone().into());
+        }
+    }
+    for named in &mut file.clusters {
+        let Some(proxy) = named.cluster.as_mut().and_then(|cluster| cluster.proxy_url.as_mut()) else { continue };
+        if let Some((scheme, rest)) = proxy.split_once("://") {
+            *proxy = format!("{scheme}://user:{secret}@{rest}");
+        }
+    }
+}
+
+/// Without what runs programs, and what reads files of this machine.
+fn harmless(file: &mut Kubeconfig) {
+    for named in &mut file.auth_infos {
+        let Some(user) = &mut named.auth_info else { continue };
+        user.exec = None;
+        user.auth_provider = None;
+        user.token_file = None;
+        user.client_certificate = None;
+        user.client_key = None;
+    }
+    for named in &mut file.clusters {
+        if let Some(cluster) = &mut named.cluster {
+            cluster.certificate_authority = None;
+        }
+    }
+}
