@@ -38,6 +38,14 @@ async fn pieces_that_cannot_be_used_are_named() -> Outcome {
             "client-key-data is no base64",
         ),
         (none.clone(), json!({"client-certificate": "absent.crt", "client-key": "absent.key"}), "absent"),
+        (none.clone(), json!({"token": format!("{SECRET}\n")}), "the token has a character that no header can hold"),
+        (
+            none.clone(),
+            plugin(&format!(
+                r#"printf %s '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{SECRET}\n"}}}}'"#
+            )),
+            "plugin's token has a character that no header can hold",
+        ),
         (none.clone(), plugin(&format!("echo {SECRET}; exit 3")), "exit status: 3"),
         (
             none.clone(),

@@ -1,6 +1,7 @@
 //! Credentials: what is put into a request's `Authorization`, and how it is renewed.
 
 use std::future::{Ready, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -10,6 +11,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Request, Response};
 use kube::client::{Body, ConfigExt};
 use kube::config::AuthInfo;
+use secrecy::ExposeSecret;
 use steadfast_core::Instant;
 use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
@@ -220,7 +222,12 @@ fn renewable(info: &AuthInfo) -> bool {
 
 /// Whether the configuration itself holds the credentials, which then come before files and plugins.
 fn fixed(info: &AuthInfo) -> bool {
-    info.token.is_some() || (info.username.is_some() && info.password.is_some())
+    info.token.is_some() || basic(info)
+}
+
+/// Whether a name and a password are what it holds, which come before a token.
+fn basic(info: &AuthInfo) -> bool {
+    info.username.is_some() && info.password.is_some()
 }
 
 fn read_token(path: &Path) -> Result<HeaderValue, String> {
@@ -231,10 +238,14 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
     if token.is_empty() {
         return Err(format!("the token file {shown} is empty"));
     }
-    let value = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut value = value.map_err(|_| format!("what the token file {shown} holds is no token"))?;
+    bearer(token).ok_or_else(|| format!("what the token file {shown} holds is no token"))
+}
+
+/// The header with `token`, if there can be one.
+fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(value)
 }
 
 impl Credentials {
@@ -247,7 +258,17 @@ impl Credentials {
             let token = read_token(&path)?;
             return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((token, now)) })));
         }
-        let Some(layer) = config.auth_layer().map_err(|error| describe(&error))? else { return Ok(Self::None) };
+        // `kube` panics on a token that no header can hold, be it the configuration's or a plugin's.
+        if let Some(token) = info.token.as_ref().filter(|_| info.auth_provider.is_none() && !basic(info)) {
+            let value = bearer(token.expose_secret());
+            return value.map(Self::Fixed).ok_or_else(|| {
+                "the token has a character that no header can hold, such as the end of a line".to_owned()
+            });
+        }
+        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer())).map_err(|_| {
+            "the credential plugin's token has a character that no header can hold; run it by hand to see it".to_owned()
+        })?;
+        let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
         Ok(match layer.layer(Revealed) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {
                 Ok(shown) => shown.into_body().map_or(Self::None, Self::Fixed),
