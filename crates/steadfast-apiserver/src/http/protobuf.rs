@@ -151,7 +151,8 @@ fn decoded(value: &Wire<'_>, holds: &Holds) -> Result<Value, Failure> {
         (Holds::Text, Wire::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned().into(),
         (Holds::Bool, Wire::Varint(number)) => (*number != 0).into(),
         (Holds::Integer, Wire::Varint(number)) => number.cast_signed().into(),
-        (Holds::Time, Wire::Bytes(bytes)) => time(bytes)?,
+        (Holds::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
+        (Holds::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
         (Holds::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
         (Holds::Message(schema), Wire::Bytes(bytes)) => message(bytes, schema)?,
         _ => return Err(Failure::Malformed),
@@ -171,14 +172,20 @@ fn map_entry(bytes: &[u8], in_base64: bool) -> Result<(String, String), Failure>
     Ok((key, text))
 }
 
-fn time(bytes: &[u8]) -> Result<Value, Failure> {
+/// A time, to the second or (`micro`) to the microsecond, as the JSON of either writes it.
+fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
+    let (mut seconds, mut nanoseconds) = (None, 0);
     for (number, value) in Fields(bytes) {
-        if let (1, Some(Wire::Varint(seconds))) = (number, value) {
-            let time = Timestamp::from_second(seconds.cast_signed()).map_err(|_| Failure::Malformed)?;
-            return Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
+        match (number, value) {
+            (1, Some(Wire::Varint(value))) => seconds = Some(value.cast_signed()),
+            (2, Some(Wire::Varint(value))) => nanoseconds = i32::try_from(value).map_err(|_| Failure::Malformed)?,
+            _ => return Err(Failure::Malformed),
         }
     }
-    Ok(Value::Null)
+    let Some(seconds) = seconds else { return Ok(Value::Null) };
+    let time = Timestamp::new(seconds, nanoseconds).map_err(|_| Failure::Malformed)?;
+    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    Ok(time.strftime(format).to_string().into())
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, Failure> {
@@ -234,6 +241,15 @@ mod tests {
         assert_eq!(read, expected);
         let secret = decode(&envelope("Secret", &raw)).unwrap();
         assert_eq!(secret["data"]["k"], "dg==");
+    }
+
+    #[test]
+    fn a_lease_keeps_its_microseconds_and_a_holder_that_is_nobody() {
+        // Second 1 and 2 ms (2,000,000 ns) after 1970.
+        let renewed = [0x08, 1, 0x10, 0x80, 0x89, 0x7a];
+        let spec = [field(1, b""), field(4, &renewed)].concat();
+        let lease = decode(&envelope("Lease", &field(2, &spec))).unwrap();
+        assert_eq!(lease["spec"], json!({"holderIdentity": "", "renewTime": "1970-01-01T00:00:01.002000Z"}));
     }
 
     #[test]

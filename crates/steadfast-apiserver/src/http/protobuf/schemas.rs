@@ -25,13 +25,14 @@ pub(super) enum Holds {
     Bool,
     Integer,
     Time,
+    MicroTime,
     IntOrString,
     TextMap,
     BytesMap,
     Message(&'static [Field]),
 }
 
-use Holds::{Bool, BytesMap, IntOrString, Integer, Message, Text, TextMap, Time};
+use Holds::{Bool, BytesMap, IntOrString, Integer, Message, MicroTime, Text, TextMap, Time};
 
 const fn plain(number: u64, name: &'static str, holds: Holds) -> Field {
     Field { number, name, presence: Presence::Plain, holds }
@@ -58,6 +59,7 @@ pub(super) fn of_kind(kind: &str) -> Option<&'static [Field]> {
         "Job" => JOB,
         "Role" | "ClusterRole" => ROLE,
         "RoleBinding" | "ClusterRoleBinding" => ROLE_BINDING,
+        "Lease" => LEASE,
         "DeleteOptions" => DELETE_OPTIONS,
         _ => return None,
     })
@@ -106,6 +108,16 @@ static NAMESPACE: &[Field] = &[
 ];
 static NAMESPACE_SPEC: &[Field] = &[list(1, "finalizers", Text)];
 static NAMESPACE_STATUS: &[Field] = &[plain(1, "phase", Text)];
+static LEASE: &[Field] = &[plain(1, "metadata", Message(OBJECT_META)), plain(2, "spec", Message(LEASE_SPEC))];
+static LEASE_SPEC: &[Field] = &[
+    pointer(1, "holderIdentity", Text),
+    pointer(2, "leaseDurationSeconds", Integer),
+    pointer(3, "acquireTime", MicroTime),
+    pointer(4, "renewTime", MicroTime),
+    pointer(5, "leaseTransitions", Integer),
+    pointer(6, "strategy", Text),
+    pointer(7, "preferredHolder", Text),
+];
 static NAMED: &[Field] = &[plain(1, "name", Text)];
 static SERVICE_ACCOUNT: &[Field] = &[
     plain(1, "metadata", Message(OBJECT_META)),

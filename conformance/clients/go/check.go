@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"time"
+)
+
+// How long what happens by itself may take; a real server needs milliseconds.
+const patience = 30 * time.Second
+
+func passed(name string) { fmt.Println("ok      " + name) }
+
+// The first difference ends everything: what follows would only repeat it.
+func fail(name, format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, "FAILED  %s: %s\n", name, fmt.Sprintf(format, arguments...))
+	os.Exit(1)
+}
+
+func must(name string, err error) {
+	if err != nil {
+		fail(name, "%v", err)
+	}
+}
+
+func well(name string, err error) {
+	must(name, err)
+	passed(name)
+}
+
+func equal(name string, got, wanted any) {
+	if !reflect.DeepEqual(got, wanted) {
+		fail(name, "got %#v, wanted %#v", got, wanted)
+	}
+	passed(name)
+}
+
+func holds(name string, condition bool, seen any) {
+	if !condition {
+		fail(name, "not so: %+v", seen)
+	}
+	passed(name)
+}
+
+// refused says that the error is of this sort, as client-go reads it from the answer's Status.
+func refused(name string, is func(error) bool, err error) {
+	if err == nil || !is(err) {
+		fail(name, "wanted another error than: %v", err)
+	}
+	passed(name)
+}
+
+func eventually(name string, attempt func() bool) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if attempt() {
+			passed(name)
+			return
+		}
+	}
+	fail(name, "not within %s", patience)
+}
+
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 4*patience)
+}
