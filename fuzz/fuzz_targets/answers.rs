@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -25,6 +25,7 @@ fuzz_target!(|input: &[u8]| {
         open: BTreeSet::new(),
         asked: 0,
         staging: false,
+        comparing: false,
         held: None,
     };
     run.step(Input::Start);
@@ -41,6 +42,7 @@ struct Run {
     open: BTreeSet<RequestId>,
     asked: u64,
     staging: bool,
+    comparing: bool,
     /// The version that the store has, as ordered by its number.
     held: Option<ResourceVersion>,
 }
@@ -52,7 +54,7 @@ impl Run {
             0 => RequestId(u64::from(amount)),
             _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
         };
-        match what % 20 {
+        match what % 23 {
             0 => self.step(Input::Tick),
             1 => self.wait(Duration::from_millis(u64::from(amount) * 10)),
             2 => self.wait(Duration::from_secs(u64::from(amount))),
@@ -81,8 +83,11 @@ impl Run {
             }
             16 | 17 => {
                 let version = version(amount).unwrap_or_else(|| ResourceVersion::from("0"));
-                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 20 == 17 }));
+                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 23 == 17 }));
             }
+            18 => self.over(id, Input::Probed(id, version(amount), self.now)),
+            19 => self.step(Input::Unsettled(id)),
+            20 => self.step(Input::Settled(id)),
             _ => {
                 let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];
                 let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
@@ -111,6 +116,7 @@ impl Run {
         match self.reflector.record(self.now, id, record) {
             Verdict::Do(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
+            Verdict::Compare => assert!(self.comparing, "compared, though nothing is"),
             Verdict::Stage => assert!(self.staging, "staged, though no list is"),
             Verdict::Skip => {}
         }
@@ -119,7 +125,7 @@ impl Run {
 
     fn perform(&mut self, outputs: Vec<Output>) {
         assert!(outputs.len() <= MOST_OUTPUTS, "{} outputs", outputs.len());
-        let mut anew = false;
+        let (mut anew, mut judge) = (false, false);
         for output in outputs {
             match output {
                 Output::Send(id, request) => {
@@ -135,12 +141,26 @@ impl Run {
                     assert!(std::mem::take(&mut self.staging), "committed, though nothing is staged");
                     anew |= new_epoch;
                 }
+                Output::BeginComparison => self.comparing = true,
+                Output::EndComparison => self.comparing = false,
+                Output::JudgeComparison => {
+                    assert!(self.comparing, "judged, though nothing is compared");
+                    judge = true;
+                }
                 Output::Note(note) => assert!(note.to_string().len() < 8192, "a note is short"),
-                Output::AwaitTransfer | Output::ReleaseTransfer | Output::Advance(_) | Output::RememberPages => {}
+                Output::NameLost
+                | Output::AwaitTransfer
+                | Output::ReleaseTransfer
+                | Output::Advance(_)
+                | Output::RememberPages => {}
             }
         }
         assert!(self.open.len() <= 8, "requests pile up: {:?}", self.open);
         self.never_back(anew);
+        if judge {
+            let count = usize::from(self.asked % 3 == 0);
+            self.step(Input::Judged(Differences { count, backwards: None }));
+        }
         let standing = self.reflector.standing();
         assert!(standing.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
     }
