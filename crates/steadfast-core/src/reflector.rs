@@ -164,7 +164,7 @@ pub struct Reflector {
     standing: Standing,
 }
 
-/// Why a cache with a stream is doubted when nothing else speaks against it.
+/// Why a cache with a stream is doubted at last.
 const UNPROVEN: &str = "no proof of freshness within two periods";
 
 #[derive(Clone, Debug)]
@@ -253,8 +253,7 @@ impl Reflector {
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
-        let side = [phase, self.side_wake(), self.move_wake(), self.comparison_wake()];
-        side.into_iter().flatten().min()
+        [phase, self.side_wake(), self.move_wake(), self.comparison_wake()].into_iter().flatten().min()
     }
 
     /// Takes in what happened at `now` and tells what to do.
