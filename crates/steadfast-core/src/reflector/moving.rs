@@ -14,6 +14,10 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct Moving {
     state: Move,
+    /// Whether the successor's own connection is to end as well, so that it moves on once it is the watch.
+    onward: bool,
+    /// When a watch last moved.
+    moved: Option<Instant>,
     backoff: Backoff,
 }
 
@@ -36,28 +40,47 @@ impl Moving {
     /// Settled.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         let patience = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
-        Self { state: Move::Settled, backoff: Backoff::new(patience) }
+        Self { state: Move::Settled, onward: false, moved: None, backoff: Backoff::new(patience) }
     }
 }
 
 impl Reflector {
     /// Takes in [`super::Input::Unsettled`]: the watch leaves after a short random time, so that not all leave at once.
     pub(super) fn unsettled(&mut self, now: Instant, id: RequestId) {
-        let carried = match self.phase {
-            Phase::Watching { id: stream, .. } | Phase::Listing { id: stream, streamed: true, .. } => stream == id,
-            _ => false,
-        };
-        if carried && matches!(self.moving.state, Move::Settled | Move::Planned { .. }) {
-            let at = now + self.random.between(Duration::ZERO, self.settings.relist_jitter);
-            self.moving.state = Move::Planned { from: id, at };
+        if self.is_successor(id) {
+            self.moving.onward = true;
+        } else if self.is_carried(id) && matches!(self.moving.state, Move::Settled | Move::Planned { .. }) {
+            self.plan_move(now, id);
         }
     }
 
     /// Takes in [`super::Input::Settled`]: the connection is well after all.
     pub(super) fn settled(&mut self, id: RequestId, out: &mut Vec<Output>) {
-        if matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id) {
+        if self.is_successor(id) {
+            self.moving.onward = false;
+        } else if self.is_carried(id) {
             self.stay(out);
         }
+    }
+
+    /// Whether `id` is the watch, or the list that becomes it.
+    fn is_carried(&self, id: RequestId) -> bool {
+        match self.phase {
+            Phase::Watching { id: stream, .. } | Phase::Listing { id: stream, streamed: true, .. } => stream == id,
+            _ => false,
+        }
+    }
+
+    fn plan_move(&mut self, now: Instant, from: RequestId) {
+        let soon = self.moving.moved.is_some_and(|moved| now.since(moved) < self.settings.healthy_after);
+        let delay = if soon {
+            // A server that ends each connection as soon as it is made is met with growing patience (R6).
+            self.moving.backoff.fail(&mut self.random)
+        } else {
+            self.moving.backoff.reset();
+            self.random.between(Duration::ZERO, self.settings.relist_jitter)
+        };
+        self.moving.state = Move::Planned { from, at: now + delay };
     }
 
     /// Ends what was done to move.
@@ -66,7 +89,6 @@ impl Reflector {
         if let Move::Opening { id, .. } | Move::Open { id, .. } = state {
             out.push(Output::Cancel(id));
         }
-        self.moving.backoff.reset();
     }
 
     pub(super) fn move_wake(&self) -> Option<Instant> {
@@ -88,7 +110,7 @@ impl Reflector {
                 out.push(Output::Cancel(id));
                 self.move_later(now, None);
             }
-            Move::Open { id, .. } => self.take_over(id, out),
+            Move::Open { id, .. } => self.take_over(now, id, out),
             // Another watch is being opened already, and takes the place of this one.
             Move::Planned { .. } if matches!(self.side, Side::Replacing { .. }) => self.move_later(now, None),
             Move::Planned { .. } => self.begin_move(now, out),
@@ -100,10 +122,12 @@ impl Reflector {
         let Some(from) = self.version.clone().filter(|version| version.is_ordered() && !broken_first) else {
             // What two streams tell of opaque versions could not be told apart (C12), so there is only ever one.
             self.leave_watch(out);
+            self.moving.moved = Some(now);
             self.watch(now, out);
             return;
         };
         let id = self.next_id();
+        self.moving.onward = false;
         self.moving.state = Move::Opening { id, deadline: now + self.settings.list_patience };
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
@@ -126,13 +150,20 @@ impl Reflector {
     }
 
     /// The successor goes on from the version that was held when it was asked for; the watch before it ends.
-    pub(super) fn take_over(&mut self, id: RequestId, out: &mut Vec<Output>) {
+    fn take_over(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         // How long it has been open and what it has proven goes on: it is one watch, on another connection.
         let Phase::Watching { id: watching, .. } = &mut self.phase else { return };
         out.push(Output::Cancel(std::mem::replace(watching, id)));
-        self.moving.state = Move::Settled;
-        self.moving.backoff.reset();
+        self.has_moved(now, id);
         out.extend(self.version.clone().map(|version| Output::Note(Note::Moved { version })));
+    }
+
+    fn has_moved(&mut self, now: Instant, id: RequestId) {
+        self.moving.state = Move::Settled;
+        self.moving.moved = Some(now);
+        if std::mem::take(&mut self.moving.onward) {
+            self.plan_move(now, id);
+        }
     }
 
     /// The successor could not be opened. The watch goes on as long as it can, so nothing is lost by trying later.
@@ -152,7 +183,7 @@ impl Reflector {
             return false;
         }
         self.settle(now);
-        self.moving.state = Move::Settled;
+        self.has_moved(now, id);
         self.phase = Phase::Watching { id, sent: now, opened, proven: false };
         if let Some(failure) = failure.filter(|_| opened.is_none()) {
             self.set_broken(now, failure);
