@@ -92,6 +92,8 @@ struct Shared {
     unused_since: Option<Instant>,
     round_trip: Option<Duration>,
     end: Option<End>,
+    /// Given up by us while it was still being dialled.
+    superseded: bool,
     driver: Option<Task>,
 }
 
@@ -117,6 +119,7 @@ impl Connection {
                 unused_since: Some(opened),
                 round_trip: None,
                 end: None,
+                superseded: false,
                 driver: None,
             }),
             breaches,
@@ -185,9 +188,8 @@ impl Connection {
         if matches!(shared.state, ConnectionState::Draining | ConnectionState::Dead) {
             shared.sender = None;
         }
-        let state = shared.state;
-        drop(shared);
-        match state {
+        // While the state is held, so that what is told last is what holds.
+        match shared.state {
             ConnectionState::Draining => {
                 self.say_leave(true);
                 self.unused.notify_one();
@@ -195,11 +197,32 @@ impl Connection {
             ConnectionState::Ready => self.say_leave(false),
             ConnectionState::Connecting | ConnectionState::Suspect | ConnectionState::Dead => {}
         }
-        state != before
+        shared.state != before
     }
 
-    /// Tells what goes on here whether it is to go on elsewhere.
-    pub(super) fn say_leave(&self, leave: bool) {
+    /// Has the connection drain because another is to be dialled in its place.
+    pub(super) fn supersede(&self) {
+        {
+            let mut shared = self.lock();
+            shared.superseded |= shared.state == ConnectionState::Connecting;
+        }
+        self.signal(Signal::Retired);
+    }
+
+    /// Whether the connection was given up before it came to be, so that how its dial ends is nobody's concern.
+    pub(super) fn was_superseded(&self) -> bool {
+        self.lock().superseded
+    }
+
+    /// Has its watches leave if it may be dead.
+    pub(super) fn clear_suspect(&self) {
+        let shared = self.lock();
+        if shared.state == ConnectionState::Suspect {
+            self.say_leave(true);
+        }
+    }
+
+    fn say_leave(&self, leave: bool) {
         self.leave.send_if_modified(|before| std::mem::replace(before, leave) != leave);
     }
 

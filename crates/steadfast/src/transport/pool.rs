@@ -14,7 +14,7 @@ use super::dispatch::Want;
 use super::error::TransportError;
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Placement, Settings};
-use super::state::{ConnectionState, Signal};
+use super::state::ConnectionState;
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::Traffic;
 
@@ -118,7 +118,7 @@ impl Pool {
     pub fn drain(&self) {
         let connections = self.inner.lock().connections.clone();
         for connection in connections {
-            connection.signal(Signal::Retired);
+            connection.supersede();
         }
         self.inner.unsettled();
     }
@@ -348,7 +348,7 @@ impl Inner {
                 .connections
                 .iter()
                 .any(|other| other.role == gone.role && other.state() == ConnectionState::Connecting);
-            if error.is_some() {
+            if error.is_some() && !gone.was_superseded() {
                 // Those whom this one would have served fail with it, and all when no other is on its way:
                 // to dial again at once would be a spin.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
@@ -386,8 +386,7 @@ impl Inner {
 fn clear_suspects(state: &State) {
     let watches = || state.connections.iter().filter(|connection| connection.role == Role::Watches);
     if watches().any(|connection| connection.state().accepts()) {
-        let suspects = watches().filter(|connection| connection.state() == ConnectionState::Suspect);
-        suspects.for_each(|connection| connection.say_leave(true));
+        watches().for_each(|connection| connection.clear_suspect());
     }
 }
 

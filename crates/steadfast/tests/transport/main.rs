@@ -3,6 +3,7 @@
 //! What is about time runs in virtual time over pipes in memory; what is about sockets and TLS, over TCP.
 
 mod deadlines;
+mod draining;
 mod errors;
 mod health;
 mod hostile;

@@ -1,0 +1,84 @@
+//! Connections that are to end, and what is dialled in their place.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use steadfast::Connection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::sleep;
+
+use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
+use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
+
+/// Answers requests, without an end, and says GOAWAY after `patience`; whoever goes then is let go.
+async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
+    let goodbye = sleep(patience);
+    tokio::pin!(goodbye);
+    pipe.read_exact(&mut [0; 24]).await?;
+    pipe.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
+    loop {
+        let mut head = [0; 9];
+        tokio::select! {
+            read = pipe.read_exact(&mut head) => drop(read?),
+            () = &mut goodbye => break,
+        }
+        let mut payload = vec![0; usize::from(head[2])];
+        pipe.read_exact(&mut payload).await?;
+        match (head[3], head[4]) {
+            (PING, 0) => pipe.write_all(&frame(PING, ACK, 0, &payload)).await?,
+            (SETTINGS, 0) => pipe.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
+            // The head of an answer, 200.
+            (HEADERS, _) => pipe.write_all(&frame(HEADERS, 4, 1, &[0x88])).await?,
+            _ => {}
+        }
+    }
+    pipe.write_all(&frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).await?;
+    while pipe.read(&mut [0; 1024]).await? > 0 {}
+    Ok(())
+}
+
+/// R6: one whose watch stays where it is, as long as it may, is no reason for another new connection each time.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_each_new_connection_is_not_dialled_again_and_again() {
+    let dials = Arc::new(AtomicUsize::new(0));
+    let counted = dials.clone();
+    let connection = dialled(config(&in_memory().await).await, http2(), move || {
+        let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            sleep(Duration::from_millis(5)).await;
+            let (near, far) = tokio::io::duplex(64 << 10);
+            tokio::spawn(ending(far, if first { Duration::from_secs(1) } else { Duration::from_millis(20) }));
+            Ok(Sockets::default().watch(near))
+        }
+    });
+    let _watch = watch(&connection).await;
+    sleep(Duration::from_secs(10)).await;
+    let states: Vec<String> = connection.connections().iter().map(|report| report.state.to_string()).collect();
+    assert_eq!(states, ["draining"], "the watch goes on where it is");
+    assert_eq!(dials.load(Ordering::SeqCst), 2, "the first, and the one to which its watch could have moved");
+}
+
+/// What was begun before a configuration changed may fail by what it was: whoever waits is served by what is.
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_fails_after_it_was_given_up_fails_nobody() {
+    let server = in_memory().await;
+    let (dialer, dials) = (server.dialer(), AtomicUsize::new(0));
+    let connection: Connection = dialled(config(&server).await, http2(), move || {
+        let (first, dialer) = (dials.fetch_add(1, Ordering::SeqCst) == 0, dialer.clone());
+        async move {
+            sleep(Duration::from_secs(if first { 2 } else { 3 })).await;
+            if first {
+                Err(io::ErrorKind::ConnectionRefused.into())
+            } else {
+                Ok(Sockets::default().watch(dialer.connect(0).await?))
+            }
+        }
+    });
+    let (answer, ()) = tokio::join!(text(&connection, get(PODS)), async {
+        sleep(Duration::from_secs(1)).await;
+        connection.drain();
+    });
+    answer.expect("an answer on the connection that was dialled in its place");
+}
