@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
 use crate::probes::Board;
-use crate::transport::{ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
+use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
 use auth::Authorizer;
 use builder::Addressing;
 pub use builder::ConnectionBuilder;
@@ -220,27 +220,16 @@ impl Connection {
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
         let known = inner.keeper.generation();
-        let mut request = inner.addressing.load().address(request);
-        request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
-        let body = request.body().try_clone();
-        let head = request.extensions().clone();
-        let generation = inner.authorizer.authorize(request.headers_mut()).await?;
-        let spare = body.map(|body| {
-            let mut spare = Request::new(body);
-            *spare.method_mut() = request.method().clone();
-            *spare.uri_mut() = request.uri().clone();
-            *spare.headers_mut() = request.headers().clone();
-            *spare.extensions_mut() = head;
-            spare
-        });
-        let answer = match inner.pool.send(request).await {
+        let spare = transport::copy(&request);
+        let (answer, generation) = self.send_once(request).await?;
+        let answer = match answer {
             Err(error @ TransportError::Tls { .. }) => {
                 // No request has left yet, so that one may be sent by what the configuration says now.
                 let Some(spare) = spare else { return Err(error.into()) };
                 if !inner.keeper.refused(inner, known).await {
                     return Err(error.into());
                 }
-                return self.send_again(spare).await;
+                return Ok(self.send_once(spare).await?.0?);
             }
             answer => answer?,
         };
@@ -255,17 +244,23 @@ impl Connection {
             return Ok(answer);
         }
         drop(answer);
-        let answer = self.send_again(spare).await?;
+        let answer = self.send_once(spare).await?.0?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             inner.authorizer.complain();
         }
         Ok(answer)
     }
 
-    /// Sends `request` with the credentials and headers of now.
-    async fn send_again(&self, mut request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
-        self.inner.authorizer.authorize(request.headers_mut()).await?;
-        Ok(self.inner.pool.send(request).await?)
+    /// Sends `request` with the credentials and headers of now; says which generation of credentials that was.
+    async fn send_once(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(Result<Response<ResponseBody>, TransportError>, u64), SendError> {
+        let inner = &*self.inner;
+        let mut request = inner.addressing.load().address(request);
+        request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
+        let generation = inner.authorizer.authorize(request.headers_mut()).await?;
+        Ok((inner.pool.send(request).await, generation))
     }
 }
 

@@ -34,6 +34,7 @@ mod upgrade;
 
 pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
+pub(crate) use dispatch::copy;
 pub use error::TransportError;
 pub use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};

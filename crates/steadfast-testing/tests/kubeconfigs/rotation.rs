@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -187,6 +187,64 @@ async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> O
     assert_eq!(ask(&connection).await?, 200);
     assert_eq!(server.requests().len(), before + 1, "loaded before it was refused");
     goes_on(&server, &mut watched, "to-the-end").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loader_that_panics_costs_no_request_and_no_look() -> Outcome {
+    let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
+    let folder = Folder::new();
+    let write = |token: &str| {
+        let whole = kubeconfig(&server, &json!({}), &json!({"token": token}));
+        folder.write("config.yaml", &whole.to_string())
+    };
+    let file = write("first");
+    let (again, broken) = (file.clone(), Arc::new(AtomicBool::new(true)));
+    let breaks = broken.clone();
+    let connection = Connection::builder(config(&file, None).await?)
+        .environment(around(&server))
+        .loader(move || {
+            assert!(!breaks.load(Ordering::Relaxed), "a loader that is broken");
+            let file = again.clone();
+            async move { config(&file, None).await }
+        })
+        .build()?;
+    write("second");
+    server.faults().replace_tokens(&["second"]);
+    assert_eq!(ask(&connection).await?, 401, "what no loader helps is the answer");
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    broken.store(false, Ordering::Relaxed);
+    server.faults().replace_tokens(&["first", "second"]);
+    tokio::time::sleep(Duration::from_secs(301)).await;
+    server.faults().replace_tokens(&["second"]);
+    let before = server.requests().len();
+    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(server.requests().len(), before + 1, "loaded by the look after the one that broke");
+    Ok(())
+}
+
+/// What is sent again is what the configuration says now, and nothing of what it said before.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_sent_again_acts_as_the_changed_configuration_says() -> Outcome {
+    let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
+    let folder = Folder::new();
+    let write = |name: &str| {
+        let whole = kubeconfig(&server, &json!({}), &json!({"token": name, "as": name}));
+        folder.write("config.yaml", &whole.to_string())
+    };
+    let file = write("first");
+    let again = file.clone();
+    let connection = Connection::builder(config(&file, None).await?)
+        .environment(around(&server))
+        .loader(move || {
+            let file = again.clone();
+            async move { config(&file, None).await }
+        })
+        .build()?;
+    write("second");
+    server.faults().replace_tokens(&["second"]);
+    let acted = used(&connection, &server).await?.impersonation;
+    assert_eq!(acted, [("impersonate-user".to_owned(), "second".to_owned())]);
+    Ok(())
 }
 
 #[tokio::test(start_paused = true)]

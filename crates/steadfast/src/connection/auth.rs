@@ -166,10 +166,13 @@ impl Authorizer {
         }
         *renewed = Some(now);
         tracing::info!(server = %self.server, "the server refuses the credentials; they are asked for anew");
-        let credentials = self.load(config).await?;
+        let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
-        current.credentials = credentials;
-        current.generation += 1;
+        // Where another configuration was adopted meanwhile, these are of the one before.
+        if Arc::ptr_eq(&current.config, &config) {
+            current.credentials = credentials;
+            current.generation += 1;
+        }
         Ok(true)
     }
 

@@ -190,9 +190,9 @@ impl Keeper {
 
     async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
         let (done, answer) = oneshot::channel();
-        let loading = loader();
-        // Whatever the loader needs of a runtime is there on this environment's own.
-        let task = self.environment.spawn(Box::pin(async move { drop(done.send(loading.await)) }));
+        let loader = loader.clone();
+        // Whatever the loader needs of a runtime is there on this environment's own, and its panic stays there.
+        let task = self.environment.spawn(Box::pin(async move { drop(done.send(loader().await)) }));
         let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
         answer.map_err(|detail| ConnectError::Infer { detail })?
     }

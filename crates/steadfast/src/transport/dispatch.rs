@@ -221,7 +221,7 @@ impl Pool {
 }
 
 /// The same request again, where its body allows it.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let body = request.body().try_clone()?;
     let mut copy = Request::new(body);
     *copy.method_mut() = request.method().clone();
