@@ -8,9 +8,18 @@ use super::proxies::Ambient;
 use super::{ConnectError, error};
 use crate::transport::{Proxy, Route, Target};
 
-/// The URL of the server, for messages.
+/// The URL of the server, for messages: without credentials.
 pub(super) fn server(config: &kube::Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    let url = config.cluster_url.to_string();
+    let shown = match config.cluster_url.authority().map(http::uri::Authority::as_str) {
+        Some(authority) => url.replacen(authority, without_credentials(authority), 1),
+        None => url,
+    };
+    shown.trim_end_matches('/').to_owned()
+}
+
+fn without_credentials(authority: &str) -> &str {
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 /// Where the server of `config` is.
@@ -30,8 +39,7 @@ pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
 /// The way to `target`, as `config` and the files and plugins that it names say now. It may block.
 pub(super) fn route(config: &kube::Config, target: &Target, prior_knowledge: bool) -> Result<Route, ConnectError> {
     let proxy = Ambient::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
-        let shown = url.authority().map_or("", |authority| authority.as_str());
-        let shown = shown.rsplit_once('@').map_or(shown, |(_, host)| host).to_owned();
+        let shown = url.authority().map_or("", |authority| without_credentials(authority.as_str())).to_owned();
         let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
         Proxy::new(url, || proxy_tls(config)).map_err(broken)
     });
@@ -66,4 +74,22 @@ fn proxy_tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
     let mut anonymous = config.clone();
     anonymous.auth_info = kube::config::AuthInfo::default();
     tls(&anonymous)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_without_credentials() {
+        for (url, named) in [
+            ("https://admin:hunter2@api.example:6443/base/", "https://api.example:6443/base"),
+            ("https://api.example", "https://api.example"),
+        ] {
+            assert_eq!(server(&kube::Config::new(url.parse().expect("a URL"))), named);
+        }
+        let ftp = kube::Config::new("ftp://admin:hunter2@api.example".parse().expect("a URL"));
+        let error = target(&ftp).expect_err("no scheme of HTTP").to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
 }
