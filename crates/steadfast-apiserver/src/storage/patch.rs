@@ -39,13 +39,29 @@ impl Patch {
     pub(crate) fn apply(&self, object: &Value) -> Result<Value, Status> {
         let mut patched = object.clone();
         match self {
-            Self::Json(patch) => json_patch::patch(&mut patched, patch)
-                .map_err(|error| Status::new(422, "Invalid", format_args!("the patch does not apply: {error}")))?,
+            Self::Json(patch) => {
+                for operation in &patch.0 {
+                    if !is_test_for_absence(operation, &patched) {
+                        json_patch::patch(&mut patched, std::slice::from_ref(operation)).map_err(|error| {
+                            Status::new(422, "Invalid", format_args!("the patch does not apply: {error}"))
+                        })?;
+                    }
+                }
+            }
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),
             Self::Strategic(patch) => strategic::merge(&mut patched, patch),
         }
         if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
     }
+}
+
+/// Whether this is a test for null, and its object has no such field: a real server lets that pass, against RFC 6902,
+/// and kube adds its first finalizer by it.
+fn is_test_for_absence(operation: &json_patch::PatchOperation, object: &Value) -> bool {
+    let json_patch::PatchOperation::Test(test) = operation else { return false };
+    let path = test.path.as_str();
+    let within = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
+    test.value.is_null() && within.is_some_and(Value::is_object) && object.pointer(path).is_none()
 }
 
 /// A patch that merges is an object.

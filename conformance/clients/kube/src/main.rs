@@ -1,0 +1,261 @@
+//! kube's own client, watcher, reflector and Controller against any server.
+//!
+//! `kube-conformance KUBECONFIG` ends with 1 and one line at the first difference from what a real API server does.
+//! None of Steadfast is in here: the transport is kube's too.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::ObjectMeta;
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::finalizer::{self, finalizer};
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, Config, CustomResource, CustomResourceExt, Resource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const NAMESPACE: &str = "kube-conformance";
+const FINALIZER: &str = "kube.conformance.example.com/cleanup";
+/// How long what happens by itself may take; a real server needs milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "kube.conformance.example.com", version = "v1", kind = "Widget", namespaced, status = "WidgetStatus")]
+struct WidgetSpec {
+    size: i64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+struct WidgetStatus {
+    ready: bool,
+}
+
+fn check(name: &str, holds: bool, seen: &dyn std::fmt::Debug) -> Outcome {
+    if !holds {
+        return Err(format!("{name}: not so: {seen:?}").into());
+    }
+    println!("ok      {name}");
+    Ok(())
+}
+
+/// Waits for a condition, and says which one was not met.
+async fn within<T>(name: &str, event: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let value = tokio::time::timeout(PATIENCE, event).await.map_err(|_| format!("{name}: not within {PATIENCE:?}"))?;
+    let value = value.map_err(|error| format!("{name}: {error}"))?;
+    println!("ok      {name}");
+    Ok(value)
+}
+
+fn config_map(name: &str, value: &str) -> ConfigMap {
+    let labels = BTreeMap::from([("app".to_owned(), "seen".to_owned())]);
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+        data: Some(BTreeMap::from([("value".to_owned(), value.to_owned())])),
+        ..ConfigMap::default()
+    }
+}
+
+async fn next<S>(events: &mut S) -> Outcome<String>
+where
+    S: Stream<Item = watcher::Result<Event<ConfigMap>>> + Unpin,
+{
+    Ok(match events.try_next().await?.ok_or("the stream ended")? {
+        Event::Init => "init".to_owned(),
+        Event::InitApply(object) => format!("listed {}", object.name_any()),
+        Event::InitDone => "listed all".to_owned(),
+        Event::Apply(object) => format!("applied {}", object.name_any()),
+        Event::Delete(object) => format!("deleted {}", object.name_any()),
+    })
+}
+
+/// The watcher's events, with its list in pages or streamed by the watch.
+async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> Outcome {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    for name in ["a", "b"] {
+        maps.create(&PostParams::default(), &config_map(name, "1")).await?;
+    }
+    let mut events = pin!(watch(maps.clone(), config.labels("app=seen")));
+    let told = async {
+        let mut told = Vec::new();
+        while told.last().is_none_or(|last| last != "listed all") {
+            told.push(next(&mut events).await?);
+        }
+        maps.patch("b", &PatchParams::default(), &Patch::Merge(json!({"data": {"value": "2"}}))).await?;
+        maps.create(&PostParams::default(), &config_map("c", "1")).await?;
+        // It leaves the selector: to this watcher it is deleted.
+        maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": null}}))).await?;
+        maps.delete("c", &DeleteParams::default()).await?;
+        for _ in 0..4 {
+            told.push(next(&mut events).await?);
+        }
+        Ok(told)
+    };
+    let told = within(&format!("a watcher hears of all, {how}"), told).await?;
+    let wanted = ["init", "listed a", "listed b", "listed all", "applied b", "applied c", "deleted a", "deleted c"];
+    check(&format!("in that order, {how}"), told == wanted, &told)?;
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    Ok(())
+}
+
+async fn reflector_has(client: &Client) -> Outcome {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    maps.create(&PostParams::default(), &config_map("early", "1")).await?;
+    let (reader, writer) = reflector::store();
+    let stream = watch(maps.clone(), watcher::Config::default().labels("app=seen"));
+    let stream = reflector::reflector(writer, stream).default_backoff().applied_objects();
+    let task = tokio::spawn(stream.for_each(|_| ready(())));
+    within("a reflector's store is ready", async { Ok(reader.wait_until_ready().await?) }).await?;
+    check("it has what was there", reader.len() == 1, &reader.state())?;
+    maps.create(&PostParams::default(), &config_map("late", "2")).await?;
+    maps.delete("early", &DeleteParams::default()).await?;
+    within("it follows", async {
+        let late = ObjectRef::new("late").within(NAMESPACE);
+        while reader.len() != 1 || reader.get(&late).is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    })
+    .await?;
+    task.abort();
+    maps.delete("late", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// A `ConfigMap` for each `Widget`, with a finalizer, an owner and a status.
+async fn reconcile(widget: Arc<Widget>, client: Arc<Client>) -> Result<Action, finalizer::Error<kube::Error>> {
+    let widgets: Api<Widget> = Api::namespaced((*client).clone(), NAMESPACE);
+    finalizer(&widgets, FINALIZER, widget, async |event| {
+        let finalizer::Event::Apply(widget) = event else { return Ok(Action::await_change()) };
+        let maps: Api<ConfigMap> = Api::namespaced((*client).clone(), NAMESPACE);
+        let name = widget.name_any();
+        let mut wanted = config_map(&name, &widget.spec.size.to_string());
+        wanted.metadata.owner_references = Some(widget.controller_owner_ref(&()).into_iter().collect());
+        match maps.create(&PostParams::default(), &wanted).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                maps.patch(&name, &PatchParams::default(), &Patch::Merge(&wanted)).await?
+            }
+            other => other?,
+        };
+        let status = json!({"status": {"ready": true}});
+        widgets.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(Action::await_change())
+    })
+    .await
+}
+
+async fn controller_works(client: &Client) -> Outcome {
+    let widgets: Api<Widget> = Api::namespaced(client.clone(), NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let run = Controller::new(widgets.clone(), watcher::Config::default())
+        .owns(maps.clone(), watcher::Config::default())
+        .graceful_shutdown_on(async { stopped.await.unwrap_or_default() })
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_millis(200)), Arc::new(client.clone()))
+        .for_each(|_| ready(()));
+    let task = tokio::spawn(run);
+
+    let made = widgets.create(&PostParams::default(), &Widget::new("w", WidgetSpec { size: 1 })).await?;
+    let has = |value: &'static str| {
+        move |map: Option<&ConfigMap>| {
+            map.is_some_and(|map| map.data.as_ref().is_some_and(|data| data.get("value").is_some_and(|v| v == value)))
+        }
+    };
+    let found = within("a Controller makes its object", async {
+        Ok(await_condition(maps.clone(), "w", has("1")).await?.ok_or("it is gone again")?)
+    })
+    .await?;
+    check("it is owned", found.owner_references().iter().any(|owner| Some(&owner.uid) == made.uid().as_ref()), &found)?;
+    let is_ready = |widget: Option<&Widget>| widget.is_some_and(|w| w.status.as_ref().is_some_and(|s| s.ready));
+    within("it writes the status", async { Ok(await_condition(widgets.clone(), "w", is_ready).await?) }).await?;
+    widgets.patch("w", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 2}}))).await?;
+    within("it follows the spec", async { Ok(await_condition(maps.clone(), "w", has("2")).await?) }).await?;
+    let uid = found.uid().unwrap_or_default();
+    maps.delete("w", &DeleteParams::default()).await?;
+    within("it makes anew what it owns", async {
+        let anew = |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid().is_some_and(|new| new != uid));
+        Ok(await_condition(maps.clone(), "w", anew).await?)
+    })
+    .await?;
+    let uid = made.uid().unwrap_or_default();
+    widgets.delete("w", &DeleteParams::default()).await?;
+    within("it lets go of what is deleted", async {
+        Ok(await_condition(widgets.clone(), "w", conditions::is_deleted(&uid)).await?)
+    })
+    .await?;
+    let _ = stop.send(());
+    within("it ends", async { Ok(task.await?) }).await
+}
+
+async fn undefine(client: &Client) -> Outcome {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = Widget::crd_name();
+    let Some(left) = definitions.get_opt(name).await? else { return Ok(()) };
+    definitions.delete(name, &DeleteParams::default()).await?;
+    let uid = left.uid().unwrap_or_default();
+    within("the definition goes away", async {
+        Ok(await_condition(definitions.clone(), name, conditions::is_deleted(&uid)).await?)
+    })
+    .await?;
+    Ok(())
+}
+
+async fn prepare(client: &Client) -> Outcome {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let wanted = Namespace {
+        metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    match namespaces.create(&PostParams::default(), &wanted).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        other => drop(other?),
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    undefine(client).await
+}
+
+async fn run(kubeconfig: &str) -> Outcome {
+    let config = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    println!("kube 5.0.0, server {}", client.apiserver_version().await?.git_version);
+    prepare(&client).await?;
+    watcher_tells(&client, watcher::Config::default().page_size(1), "in pages").await?;
+    watcher_tells(&client, watcher::Config::default().streaming_lists(), "streamed").await?;
+    reflector_has(&client).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &Widget::crd()).await?;
+    within("a definition is established", async {
+        Ok(await_condition(definitions, Widget::crd_name(), conditions::is_crd_established()).await?)
+    })
+    .await?;
+    controller_works(&client).await?;
+    prepare(&client).await
+}
+
+#[tokio::main]
+async fn main() {
+    let Some(kubeconfig) = std::env::args().nth(1) else {
+        eprintln!("usage: kube-conformance KUBECONFIG");
+        std::process::exit(2);
+    };
+    if let Err(error) = run(&kubeconfig).await {
+        eprintln!("FAILED  {error}");
+        std::process::exit(1);
+    }
+}
