@@ -4,6 +4,7 @@ mod cache_loss;
 mod clients;
 mod failures;
 mod lists;
+mod losses;
 mod pitfalls;
 mod refusals;
 mod silence;
@@ -22,6 +23,7 @@ const FAMILIES: &[&[Scenario]] = &[
     lists::SCENARIOS,
     refusals::SCENARIOS,
     clients::SCENARIOS,
+    losses::SCENARIOS,
 ];
 
 /// All scenarios, in the order in which they are told.

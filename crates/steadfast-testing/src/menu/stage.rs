@@ -100,7 +100,8 @@ impl Stage {
         let way = Way::to(&server, ground, plan.proxied)?;
         let settings = Settings { prior_knowledge: ground.in_memory, ..plan.transport };
         let connection = way.connect(&server, ground.seed, settings).await?;
-        let terms = Terms { period: plan.reflector.period, lag: plan.lag, ..Terms::default() };
+        let audit = plan.reflector.audit_every;
+        let terms = Terms { period: plan.reflector.period, lag: plan.lag, audit, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
         let (ground, checks) = (ground.clone(), Checks::default());

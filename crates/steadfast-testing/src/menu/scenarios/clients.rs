@@ -41,9 +41,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frames-split",
         faults: &[Fault::UndecodableObject],
         source: Source::Menu,
-        story: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut within
-                characters too. \
-                Everything arrives as it is, without a list more.",
+        story: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut \
+                within characters too. Everything arrives as it is, without a list more.",
         clauses: "C11, R8",
         bounds: Bounds::NONE.recover(10).lists(1),
         seconds: 5,

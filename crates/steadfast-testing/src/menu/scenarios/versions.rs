@@ -34,7 +34,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[Fault::VersionTooLarge],
         source: Source::Menu,
         story: "The replica that answers has not reached the version asked for, and says so in three spellings, to \
-                the watch that resumes and to the list that follows. The informer waits and lists once more, and\
+                the watch that resumes and to the list that follows. The informer waits and lists once more, and \
                 nothing goes back.",
         clauses: "C4, R5",
         bounds: Bounds::NONE.recover(15).lists(12),

@@ -1,0 +1,82 @@
+//! What a server withholds: the bookmarks that prove that nothing is missing, and events themselves.
+
+use std::time::Duration;
+
+use steadfast::{ReflectorSettings, Scope};
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Plan, Stage, until};
+
+/// How often the audit looks, where it is on; a program would let it look less often.
+const AUDIT: Duration = Duration::from_secs(60);
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "no-bookmarks",
+        faults: &[Fault::NoBookmarks],
+        source: Source::Menu,
+        story: "The server sends no bookmarks, as aggregated ones do not, and nothing changes for two and a half \
+                periods. Probes prove what bookmarks would have, no watch is opened anew, and the first change arrives \
+                at once.",
+        clauses: "C10, R2",
+        bounds: Bounds::NONE.recover(2).lists(0),
+        seconds: 150,
+        play: |ground| Box::pin(no_bookmarks(ground)),
+    },
+    Scenario {
+        name: "events-lost",
+        faults: &[Fault::EventsLost],
+        source: Source::Menu,
+        story: "The server sends a change, a deletion and a creation to nobody, and bookmarks say that nothing is \
+                missing. With the audit on, each minute here, what was lost is found and told within one of its periods.",
+        clauses: "C2, C11, R12",
+        bounds: Bounds::NONE.recover(AUDIT.as_secs() + 10),
+        seconds: 65,
+        play: |ground| Box::pin(events_lost(ground)),
+    },
+];
+
+async fn no_bookmarks(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.faults().no_bookmarks(true);
+    stage.create("a", "1")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let begun = stage.fault();
+    let watches = stage.server.request_counts().watches;
+    sleep(Duration::from_secs(150)).await;
+    let doubts = config_maps.onlooker.longest_doubt(begun);
+    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
+    stage.checks.same("watches", &stage.server.request_counts().watches, &watches);
+    stage.change("a", "2")?;
+    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, seen))
+}
+
+async fn events_lost(ground: Ground) -> Result<Findings, Trouble> {
+    let reflector = ReflectorSettings { audit_every: Some(AUDIT), ..ReflectorSettings::default() };
+    let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
+    ["changed", "deleted", "same"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let fault = stage.fault();
+    stage.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
+    stage.change("changed", "2")?;
+    stage.delete("deleted")?;
+    stage.create("created", "1")?;
+    let told = |name: &str, times: usize| config_maps.recording.story(&format!("default/{name}")).len() == times;
+    let whole = || told("changed", 2) && told("deleted", 2) && told("created", 1);
+    let recover = until(2 * AUDIT, whole).await.map(|_| fault.elapsed());
+    let deleted = config_maps.recording.story("default/deleted");
+    let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
+    stage.checks.same("what was told of the object whose deletion was lost", &deleted, &wanted);
+    stage.checks.same("what was told of the object that did not change", &told("same", 1), &true);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
