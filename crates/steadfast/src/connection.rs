@@ -212,7 +212,8 @@ impl Connection {
     ///
     /// Its extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
     /// [`Placement`](crate::transport::Placement). Credentials that the server refuses (401) are renewed
-    /// once where the configuration has a source for others, and the request is sent again.
+    /// once where the configuration has a source for others, and the request is sent again; not below a subresource
+    /// `proxy`, where they may be refused by what the server passes the request on to, after it has acted.
     ///
     /// # Errors
     ///
@@ -220,6 +221,7 @@ impl Connection {
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
         let known = inner.keeper.generation();
+        let passed_on = is_passed_on(request.uri().path());
         let spare = transport::copy(&request);
         let (answer, generation) = self.send_once(request).await?;
         let answer = match answer {
@@ -233,7 +235,7 @@ impl Connection {
             }
             answer => answer?,
         };
-        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED) else {
+        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !passed_on) else {
             return Ok(answer);
         };
         let renewed = inner.authorizer.renew(generation).await;
@@ -264,8 +266,54 @@ impl Connection {
     }
 }
 
+/// Whether the server passes a request for `path`, which names no server, on to something else: a node, a pod, a service,
+/// another server. An object may be named `proxy`, or its type; only a subresource of that name counts.
+fn is_passed_on(path: &str) -> bool {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    // The version, and a group before it.
+    let skipped = match segments.next() {
+        Some("api") => 1,
+        Some("apis") => 2,
+        _ => return false,
+    };
+    let mut segments = segments.skip(skipped).peekable();
+    let before = if segments.peek() == Some(&"namespaces") { 4 } else { 2 };
+    segments.nth(before) == Some("proxy")
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("server", &self.server()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_a_subresource_and_no_name() {
+        for path in [
+            "/api/v1/nodes/one/proxy",
+            "/api/v1/nodes/one/proxy/metrics",
+            "/api/v1/namespaces/default/pods/one:8080/proxy/",
+            "/api/v1/namespaces/default/services/https:one:web/proxy/orders/7",
+            "/apis/cluster.example.com/v1/clusters/one/proxy/api/v1/pods",
+        ] {
+            assert!(is_passed_on(path), "{path}");
+        }
+        for path in [
+            "/api/v1/namespaces/default/pods/proxy",
+            "/api/v1/namespaces/proxy/pods/one",
+            "/apis/apps/v1/namespaces/default/deployments/proxy/scale",
+            "/apis/apps/v1/namespaces/proxy/deployments",
+            "/apis/example.com/v1/proxy/one",
+            "/api/v1/nodes/proxy",
+            "/proxy/api",
+            "/",
+            "",
+        ] {
+            assert!(!is_passed_on(path), "{path}");
+        }
     }
 }

@@ -35,7 +35,7 @@ enum Source {
         stream: RecvStream,
         /// The data is complete, and trailers may come.
         data_ended: bool,
-        _upload: Option<Upload>,
+        upload: Option<Upload>,
         lease: Lease,
     },
     Http1 {
@@ -54,7 +54,7 @@ impl ResponseBody {
         environment: SharedEnvironment,
     ) -> Self {
         let (connection, peer) = (lease.connection.id, lease.connection.peer());
-        let source = Source::Http2 { stream, data_ended: false, _upload: upload, lease };
+        let source = Source::Http2 { stream, data_ended: false, upload, lease };
         Self { source, connection, peer, patience: Patience::default(), environment }
     }
 
@@ -114,8 +114,11 @@ impl ResponseBody {
 impl Source {
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         match self {
-            Self::Http2 { stream, data_ended, lease, .. } => {
-                let cut = |error: h2::Error| Some(Err(http2::cut(&lease.connection, &error, true)));
+            Self::Http2 { stream, data_ended, upload, lease } => {
+                let cut = |error: h2::Error| {
+                    let failed = upload.as_ref().and_then(|upload| upload.failed(&lease.connection.peer()));
+                    Some(Err(failed.unwrap_or_else(|| http2::cut(&lease.connection, &error, true))))
+                };
                 if !*data_ended {
                     match ready!(stream.poll_data(context)) {
                         Some(Ok(data)) => {

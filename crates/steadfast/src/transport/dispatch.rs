@@ -174,6 +174,8 @@ impl Pool {
                 () = &mut deadline => return Err(self.no_place(limit)),
             };
             let connection = lease.connection.clone();
+            let mark = connection.traffic.sent();
+            let alone = matches!(sender, Sender::Http1(_));
             let sent = async {
                 match sender {
                     Sender::Http2(sender) => http2::send(sender, lease, environment, request).await,
@@ -187,7 +189,9 @@ impl Pool {
                     Err(failure) => failure,
                 },
                 () = &mut deadline => {
-                    return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
+                    // With HTTP/2 it may still be written, for others go on there.
+                    let maybe_sent = !(alone && connection.traffic.seal_at(mark));
+                    return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
             };
             if attempt == ATTEMPTS && again == Again::Safe {

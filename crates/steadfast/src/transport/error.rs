@@ -51,7 +51,7 @@ pub enum TransportError {
         advice: &'static str,
     },
     /// The peer does not speak the protocol as it should.
-    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what stands before it")]
+    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what stands before it ({})", next(*.maybe_sent))]
     Protocol {
         /// The server.
         peer: String,
@@ -63,7 +63,7 @@ pub enum TransportError {
         maybe_sent: bool,
     },
     /// The server ended this one request.
-    #[error("{peer} reset the stream: {reason}; the connection is well, ask again")]
+    #[error("{peer} reset the stream: {reason}; {}", next(*.maybe_sent))]
     Reset {
         /// The server.
         peer: String,
@@ -73,7 +73,7 @@ pub enum TransportError {
         maybe_sent: bool,
     },
     /// The connection that carried the request is gone.
-    #[error("the connection to {peer} was lost: {how}; ask again, on a new one")]
+    #[error("the connection to {peer} was lost: {how}; {}", next(*.maybe_sent))]
     ConnectionLost {
         /// The server.
         peer: String,
@@ -95,7 +95,7 @@ pub enum TransportError {
         attempts: u32,
     },
     /// No connection had room for the request.
-    #[error("no connection to {peer} had room within {:.1} s: {detail}", .waited.as_secs_f64())]
+    #[error("no connection to {peer} had room within {:.1} s: {detail}; {}", .waited.as_secs_f64(), next(false))]
     Busy {
         /// The server.
         peer: String,
@@ -105,23 +105,28 @@ pub enum TransportError {
         waited: Duration,
     },
     /// The head of the answer did not come.
-    #[error("{peer} sent no answer within {:.1} s; it is stuck or overloaded, or the deadline too short", .waited.as_secs_f64())]
+    #[error(
+        "{peer} sent no answer within {:.1} s; it is stuck or overloaded, or the deadline too short; {}",
+        .waited.as_secs_f64(), next(*.maybe_sent)
+    )]
     HeadersTimeout {
         /// The server.
         peer: String,
         /// How long was waited.
         waited: Duration,
+        /// The server may have acted on the request; not where nothing of it was, or will be, written to the socket.
+        maybe_sent: bool,
     },
     /// The body of the answer does not go on.
-    #[error("{peer} sent nothing more of its answer for {:.1} s; ask again", .waited.as_secs_f64())]
+    #[error("{peer} sent nothing more of its answer for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
     BodyStalled {
         /// The server.
         peer: String,
         /// How long nothing came.
         waited: Duration,
     },
-    /// The body of the request could not be read.
-    #[error("the request to {peer} was given up: its own body failed ({detail})")]
+    /// The body of the request could not be read, after its head and perhaps a part of the body had left.
+    #[error("the request to {peer} was given up: its own body failed ({detail}); {}", next(true))]
     Upload {
         /// The server.
         peer: String,
@@ -137,13 +142,22 @@ pub enum TransportError {
         detail: String,
     },
     /// This program closed the connection.
-    #[error("the connection to {peer} was closed by this program; make a new one")]
+    #[error("the connection to {peer} was closed by this program; make a new one ({})", next(*.maybe_sent))]
     Closed {
         /// The server.
         peer: String,
         /// The server may have acted on the request.
         maybe_sent: bool,
     },
+}
+
+/// What to do next with a request on which the server may, or surely did not, act.
+fn next(maybe_sent: bool) -> &'static str {
+    if maybe_sent {
+        "the server may have acted: ask again if it was a read, look first if it was a write"
+    } else {
+        "the server has not acted: asking again is safe"
+    }
 }
 
 /// A peer and what became of reaching it; an address that is the peer's own name is not said twice.
@@ -183,10 +197,11 @@ impl TransportError {
             | Self::Refused { .. }
             | Self::Busy { .. }
             | Self::Invalid { .. } => false,
-            Self::HeadersTimeout { .. } | Self::BodyStalled { .. } | Self::Upload { .. } => true,
+            Self::BodyStalled { .. } | Self::Upload { .. } => true,
             Self::Protocol { maybe_sent, .. }
             | Self::Reset { maybe_sent, .. }
             | Self::ConnectionLost { maybe_sent, .. }
+            | Self::HeadersTimeout { maybe_sent, .. }
             | Self::Closed { maybe_sent, .. } => *maybe_sent,
         }
     }

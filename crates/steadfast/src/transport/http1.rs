@@ -1,5 +1,6 @@
 //! HTTP/1.1: the driver of a connection, and one request on it at a time.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
@@ -44,14 +45,22 @@ pub(super) async fn send(
     let Turn { lease: Some(lease), sender: Some(sender) } = &mut turn else {
         unreachable!("a turn has both until its end")
     };
+    let mark = lease.connection.traffic.sent();
     match sender.try_send_request(request).await {
         Ok(answer) => Ok(answer.map(|incoming| ResponseBody::http1(incoming, turn, environment.clone()))),
         Err(mut failed) => {
-            let unsent = failed.take_message().is_some();
+            let given_back = failed.take_message().is_some();
             let error = failed.error();
             let peer = lease.connection.peer();
             if error.is_user() {
-                return Err(Failure::of(TransportError::Invalid { peer, detail: root_cause(error) }));
+                let detail = root_cause(error);
+                // Of what the caller can do wrong, only a body has a reason of its own.
+                let invalid = error.source().is_none();
+                return Err(Failure::of(if invalid {
+                    TransportError::Invalid { peer, detail }
+                } else {
+                    TransportError::Upload { peer, detail }
+                }));
             }
             if error.is_parse() || error.is_parse_too_large() {
                 let detail = root_cause(error);
@@ -59,6 +68,7 @@ pub(super) async fn send(
                 let protocol = "HTTP/1.1";
                 return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
             }
+            let unsent = given_back || lease.connection.traffic.seal_at(mark);
             let how = describe(error);
             let lost = lease.connection.lost(how.clone(), !unsent);
             lease.connection.end(End::Failed(how));

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use kube::client::Body;
 use super::body::ResponseBody;
 use super::connection::{Connection, End, Lease};
 use super::dispatch::Failure;
-use super::error::TransportError;
+use super::error::{TransportError, root_cause};
 use super::pool::Inner;
 use super::socket::Stream;
 use super::state::Signal;
@@ -129,6 +129,7 @@ pub(super) async fn send(
         headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
     let empty = body.is_end_stream();
+    let mark = lease.connection.traffic.sent();
     let (answer, stream) = match sender.send_request(bare, empty) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
@@ -136,27 +137,53 @@ pub(super) async fn send(
         }
         Err(error) => return Err(Failure::of(TransportError::Invalid { peer, detail: error.to_string() })),
     };
-    let upload = (!empty).then(|| Upload(environment.spawn(Box::pin(upload(body, stream)))));
+    let upload = (!empty).then(|| Upload::begin(body, stream, environment));
     match answer.await {
         Ok(answer) => Ok(answer.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
-        Err(error) => Err(failure(&lease.connection, &error)),
+        Err(error) => match upload.as_ref().and_then(|upload| upload.failed(&peer)) {
+            Some(failed) => Err(Failure::of(failed)),
+            None => Err(failure(&lease.connection, &error, mark)),
+        },
     }
 }
 
 /// The sending of a request's body; it ends with this.
-pub(super) struct Upload(Task);
+pub(super) struct Upload {
+    task: Task,
+    /// What the body's source said when it failed.
+    failed: Arc<OnceLock<String>>,
+}
 
-impl Drop for Upload {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Upload {
+    fn begin(body: Body, stream: SendStream<Bytes>, environment: &SharedEnvironment) -> Self {
+        let failed = Arc::default();
+        let task = environment.spawn(Box::pin(upload(body, stream, Arc::clone(&failed))));
+        Self { task, failed }
+    }
+
+    /// The error of a request to `peer` whose body failed, if it did.
+    pub(super) fn failed(&self, peer: &str) -> Option<TransportError> {
+        let detail = self.failed.get()?.clone();
+        Some(TransportError::Upload { peer: peer.to_owned(), detail })
     }
 }
 
-async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceLock<String>>) {
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            stream.send_reset(Reason::CANCEL);
-            return;
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                // Said before the stream ends, so that whoever waits for its answer finds it.
+                failed.get_or_init(|| root_cause(&error));
+                stream.send_reset(Reason::CANCEL);
+                return;
+            }
         };
         let Ok(mut data) = frame.into_data() else { continue };
         let last = body.is_end_stream();
@@ -177,10 +204,11 @@ async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
     drop(stream.send_data(Bytes::new(), true));
 }
 
-/// What an error before the head of the answer means.
-fn failure(connection: &Connection, error: &h2::Error) -> Failure {
+/// What an error before the head of the answer means to a request that was given to its connection at `mark`.
+fn failure(connection: &Connection, error: &h2::Error, mark: u64) -> Failure {
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
-    let unprocessed = refused || (error.is_go_away() && error.is_remote());
+    let unprocessed =
+        refused || (error.is_go_away() && error.is_remote()) || (!error.is_reset() && connection.traffic.seal_at(mark));
     let error = cut(connection, error, !unprocessed);
     if unprocessed { Failure::unsent(error) } else { Failure::of(error) }
 }

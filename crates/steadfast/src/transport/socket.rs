@@ -17,10 +17,20 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// Of [`Traffic::sent`]: a write is under way.
+const WRITING: u64 = 1;
+
+/// Of [`Traffic::sent`]: nothing is written any more.
+const SEALED: u64 = 2;
+
+/// Where in [`Traffic::sent`] the count of bytes begins.
+const COUNT: u32 = 2;
+
 /// What went over a socket, and when something last came.
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
+    /// Bytes, above [`WRITING`] and [`SEALED`]: one word, so that nothing can be written between looking and sealing.
     sent: AtomicU64,
     /// Nanoseconds since the clock's zero.
     heard: AtomicU64,
@@ -39,7 +49,29 @@ impl Traffic {
 
     /// Bytes sent.
     pub(super) fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+        self.sent.load(Ordering::Relaxed) >> COUNT
+    }
+
+    /// Ends all writing if nothing was written since [`sent`](Self::sent) was `mark`; says whether that is so, and will be.
+    pub(super) fn seal_at(&self, mark: u64) -> bool {
+        let still = mark << COUNT;
+        match self.sent.compare_exchange(still, still | SEALED, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => true,
+            // Where it is sealed, what would write finds that and writes nothing.
+            Err(found) => found & !WRITING == still | SEALED,
+        }
+    }
+
+    /// Runs one `write`, unless nothing is to be written any more.
+    fn count(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were given up")));
+        }
+        let written = write();
+        let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes as u64 } else { 0 };
+        // There is one writer, so that its mark is still there to be taken off.
+        self.sent.fetch_add((bytes << COUNT).wrapping_sub(WRITING), Ordering::SeqCst);
+        written
     }
 
     /// When the last byte came, or when this was made.
@@ -64,12 +96,6 @@ impl Counted {
     pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>, environment: SharedEnvironment) -> Self {
         Self { socket, traffic, environment }
     }
-
-    fn count_sent(&self, written: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.traffic.sent.fetch_add(*bytes as u64, Ordering::Relaxed);
-        }
-    }
 }
 
 impl AsyncRead for Counted {
@@ -87,9 +113,8 @@ impl AsyncRead for Counted {
 
 impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.count_sent(&written);
-        written
+        let Self { socket, traffic, .. } = &mut *self;
+        traffic.count(|| Pin::new(socket).poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -97,9 +122,8 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.socket).poll_write_vectored(context, pieces);
-        self.count_sent(&written);
-        written
+        let Self { socket, traffic, .. } = &mut *self;
+        traffic.count(|| Pin::new(socket).poll_write_vectored(context, pieces))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -112,5 +136,44 @@ impl AsyncWrite for Counted {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic() -> Traffic {
+        Traffic::new(Instant::from_zero(Duration::ZERO))
+    }
+
+    fn write(traffic: &Traffic, bytes: usize) -> Poll<io::Result<usize>> {
+        traffic.count(|| Poll::Ready(Ok(bytes)))
+    }
+
+    #[test]
+    fn what_was_not_written_when_a_socket_is_sealed_is_never_written() {
+        let traffic = traffic();
+        assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
+        assert_eq!(traffic.sent(), 7);
+        assert!(traffic.count(|| Poll::Pending).is_pending());
+        assert!(traffic.seal_at(7), "a write that waits has written nothing");
+        assert!(matches!(write(&traffic, 7), Poll::Ready(Err(_))));
+        assert_eq!(traffic.sent(), 7);
+        assert!(traffic.seal_at(7), "another request that was not written either");
+        assert!(!traffic.seal_at(3), "one that was, at least in part");
+    }
+
+    #[test]
+    fn a_socket_is_not_sealed_once_something_was_written_or_is_being_written() {
+        let traffic = traffic();
+        assert!(matches!(write(&traffic, 1), Poll::Ready(Ok(1))));
+        assert!(!traffic.seal_at(0));
+        let written = traffic.count(|| {
+            assert!(!traffic.seal_at(1), "who knows what becomes of it");
+            Poll::Ready(Ok(1))
+        });
+        assert!(matches!(written, Poll::Ready(Ok(1))));
+        assert_eq!(traffic.sent(), 2);
     }
 }

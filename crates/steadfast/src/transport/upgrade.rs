@@ -78,11 +78,13 @@ impl Pool {
                 return Err(TransportError::ConnectTimeout { peer: connection.peer(), stage, waited: limit });
             }
         };
+        let mark = connection.traffic.sent();
         let mut answer = tokio::select! {
             biased;
             answer = http1::send(sender, lease, environment, request) => answer.map_err(Failure::into_error)?,
             () = &mut deadline => {
-                return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit });
+                let maybe_sent = !connection.traffic.seal_at(mark);
+                return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
             }
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS

@@ -61,7 +61,8 @@ async fn connections_are_bounded() {
     let error = connection.send(get(PODS)).await.expect_err("no place");
     assert_eq!(
         error.to_string(),
-        "no connection to localhost:6443 had room within 30.0 s: 4 connections carry 4 requests"
+        "no connection to localhost:6443 had room within 30.0 s: 4 connections carry 4 requests; \
+         the server has not acted: asking again is safe"
     );
     assert!(!error.maybe_sent());
     let (answer, ()) = tokio::join!(text(&connection, get(PODS)), async {

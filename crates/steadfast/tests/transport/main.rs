@@ -13,3 +13,4 @@ mod requests;
 mod retries;
 mod teardown;
 mod world;
+mod writes;

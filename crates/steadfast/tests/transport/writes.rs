@@ -1,0 +1,326 @@
+//! A write across a cut: it ends within its deadline, its error says whether the server may have acted, and it is
+//! repeated only where no server has.
+
+use std::future::pending;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use kube::client::Body;
+use steadfast::Connection;
+use steadfast::connection::SendError;
+use steadfast::environment::Socket;
+use steadfast::transport::{Deadlines, Settings, TransportError};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::time::Instant;
+
+use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+
+const DEADLINE: Duration = Duration::from_secs(4);
+const MAYBE: &str = "the server may have acted: ask again if it was a read, look first if it was a write";
+const SURELY_NOT: &str = "the server has not acted: asking again is safe";
+
+const HEADERS: u8 = 1;
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
+
+/// What a server does with each request on a connection.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Answer,
+    /// It reads, and says nothing.
+    Swallow,
+    /// It reads, and hangs up.
+    HangUp,
+    /// It hangs up in the middle of its answer.
+    Half,
+    Reset,
+    Refuse,
+    /// A GOAWAY whose last stream is lower than the request's.
+    GoAwayBelow,
+    /// One that leaves the request in, and the end.
+    GoAwayAbove,
+}
+
+struct Server {
+    connection: Connection,
+    requests: Arc<AtomicUsize>,
+    /// Whether what the client writes stays where it is.
+    stuck: Arc<AtomicBool>,
+}
+
+impl Server {
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+/// A server whose requests are treated as `manners` say, one after the other; the last says it for the rest.
+async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
+    let multiplexed = settings.prior_knowledge;
+    let (requests, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (seen, hold, dials) = (requests.clone(), stuck.clone(), AtomicUsize::new(0));
+    let connection = dialled(config(&in_memory().await).await, settings, move || {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let seen = seen.clone();
+        tokio::spawn(async move {
+            // It ends with the client's end of the pipe.
+            let _ =
+                if multiplexed { http2_peer(far, manners, &seen).await } else { http1_peer(far, manners, &seen).await };
+        });
+        let hold = (dials.fetch_add(1, Ordering::SeqCst) == 0).then(|| hold.clone());
+        let socket = Sockets::default().watch(Sticky { socket: near, hold });
+        async move { Ok(socket) }
+    });
+    Server { connection, requests, stuck }
+}
+
+fn next(manners: &[Manner], seen: &AtomicUsize) -> Manner {
+    manners[seen.fetch_add(1, Ordering::SeqCst).min(manners.len() - 1)]
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a small payload").to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
+    pipe.read_exact(&mut [0; 24]).await?;
+    pipe.write_all(&frame(4, 0, 0, &[])).await?;
+    loop {
+        let mut head = [0; 9];
+        pipe.read_exact(&mut head).await?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        pipe.read_exact(&mut payload).await?;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        match (head[3], head[4]) {
+            (6, 0) => pipe.write_all(&frame(6, 1, 0, &payload)).await?,
+            (4, 0) => pipe.write_all(&frame(4, 1, 0, &[])).await?,
+            (HEADERS, _) => match next(manners, seen) {
+                Manner::Answer => {
+                    // 0x88 is `:status: 200`.
+                    pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
+                    pipe.write_all(&frame(0, 1, stream, b"well")).await?;
+                }
+                Manner::Swallow => {}
+                Manner::HangUp => return Ok(()),
+                Manner::Half => {
+                    pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
+                    pipe.write_all(&frame(0, 0, stream, b"we")).await?;
+                    return Ok(());
+                }
+                Manner::Reset => pipe.write_all(&frame(3, 0, stream, &INTERNAL_ERROR)).await?,
+                Manner::Refuse => pipe.write_all(&frame(3, 0, stream, &REFUSED_STREAM)).await?,
+                Manner::GoAwayBelow => pipe.write_all(&frame(7, 0, 0, &[0; 8])).await?,
+                Manner::GoAwayAbove => {
+                    let last = [&stream.to_be_bytes()[..], &[0; 4]].concat();
+                    pipe.write_all(&frame(7, 0, 0, &last)).await?;
+                    return Ok(());
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+/// One request in one read, which is how the client writes the small ones of these tests.
+async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
+    while pipe.read(&mut [0; 4096]).await? > 0 {
+        match next(manners, seen) {
+            Manner::Answer => pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwell").await?,
+            Manner::Swallow => pending().await,
+            Manner::Half => return pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwe").await,
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// A socket that takes nothing while it is held.
+struct Sticky {
+    socket: DuplexStream,
+    hold: Option<Arc<AtomicBool>>,
+}
+
+impl AsyncRead for Sticky {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Sticky {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.hold.as_ref().is_some_and(|hold| hold.load(Ordering::SeqCst)) {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+fn write(method: &Method) -> Request<Body> {
+    let mut request = post(PODS, "{}");
+    *request.method_mut() = method.clone();
+    request.extensions_mut().insert(Deadlines { headers: Some(DEADLINE), progress: Some(DEADLINE) });
+    request
+}
+
+/// A write whose body comes in `pieces`, and cannot be had twice.
+async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
+    // Only an answer's body can be made of a stream.
+    let answers = tower::service_fn(move |_: Request<Body>| {
+        let frames = pieces.iter().map(|piece| match piece {
+            Ok(bytes) => Ok(Frame::data(Bytes::from_static(bytes))),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        });
+        let body = StreamBody::new(futures::stream::iter(frames.collect::<Vec<_>>()));
+        std::future::ready(Ok::<_, io::Error>(Response::new(body)))
+    });
+    let body = kube::Client::new(answers, "default").send(get(PODS)).await.expect("an answer").into_body();
+    write(&Method::POST).map(|_| body)
+}
+
+const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+
+/// Sends each kind of write to a server of its own that was asked nothing before, and judges its error.
+async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sent: bool, requests: usize) {
+    for method in WRITES {
+        let server = server(settings(), manners).await;
+        let begun = Instant::now();
+        let error = text(&server.connection, write(&method)).await.expect_err("no answer");
+        assert!(begun.elapsed() <= DEADLINE, "{method} {manners:?}: {:?}", begun.elapsed());
+        judge(&error, maybe_sent);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(server.requests(), requests, "{method} {manners:?}: {error}");
+    }
+}
+
+fn judge(error: &SendError, maybe_sent: bool) {
+    assert_eq!(error.maybe_sent(), maybe_sent, "{error}");
+    let told = error.to_string();
+    assert_eq!(told.contains(MAYBE), maybe_sent, "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_may_have_been_done_is_never_repeated() {
+    for manners in
+        [&[Manner::Swallow, Manner::Answer], &[Manner::HangUp, Manner::Answer], &[Manner::Half, Manner::Answer]]
+    {
+        fails(http2, manners, true, 1).await;
+        fails(Settings::default, manners, true, 1).await;
+    }
+    fails(http2, &[Manner::Reset, Manner::Answer], true, 1).await;
+    fails(http2, &[Manner::GoAwayAbove, Manner::Answer], true, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_no_server_looked_at_goes_elsewhere() {
+    for manners in [&[Manner::Refuse, Manner::Answer], &[Manner::GoAwayBelow, Manner::Answer]] {
+        for method in WRITES {
+            let server = server(http2(), manners).await;
+            assert_eq!(text(&server.connection, write(&method)).await.expect("an answer"), "well", "{method}");
+            assert_eq!(server.requests(), 2, "{method} {manners:?}");
+        }
+    }
+    fails(http2, &[Manner::Refuse], false, 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_can_be_read_only_once_is_sent_once() {
+    let server = server(http2(), &[Manner::Refuse, Manner::Answer]).await;
+    let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
+    judge(&error, false);
+    assert!(error.to_string().contains(SURELY_NOT), "{error}");
+    assert_eq!(server.requests(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_fails_is_told_as_that() {
+    for settings in [http2(), Settings::default()] {
+        let server = server(settings, &[Manner::Swallow]).await;
+        let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
+        let error = text(&server.connection, request).await.expect_err("no body");
+        judge(&error, true);
+        assert!(matches!(error, SendError::Transport(TransportError::Upload { .. })), "{error:?}");
+        assert!(error.to_string().contains("its own body failed (the disk is gone)"), "{error}");
+        assert!(server.requests() <= 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_has_seen_nothing() {
+    for swallowed in [true, false] {
+        let connection = dialled(config(&in_memory().await).await, http2(), move || async move {
+            if swallowed {
+                pending::<()>().await;
+            }
+            Err::<Box<dyn Socket>, _>(io::ErrorKind::ConnectionRefused.into())
+        });
+        for method in WRITES {
+            let begun = Instant::now();
+            let error = text(&connection, write(&method)).await.expect_err("nobody there");
+            assert!(begun.elapsed() <= DEADLINE, "{:?}", begun.elapsed());
+            judge(&error, false);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_not_repeated_where_a_used_connection_was_closed_and_a_read_is() {
+    const MANNERS: &[Manner] = &[Manner::Answer, Manner::HangUp, Manner::Answer];
+    for method in WRITES {
+        let server = server(Settings::default(), MANNERS).await;
+        text(&server.connection, get(PODS)).await.expect("an answer");
+        judge(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
+        assert_eq!(server.requests(), 2, "{method}");
+    }
+    let server = server(Settings::default(), MANNERS).await;
+    text(&server.connection, get(PODS)).await.expect("an answer");
+    text(&server.connection, get(PODS)).await.expect("an answer, at the second attempt");
+    assert_eq!(server.requests(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_never_left_says_so_and_never_leaves() {
+    let server = server(Settings::default(), &[Manner::Answer]).await;
+    text(&server.connection, get(PODS)).await.expect("an answer");
+    server.stuck.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    let error = text(&server.connection, write(&Method::POST)).await.expect_err("stuck");
+    assert_eq!(begun.elapsed(), DEADLINE);
+    assert!(matches!(error, SendError::Transport(TransportError::HeadersTimeout { .. })), "{error:?}");
+    judge(&error, false);
+    server.stuck.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.requests(), 1, "the first one alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_connection_that_dies_goes_on_another() {
+    let server = server(http2(), &[Manner::Answer]).await;
+    text(&server.connection, get(PODS)).await.expect("an answer");
+    server.stuck.store(true, Ordering::SeqCst);
+    judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
+    let begun = Instant::now();
+    let answer = text(&server.connection, post(PODS, "{}")).await.expect("an answer");
+    assert_eq!(answer, "well");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert_eq!(server.requests(), 2);
+}
