@@ -18,6 +18,7 @@ use steadfast::Connection;
 use steadfast::connection::SendError;
 use steadfast::environment::Socket;
 use steadfast::transport::{Deadlines, Settings, TransportError};
+use steadfast_apiserver::ApiServer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::time::Instant;
 
@@ -323,4 +324,22 @@ async fn what_waits_in_a_connection_that_dies_goes_on_another() {
     assert_eq!(answer, "well");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(server.requests(), 2);
+}
+
+#[tokio::test]
+async fn what_a_backend_refuses_is_not_sent_to_it_again() {
+    let server = ApiServer::builder().token("old").start().await.expect("a server");
+    let file = std::env::temp_dir().join(format!("steadfast-writes-token-{}", std::process::id()));
+    std::fs::write(&file, "old").expect("a file");
+    let mut config = config(&server).await;
+    config.auth_info.token = None;
+    config.auth_info.token_file = Some(file.to_string_lossy().into_owned());
+    let connection = Connection::new(config).expect("a connection");
+    server.faults().replace_tokens(&["new"]);
+    std::fs::write(&file, "new").expect("a file");
+    let proxied = "/api/v1/namespaces/default/services/shop/proxy/orders";
+    assert_eq!(connection.send(post(proxied, "{}")).await.expect("an answer").status(), 401);
+    assert_eq!(server.requests().len(), 1, "it may come from the backend, which may have acted");
+    assert_eq!(connection.send(get(PODS)).await.expect("an answer").status(), 200);
+    std::fs::remove_file(&file).expect("removed");
 }
