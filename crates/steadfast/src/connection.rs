@@ -3,6 +3,7 @@
 mod auth;
 mod builder;
 mod client;
+mod discreet;
 mod error;
 mod keeper;
 #[cfg(feature = "metrics")]
@@ -29,6 +30,7 @@ use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseB
 use auth::Authorizer;
 use builder::Addressing;
 pub use builder::ConnectionBuilder;
+pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError, unusable};
 use keeper::Keeper;
 #[cfg(feature = "metrics")]

@@ -144,7 +144,8 @@ impl Authorizer {
                 asked.map_err(|error| self.failed(describe_boxed(&error)))?.into_body()
             }
         };
-        if let Some(value) = value {
+        if let Some(mut value) = value {
+            value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
         Ok(generation)

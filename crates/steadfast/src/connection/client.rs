@@ -7,11 +7,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
+use http_body_util::Either;
 use kube::client::Body;
-use tower::Service;
+use tower::{BoxError, Service};
 
+use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError};
-use crate::transport::{Keep, ResponseBody, TransportError, is_upgrade};
+use crate::transport::{Keep, ResponseBody, is_upgrade};
 
 /// A client of `connection`.
 pub(super) fn client(connection: &Connection) -> kube::Client {
@@ -44,27 +46,32 @@ impl Service<Request<Body>> for Transport {
         if is_upgrade(&request) {
             request.extensions_mut().insert(Keep::new(connection.clone()));
         }
+        let sensitive = Sensitive::of(&request);
         Box::pin(async move {
             let answer = connection.send(request).await?;
-            Ok(answer.map(|body| Held { body, _connection: connection }))
+            let sensitive = sensitive.filter(|_| answer.status().is_success());
+            Ok(answer.map(|body| {
+                let body = match sensitive {
+                    Some(sensitive) => Either::Right(Checked::new(body, sensitive, connection.server())),
+                    None => Either::Left(body),
+                };
+                Held { body, _connection: connection }
+            }))
         })
     }
 }
 
 /// A body that keeps its connection open: a stream of `kube` may outlive the client it came from.
 struct Held {
-    body: ResponseBody,
+    body: Either<ResponseBody, Checked>,
     _connection: Connection,
 }
 
 impl http_body::Body for Held {
     type Data = Bytes;
-    type Error = TransportError;
+    type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

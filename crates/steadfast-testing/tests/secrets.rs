@@ -1,0 +1,384 @@
+//! No secret is in anything that is said: logs of all crates at `trace`, errors and what caused them, `Debug`, notes,
+//! metrics; also of `kube` on our connections. The embedded server logs here as well, and is searched with the rest.
+
+use std::error::Error;
+use std::fmt::{Debug, Display};
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use steadfast::connection::WithheldAnswer;
+use steadfast::metrics::Metrics;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_apiserver::{ApiServer, Corruption, RequestRule};
+use steadfast_testing::{WorldError, kube_config};
+
+type Outcome = Result<(), WorldError>;
+
+const SOON: Duration = Duration::from_secs(30);
+
+const TOKEN: &str = "planted-bearer-token";
+const STALE: &str = "planted-stale-token";
+const PLUGIN: &str = "planted-plugin-token";
+const LOGIN: &str = "planted-login-password";
+const PROXY: &str = "planted-proxy-password";
+/// What a secret holds, and as the server has it.
+const PASSWORD: [&str; 2] = ["planted-password", "cGxhbnRlZC1wYXNzd29yZA=="];
+
+/// Everything that is said here: logs, and what the tests add.
+static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// The tests share what is said.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+struct Said;
+
+fn said() -> MutexGuard<'static, Vec<u8>> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        said().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `rustls` logs by `log` and not by `tracing`.
+impl log::Log for Said {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        writeln!(Self, "{} {}: {}", record.level(), record.target(), record.args()).expect("to write");
+    }
+
+    fn flush(&self) {}
+}
+
+/// From here on, everything is heard, of all targets.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let everything = tracing_subscriber::EnvFilter::new("trace");
+        tracing_subscriber::fmt().with_env_filter(everything).with_ansi(false).with_writer(|| Said).init();
+        log::set_logger(&Said).expect("no other logger");
+        log::set_max_level(log::LevelFilter::Trace);
+    });
+    said().clear();
+}
+
+fn tell(what: &(impl Debug + ?Sized)) {
+    writeln!(Said, "{what:?}\n{what:#?}").expect("to write");
+}
+
+fn tell_error(error: &(dyn Error + 'static)) {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        writeln!(Said, "{error}\n{error:?}\n{error:#?}").expect("to write");
+        next = error.source();
+    }
+}
+
+fn tell_text(what: &impl Display) {
+    writeln!(Said, "{what}").expect("to write");
+}
+
+fn base64(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// Those of `planted` that are in `text`: as they are, in base64, or as a list of bytes shows them.
+fn found_of<'a>(planted: &[&'a str], text: &str) -> Vec<&'a str> {
+    let bytes = |value: &str| value.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
+    let found = |value: &&&str| text.contains(**value) || text.contains(&base64(value)) || text.contains(&bytes(value));
+    planted.iter().filter(found).copied().collect()
+}
+
+fn leaks(text: &str) -> Vec<&'static str> {
+    let mut leaks = found_of(&[TOKEN, STALE, PLUGIN, LOGIN, PROXY, PASSWORD[0], PASSWORD[1]], text);
+    for (user, password) in [("admin", LOGIN), ("user", PROXY)] {
+        if text.contains(&base64(&format!("{user}:{password}"))) {
+            leaks.push(password);
+        }
+    }
+    leaks
+}
+
+/// That nothing planted was said, nor any of `more`.
+#[track_caller]
+fn no_leak_of(more: &[&str]) {
+    let text = String::from_utf8_lossy(&said()).into_owned();
+    assert!(text.contains("TRACE") && text.contains("DEBUG"), "logs are heard: {text}");
+    for line in text.lines() {
+        assert_eq!((leaks(line), found_of(more, line)), (vec![], vec![]), "in: {line}");
+    }
+    // What a value is broken over lines in, as `{:#?}` breaks lists of bytes.
+    let joined = text.replace('\n', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!((leaks(&joined), found_of(more, &joined)), (vec![], vec![]), "over lines");
+}
+
+#[track_caller]
+fn no_leak() {
+    no_leak_of(&[]);
+}
+
+fn secret(name: &str) -> Secret {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
+        "data": {"password": PASSWORD[1]},
+    });
+    serde_json::from_value(secret).expect("a secret")
+}
+
+async fn server() -> Result<(ApiServer, Connection), WorldError> {
+    listen();
+    let server = ApiServer::builder().tls(true).token(TOKEN).user("admin", LOGIN).start().await?;
+    server.create(&secret("db"))?;
+    let connection = Connection::new(kube_config(&server).await?)?;
+    Ok((server, connection))
+}
+
+/// The server's own kubeconfig with another user, and more about the cluster.
+async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube::Config, WorldError> {
+    let mut file = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    file.auth_infos[0].auth_info = serde_json::from_value(user)?;
+    let mut changed = serde_json::to_value(&file.clusters[0].cluster)?;
+    for (key, value) in cluster.as_object().expect("an object") {
+        changed[key] = value.clone();
+    }
+    file.clusters[0].cluster = serde_json::from_value(changed)?;
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// Asks for a secret in vain, by `kube` and by an informer; tells all there is to tell of it.
+async fn in_vain(config: kube::Config) -> Outcome {
+    let builder = Connection::builder(config);
+    let connection = match builder.build() {
+        Ok(connection) => connection,
+        Err(error) => {
+            tell_error(&error);
+            return Ok(());
+        }
+    };
+    let request = Api::<Secret>::namespaced(connection.client(), "default");
+    // A server that cannot be reached is asked again for as long as one waits.
+    match tokio::time::timeout(Duration::from_secs(2), request.get("db")).await {
+        Ok(answer) => tell_error(&answer.expect_err("it cannot be had")),
+        Err(error) => tell_error(&error),
+    }
+    let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
+    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    let error = informer.wait_for_sync(Duration::from_millis(300)).await.expect_err("it cannot be had");
+    tell_error(&error);
+    tell(&informer.freshness());
+    tell_text(&informer.freshness());
+    tell_connection(&connection)
+}
+
+fn tell_connection(connection: &Connection) -> Outcome {
+    tell(connection);
+    tell(&connection.connections());
+    tell(&connection.recently_closed());
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics::new([connection])));
+    let mut scraped = String::new();
+    encode(&mut scraped, &registry)?;
+    assert!(scraped.contains("steadfast_connections"), "{scraped}");
+    tell_text(&scraped);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_search_finds_what_is_planted_and_the_logs_of_others_are_heard() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (_server, connection) = server().await?;
+    // A type of the program's own, which nobody can know: `kube` logs the whole answer.
+    let request = Request::get("/api/v1/namespaces/default/secrets/db").body(Vec::new())?;
+    connection.client().request::<u32>(request).await.expect_err("no number");
+    let text = String::from_utf8_lossy(&said()).into_owned();
+    assert!(leaks(&text).contains(&PASSWORD[1]));
+    for target in ["kube_client::client", "h2::", "rustls::", "steadfast::"] {
+        assert!(text.contains(target), "{target} is heard");
+    }
+    assert_eq!(leaks(&format!("{:?}", PASSWORD[0].as_bytes())), [PASSWORD[0]]);
+    assert!(leaks(&base64(&format!("user:{PROXY}"))).contains(&PROXY));
+    assert_eq!(leaks(&base64(TOKEN)), [TOKEN]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_that_are_well_are_read_written_and_watched() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (_server, connection) = server().await?;
+    let api: Api<Secret> = Api::namespaced(connection.client(), "default");
+    assert_eq!(api.get("db").await?.data, secret("db").data);
+    let listed = api.list(&ListParams::default()).await?;
+    assert_eq!(listed.items.len(), 1);
+    assert_eq!(api.list_metadata(&ListParams::default()).await?.items.len(), 1);
+    assert_eq!(api.get_metadata("db").await?.metadata.name.as_deref(), Some("db"));
+    api.create(&PostParams::default(), &secret("other")).await?;
+    api.delete("other", &DeleteParams::default()).await?;
+    let version = listed.metadata.resource_version.ok_or("no version")?;
+    let events = api.watch(&WatchParams::default().timeout(20), &version).await?;
+    let events: Vec<_> = events.take(2).try_collect().await?;
+    assert!(matches!(&events[..], [WatchEvent::Added(one), WatchEvent::Deleted(_)] if one.data == secret("").data));
+    let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
+    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    informer.wait_for_sync(SOON).await?;
+    tell(&informer.freshness());
+    tell_connection(&connection)?;
+    no_leak();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_decoded_is_withheld_from_kube() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (server, connection) = server().await?;
+    let api: Api<Secret> = Api::namespaced(connection.client(), "default");
+    let version = api.list(&ListParams::default()).await?.metadata.resource_version.ok_or("no version")?;
+    let withheld = |error: kube::Error| {
+        let kube::Error::Service(ours) = &error else { panic!("{error:?}") };
+        assert!(ours.is::<WithheldAnswer>(), "{error}");
+        tell_error(&error);
+    };
+    for corruption in [Corruption::Malformed, Corruption::Truncated] {
+        server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
+        withheld(api.get("db").await.expect_err("not decoded"));
+        withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
+        server.faults().answer_truly();
+    }
+    server.faults().undecodable("default", "db", true);
+    withheld(api.get("db").await.expect_err("not decoded"));
+    withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
+    let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
+    informer.on_note(|note| tell_text(&format!("{note} {note:?}")));
+    match informer.wait_for_sync(Duration::from_secs(2)).await {
+        Ok(()) => {}
+        Err(error) => tell_error(&error),
+    }
+    tell(&informer.freshness());
+    tell_text(&informer.freshness());
+
+    // A watch by `kube` tells it as an error, and goes on.
+    let mut changed = secret("db");
+    changed.type_ = Some("Opaque".to_owned());
+    changed.metadata.labels = Some([("changed".to_owned(), "yes".to_owned())].into());
+    server.replace(&changed)?;
+    server.create(&secret("next"))?;
+    let events = api.watch(&WatchParams::default().timeout(20), &version).await?;
+    let events: Vec<_> = events.take(2).try_collect().await?;
+    let [WatchEvent::Error(status), WatchEvent::Added(next)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((status.reason.as_str(), next.metadata.name.as_deref()), ("Withheld", Some("next")));
+    tell(&events);
+    tell_connection(&connection)?;
+    no_leak();
+
+    server.faults().undecodable("default", "db", false);
+    assert_eq!(api.get("db").await?.data, secret("db").data);
+    Ok(())
+}
+
+#[tokio::test]
+async fn refused_credentials_are_not_told() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (server, _) = server().await?;
+    in_vain(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
+    let wrong = json!({"username": "nobody", "password": LOGIN});
+    in_vain(config(&server, wrong, &json!({})).await?).await?;
+    let not_a_header = json!({"token": format!("{STALE}\nX")});
+    in_vain(config(&server, not_a_header, &json!({})).await?).await?;
+    no_leak_of(&[&base64(&format!("nobody:{LOGIN}"))]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn accepted_passwords_and_keys_are_not_told() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (server, _) = server().await?;
+    let identity = server.issue_client_certificate("someone")?.ok_or("there is TLS")?;
+    let key = identity.key_pem;
+    let lines: Vec<&str> = key.lines().filter(|line| !line.starts_with("--")).collect();
+    assert!(lines.iter().all(|line| line.len() >= 16), "long enough to be looked for: {lines:?}");
+    let certificate = base64(&identity.certificate_pem);
+    let keyed = |key: &str| json!({"client-certificate-data": certificate, "client-key-data": base64(key)});
+    for user in [json!({"username": "admin", "password": LOGIN}), keyed(&key)] {
+        let connection = Connection::new(config(&server, user, &json!({})).await?)?;
+        let api: Api<Secret> = Api::namespaced(connection.client(), "default");
+        assert_eq!(api.get("db").await?.data, secret("db").data);
+        tell_connection(&connection)?;
+    }
+    // A key that is none.
+    let broken = key.replace("BEGIN", "START");
+    in_vain(config(&server, keyed(&broken), &json!({})).await?).await?;
+    let whole = base64(&key);
+    no_leak_of(&[&lines[..], &[&whole]].concat());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_trusted_and_a_proxy_that_is_not_there_are_told_no_secret() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (server, _) = server().await?;
+    let proxied = json!({"proxy-url": format!("http://user:{PROXY}@127.0.0.1:1")});
+    in_vain(config(&server, json!({"token": TOKEN}), &proxied).await?).await?;
+    let odd = json!({"proxy-url": format!("ftp://user:{PROXY}@127.0.0.1:1")});
+    in_vain(config(&server, json!({"token": TOKEN}), &odd).await?).await?;
+    let trusted_before = config(&server, json!({"token": TOKEN}), &json!({})).await?;
+    server.rotate_authority()?;
+    in_vain(trusted_before).await?;
+    no_leak();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_after_printing_a_token_is_not_quoted() -> Outcome {
+    let _turn = TURN.lock().await;
+    let (server, _) = server().await?;
+    for script in [
+        format!("echo {PLUGIN}; echo {PLUGIN} >&2; exit 1"),
+        format!("echo '{{\"kind\":\"ExecCredential\",\"status\":{{\"token\":[\"{PLUGIN}\"]}}}}'"),
+        format!("echo {PLUGIN}"),
+        format!(
+            "echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
+             \"status\":{{\"token\":\"{PLUGIN}\\u000a\"}}}}'"
+        ),
+        // It runs twice for a connection, for a token and for a certificate; the token is refused, and then it fails.
+        format!(
+            "echo >> \"$0.ran\"; [ $(wc -l < \"$0.ran\") -gt 2 ] && echo {PLUGIN} && echo {PLUGIN} >&2 && exit 1\n\
+             echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\
+             \"kind\":\"ExecCredential\",\"status\":{{\"token\":\"{STALE}\"}}}}'"
+        ),
+    ] {
+        // The arguments are the user's to see, so the script is no argument.
+        let folder = std::env::temp_dir().join(format!("steadfast-secrets-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let plugin = folder.join("plugin.sh");
+        std::fs::write(&plugin, script)?;
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [plugin],
+            "interactiveMode": "Never"});
+        let config = config(&server, json!({"exec": exec}), &json!({})).await?;
+        tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(in_vain(config))).await??;
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let text = String::from_utf8_lossy(&said()).into_owned();
+    for told in ["the credential plugin failed", "is no ExecCredential", "that no header can hold"] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    no_leak();
+    Ok(())
+}

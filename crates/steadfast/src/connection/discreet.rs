@@ -1,0 +1,309 @@
+//! Answers with secrets in them that `kube` would print.
+//!
+//! `kube` logs the whole body of an answer that it cannot decode, and quotes values in its errors. So what holds
+//! secrets by its kind is decoded here first, to the types of `kube`, and withheld if that fails. A type of the
+//! program's own that demands more than Kubernetes does is not known here, and not covered.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::header::ACCEPT;
+use http::{Method, Request};
+use http_body::Frame;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::Secret;
+use kube::client::Body;
+use kube::core::{ObjectList, PartialObjectMeta, Status, WatchEvent};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tower::BoxError;
+
+use crate::transport::ResponseBody;
+
+/// Bytes of one answer that is held here; `kube` holds it whole as well.
+const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+/// Bytes of one line of a watch; etcd keeps objects of 1.5 MiB.
+const LINE_LIMIT: usize = 16 * 1024 * 1024;
+
+/// An answer that holds secrets and cannot be decoded; it is withheld, since `kube` would log it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "{server} answered {path} with what is no {kind} ({detail}); it is withheld, since its text may hold secrets: \
+     look at it with kubectl get -o json"
+)]
+pub struct WithheldAnswer {
+    /// The server.
+    pub server: String,
+    /// The path that was asked for.
+    pub path: String,
+    /// What it should have been.
+    pub kind: &'static str,
+    /// What is wrong, and where; nothing of the answer is in it.
+    pub detail: String,
+}
+
+/// What an answer holds that nobody should see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Secret,
+    Secrets,
+    Token,
+    Events,
+}
+
+/// How an answer with secrets in it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sensitive {
+    kind: Kind,
+    path: String,
+    /// Only the metadata was asked for.
+    metadata: bool,
+    /// It may be a `Status`.
+    status: bool,
+}
+
+impl Sensitive {
+    /// How the answer to `request` is read, if it holds secrets and is JSON of a type that is known here.
+    pub(super) fn of(request: &Request<Body>) -> Option<Self> {
+        let path = request.uri().path();
+        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        if (segments.next(), segments.next()) != (Some("api"), Some("v1")) {
+            return None;
+        }
+        let rest = [(); 5].map(|()| segments.next());
+        let posted = *request.method() == Method::POST;
+        let kind = match rest {
+            [Some("namespaces"), Some(_), Some("secrets"), None, _] if posted => Kind::Secret,
+            [Some("secrets"), None, ..] | [Some("namespaces"), Some(_), Some("secrets"), None, _] => Kind::Secrets,
+            [Some("namespaces"), Some(_), Some("secrets"), Some(_), None] => Kind::Secret,
+            [Some("namespaces"), Some(_), Some("serviceaccounts"), Some(_), Some("token")] => Kind::Token,
+            _ => return None,
+        };
+        let query = request.uri().query().unwrap_or_default();
+        let watched = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+        let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        if accept.contains("protobuf") || accept.contains("as=Table") {
+            return None;
+        }
+        Some(Self {
+            kind: if watched { Kind::Events } else { kind },
+            path: path.to_owned(),
+            metadata: accept.contains("as=PartialObjectMetadata"),
+            status: *request.method() == Method::DELETE,
+        })
+    }
+
+    fn withheld(&self, server: &str, detail: String) -> WithheldAnswer {
+        let kind = match self.kind {
+            Kind::Secret => "Secret",
+            Kind::Secrets => "SecretList",
+            Kind::Token => "TokenRequest",
+            Kind::Events => "event of a Secret",
+        };
+        WithheldAnswer { server: server.to_owned(), path: self.path.clone(), kind, detail }
+    }
+
+    /// Whether `text`, an answer or a line of a watch, is what it should be; if not, why.
+    fn check(&self, text: &[u8]) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Head {
+            kind: Option<String>,
+        }
+        if let Err(error) = std::str::from_utf8(text) {
+            return Err(format!("it is no text, byte {}", error.valid_up_to()));
+        }
+        if self.status && decode::<Head>(text)?.kind.as_deref() == Some("Status") {
+            return decode::<Status>(text).map(drop);
+        }
+        match (self.kind, self.metadata) {
+            (Kind::Secret, false) => decode::<Secret>(text).map(drop),
+            (Kind::Secret, true) => decode::<PartialObjectMeta<Secret>>(text).map(drop),
+            (Kind::Secrets, false) => decode::<ObjectList<Secret>>(text).map(drop),
+            (Kind::Secrets, true) => decode::<ObjectList<PartialObjectMeta<Secret>>>(text).map(drop),
+            (Kind::Events, false) => decode::<WatchEvent<Secret>>(text).map(drop),
+            (Kind::Events, true) => decode::<WatchEvent<PartialObjectMeta<Secret>>>(text).map(drop),
+            (Kind::Token, _) => decode::<TokenRequest>(text).map(drop),
+        }
+    }
+}
+
+/// Decodes `text`; of what is wrong with it, tells nothing that is in it.
+fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| {
+        let what = match error.classify() {
+            Category::Data => "a field is missing or of another type",
+            Category::Eof => "it ends too early",
+            Category::Syntax | Category::Io => "it is no JSON",
+        };
+        format!("{what}, line {}, column {}", error.line(), error.column())
+    })
+}
+
+/// A body that gives nothing away that `kube` would quote.
+pub(super) struct Checked {
+    body: ResponseBody,
+    sensitive: Sensitive,
+    server: String,
+    held: BytesMut,
+    /// So many bytes of `held` have no end of a line in them.
+    searched: usize,
+    over: bool,
+}
+
+impl Checked {
+    pub(super) fn new(body: ResponseBody, sensitive: Sensitive, server: &str) -> Self {
+        let server = server.to_owned();
+        Self { body, sensitive, server, held: BytesMut::new(), searched: 0, over: false }
+    }
+
+    /// The next line of a watch that is here as a whole.
+    fn line(&mut self) -> Option<Bytes> {
+        let found = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(found) = found else {
+            self.searched = self.held.len();
+            return None;
+        };
+        let line = self.held.split_to(self.searched + found + 1).freeze();
+        self.searched = 0;
+        Some(self.event(line))
+    }
+
+    /// `line`, or an event of the error that it is withheld: `kube` goes on after it, as after one that it cannot read.
+    fn event(&self, line: Bytes) -> Bytes {
+        let Err(detail) = self.sensitive.check(&line) else { return line };
+        let message = self.sensitive.withheld(&self.server, detail).to_string();
+        let status = Status::failure(&message, "Withheld").with_code(500);
+        let mut event = serde_json::json!({"type": "ERROR", "object": status}).to_string();
+        event.push('\n');
+        event.into()
+    }
+
+    fn whole(&self, body: Bytes) -> Result<Bytes, WithheldAnswer> {
+        match self.sensitive.check(&body) {
+            Ok(()) => Ok(body),
+            Err(detail) => Err(self.sensitive.withheld(&self.server, detail)),
+        }
+    }
+}
+
+impl http_body::Body for Checked {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let watched = this.sensitive.kind == Kind::Events;
+        let limit = if watched { LINE_LIMIT } else { ANSWER_LIMIT };
+        loop {
+            if let Some(line) = watched.then(|| this.line()).flatten() {
+                return Poll::Ready(Some(Ok(Frame::data(line))));
+            }
+            if this.held.len() > limit {
+                this.over = true;
+                this.held = BytesMut::new();
+                let detail = format!("it is longer than {} MiB: ask for less at once", limit >> 20);
+                return Poll::Ready(Some(Err(this.sensitive.withheld(&this.server, detail).into())));
+            }
+            if this.over {
+                return Poll::Ready(None);
+            }
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        this.held.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => {
+                    this.over = true;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    this.over = true;
+                    let rest = std::mem::take(&mut this.held).freeze();
+                    if rest.is_empty() {
+                        return Poll::Ready(None);
+                    }
+                    let rest = if watched { Ok(this.event(rest)) } else { this.whole(rest) };
+                    return Poll::Ready(Some(rest.map(Frame::data).map_err(BoxError::from)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(method: &str, path: &str, accept: &str) -> Option<Sensitive> {
+        let request = Request::builder().method(method).uri(path).header(ACCEPT, accept).body(Body::empty());
+        Sensitive::of(&request.expect("a request"))
+    }
+
+    fn kind(method: &str, path: &str) -> Option<Kind> {
+        of(method, path, "application/json").map(|sensitive| sensitive.kind)
+    }
+
+    fn check(method: &str, path: &str, text: &[u8]) -> Result<(), String> {
+        of(method, path, "application/json").expect("it is sensitive").check(text)
+    }
+
+    const ONE: &str = "/api/v1/namespaces/a/secrets/b";
+    const ALL: &str = "/api/v1/secrets?limit=5";
+    const WATCH: &str = "/api/v1/namespaces/a/secrets?watch=true&resourceVersion=5";
+
+    #[test]
+    fn secrets_and_tokens_are_known_by_their_paths() {
+        assert_eq!(kind("GET", ALL), Some(Kind::Secrets));
+        assert_eq!(kind("GET", WATCH), Some(Kind::Events));
+        assert_eq!(kind("GET", "/api/v1/namespaces/a/secrets"), Some(Kind::Secrets));
+        assert_eq!(kind("POST", "/api/v1/namespaces/a/secrets"), Some(Kind::Secret));
+        assert_eq!(kind("PATCH", ONE), Some(Kind::Secret));
+        assert_eq!(kind("POST", "/api/v1/namespaces/a/serviceaccounts/b/token"), Some(Kind::Token));
+        assert_eq!(kind("GET", "/api/v1/namespaces/secrets/pods/secrets"), None);
+        assert_eq!(kind("GET", "/apis/apps/v1/namespaces/a/secrets"), None);
+        assert_eq!(of("GET", ONE, "application/vnd.kubernetes.protobuf"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_a_word_of_it() {
+        let bodies: [&[u8]; 6] = [
+            br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":"hunter2"}"#,
+            br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":{"a":"hunter2!"}}"#,
+            br#"{"kind":"Secret","data":{"a":"hunter2"#,
+            br#"{"kind":"Status","data":{"a":"aHVudGVyMg=="}}"#,
+            br"hunter2",
+            b"{\"kind\":\"Secret\",\"data\":{\"a\":\"hunter2\xff\"}}",
+        ];
+        for body in bodies {
+            let event = [br#"{"type":"ADDED","object":"#, body, b"}"].concat();
+            for told in [check("GET", ONE, body), check("GET", WATCH, &event)] {
+                let told = told.expect_err("no secret");
+                assert!(!told.contains("hunter2") && !told.contains("aHVudGVyMg"), "{told}");
+            }
+        }
+        let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"data":"hunter2"}]}"#;
+        assert!(check("GET", ALL, list).is_err());
+    }
+
+    #[test]
+    fn what_the_server_rightly_says_passes() {
+        let secret = br#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"aHVudGVyMg=="}}"#;
+        let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}]}"#;
+        let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+        let metadata = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
+        let event = [br#"{"type":"ADDED","object":"#, secret.as_slice(), b"}\n"].concat();
+        let bookmark =
+            br#"{"type":"BOOKMARK","object":{"kind":"Secret","apiVersion":"v1","metadata":{"resourceVersion":"5"}}}"#;
+        assert_eq!(check("GET", ONE, secret), Ok(()));
+        assert_eq!(check("DELETE", ONE, secret), Ok(()));
+        assert_eq!(check("DELETE", ONE, status), Ok(()));
+        assert_eq!(check("GET", ALL, list), Ok(()));
+        assert_eq!(check("GET", WATCH, &event), Ok(()));
+        assert_eq!(check("GET", WATCH, bookmark), Ok(()));
+        let asked = of("GET", ONE, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").expect("sensitive");
+        assert_eq!(asked.check(metadata), Ok(()));
+    }
+}
