@@ -1,0 +1,145 @@
+//! The embedded server beside a real kube-apiserver: random scripts of requests go to both, and the answers are equal,
+//! but for what must differ and for what is listed in `docs/embedded-server.md`.
+//!
+//! `STEADFAST_SCRIPTS=5000` runs so many; `STEADFAST_SCRIPT=17` runs that one and prints both servers' answers;
+//! `STEADFAST_FIRST_SCRIPT` is where they begin. Where the reference is not built this is skipped, and says so.
+
+#![allow(unreachable_pub, reason = "modules of a test program")]
+
+mod chance;
+mod compare;
+mod coverage;
+mod execute;
+mod generate;
+mod known;
+mod mutants;
+mod normalise;
+mod reads;
+mod refused;
+mod script;
+mod servers;
+mod writes;
+
+use std::env;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use compare::{Difference, differences};
+use coverage::Coverage;
+use execute::Site;
+use generate::script;
+use mutants::MUTANTS;
+use servers::Embedded;
+
+/// How many scripts are under way at once.
+const AT_ONCE: usize = 12;
+/// How many are run unless something else is asked for.
+const SCRIPTS: u64 = 150;
+
+fn asked(variable: &str) -> Option<u64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs scripts on two servers.
+async fn compared(
+    ours: &Site,
+    theirs: &Site,
+    seeds: impl Iterator<Item = u64>,
+) -> Result<(Coverage, Vec<Difference>), WorldError> {
+    let pairs = stream::iter(seeds).map(|seed| async move {
+        let script = script(seed);
+        let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
+        Ok::<_, WorldError>((script, ours, theirs))
+    });
+    let mut pairs = pairs.buffer_unordered(AT_ONCE);
+    let (mut coverage, mut found) = (Coverage::default(), Vec::new());
+    while let Some((script, ours, theirs)) = pairs.try_next().await? {
+        coverage.count(&script, &theirs);
+        found.extend(differences(&script, &ours, &theirs));
+    }
+    Ok((coverage, found))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_servers_answer_alike() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let embedded = Embedded::start(1).await?;
+    let theirs = Site { client: reference.connection().await?.client() };
+    servers::prepare(&theirs).await?;
+    if let Some(seed) = asked("STEADFAST_SCRIPT") {
+        return one(&embedded.site, &theirs, seed).await;
+    }
+    let count = asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS);
+    let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
+    let (coverage, found) = compared(&embedded.site, &theirs, first..first + count).await?;
+    println!("scripts {first} to {}\n{coverage}", first + count - 1);
+    for difference in found.iter().take(40) {
+        println!("{difference}");
+    }
+    let seeds: std::collections::BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
+    assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
+    let least = usize::try_from(count)? / 75;
+    assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
+    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
+    Ok(())
+}
+
+/// Runs one script and prints all of it.
+async fn one(ours: &Site, theirs: &Site, seed: u64) -> Result<(), WorldError> {
+    let script = script(seed);
+    let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
+    for (number, step) in script.steps.iter().enumerate() {
+        println!("step {number}: {} {} {} {}", step.method, step.path, step.accept, step.body);
+        for (who, seen) in [("embedded ", &ours[number]), ("reference", &theirs[number])] {
+            println!("  {who} {} {:?} {}", seen.code, seen.headers, seen.body);
+            for event in &seen.events {
+                println!("            {event}");
+            }
+        }
+    }
+    let found = differences(&script, &ours, &theirs);
+    for difference in &found {
+        println!("{difference}");
+    }
+    assert!(found.is_empty(), "{} steps are answered in different ways", found.len());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mutant_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+    let scripts = || 1..=30;
+    let one = Embedded::start(1).await?;
+    let other = Embedded::start(2).await?;
+    let mut answers = Vec::new();
+    for seed in scripts() {
+        let script = script(seed);
+        let (one, other) = futures::future::try_join(one.site.run(&script), other.site.run(&script)).await?;
+        answers.push((script, one, other));
+    }
+    for (script, one, other) in &answers {
+        let found = differences(script, one, other);
+        assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
+    }
+    for mutant in MUTANTS {
+        let caught = answers.iter().any(|(script, one, other)| {
+            let mut other = other.clone();
+            for (step, seen) in script.steps.iter().zip(&mut other) {
+                (mutant.alter)(step, seen);
+            }
+            !differences(script, one, &other).is_empty()
+        });
+        assert!(caught, "nothing tells a server apart that has this: {}", mutant.name);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_differs_by_intent_is_listed_in_the_documentation() {
+    let page = include_str!("../../../../docs/embedded-server.md");
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for known in known::KNOWN {
+        assert!(page.contains(known.listed), "docs/embedded-server.md does not have: {}", known.listed);
+    }
+}

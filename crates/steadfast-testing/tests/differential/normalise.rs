@@ -1,0 +1,151 @@
+//! Forgetting what must differ: UIDs, versions, times, generated names, who manages which field.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Map, Value, json};
+
+use crate::execute::Seen;
+
+/// Five letters and digits follow the prefix of a generated name.
+const SUFFIX: usize = 5;
+const PREFIX: &str = "made-";
+/// Times before this year were written by the script.
+const OWN_YEARS: &str = "2026";
+
+/// The answers to a script, in words that both servers share.
+pub fn normalised(answers: &[Seen]) -> Vec<Value> {
+    let mut names = Names::default();
+    for seen in answers {
+        names.learn(&seen.body, false);
+        for event in &seen.events {
+            names.learn(&event["object"], event["type"] == "BOOKMARK");
+        }
+    }
+    answers.iter().map(|seen| names.answer(seen)).collect()
+}
+
+#[derive(Default)]
+struct Names {
+    uids: HashMap<String, usize>,
+    versions: BTreeSet<u64>,
+}
+
+impl Names {
+    fn learn(&mut self, value: &Value, bookmark: bool) {
+        let Value::Object(fields) = value else { return };
+        let list = fields.contains_key("items") || fields.contains_key("rows");
+        if let Some(metadata) = fields.get("metadata") {
+            if let Some(uid) = metadata.get("uid").and_then(Value::as_str).filter(|uid| is_uid(uid)) {
+                let next = self.uids.len();
+                self.uids.entry(uid.to_owned()).or_insert(next);
+            }
+            let version = metadata.get("resourceVersion").and_then(Value::as_str);
+            let version = version.and_then(|text| text.parse::<u64>().ok());
+            if !list && !bookmark {
+                self.versions.extend(version);
+            }
+        }
+        for key in ["items", "rows"] {
+            for item in fields.get(key).and_then(Value::as_array).into_iter().flatten() {
+                self.learn(item.get("object").unwrap_or(item), false);
+            }
+        }
+    }
+
+    fn answer(&self, seen: &Seen) -> Value {
+        let events: Vec<Value> = seen.events.iter().map(|event| self.value("", event)).collect();
+        json!({"code": seen.code, "headers": seen.headers, "body": self.value("", &seen.body), "events": events})
+    }
+
+    fn value(&self, key: &str, value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let kept = fields.iter().filter(|(name, _)| *name != "managedFields");
+                let named: Map<_, _> = kept.map(|(name, value)| (name.clone(), self.value(name, value))).collect();
+                named.into()
+            }
+            Value::Array(items) => items.iter().map(|item| self.value(key, item)).collect(),
+            Value::String(text) => self.text(key, text).into(),
+            other => other.clone(),
+        }
+    }
+
+    fn text(&self, key: &str, text: &str) -> String {
+        if is_time(text) {
+            return "<time>".to_owned();
+        }
+        match key {
+            "resourceVersion" => return text.parse().map_or_else(|_| text.to_owned(), |version| self.version(version)),
+            "continue" if !text.is_empty() => return "<continue>".to_owned(),
+            "cells" if is_age(text) => return "<age>".to_owned(),
+            _ => {}
+        }
+        let mut named = without_suffixes(text);
+        for (uid, number) in &self.uids {
+            if named.contains(uid.as_str()) {
+                named = named.replace(uid.as_str(), &format!("<uid {number}>"));
+            }
+        }
+        if key == "message" { self.with_versions(&named) } else { named }
+    }
+
+    /// How many versions of this script's objects are no newer.
+    fn version(&self, version: u64) -> String {
+        format!("<version {}>", self.versions.range(..=version).count())
+    }
+
+    /// A sentence whose numbers that are versions of this script's objects are named.
+    fn with_versions(&self, text: &str) -> String {
+        let mut named = String::new();
+        let mut digits = String::new();
+        for letter in text.chars().chain(['\0']) {
+            if letter.is_ascii_digit() {
+                digits.push(letter);
+                continue;
+            }
+            match digits.parse() {
+                Ok(version) if self.versions.contains(&version) => named.push_str(&self.version(version)),
+                _ => named.push_str(&digits),
+            }
+            digits.clear();
+            if letter != '\0' {
+                named.push(letter);
+            }
+        }
+        named
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    text.len() == 36 && text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+}
+
+fn is_time(text: &str) -> bool {
+    let shaped = text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T') && text.ends_with('Z');
+    shaped && text.get(..4).is_some_and(|year| year >= OWN_YEARS)
+}
+
+/// `5s`, `2m3s`, `<unknown>`: an age, small as those of scripts are.
+fn is_age(text: &str) -> bool {
+    let amount = |text: &str| text.strip_suffix(['s', 'm']).is_some_and(|number| number.parse::<u16>().is_ok());
+    amount(text) || text.split_once('m').is_some_and(|(minutes, rest)| minutes.parse::<u16>().is_ok() && amount(rest))
+}
+
+fn without_suffixes(text: &str) -> String {
+    let mut named = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(PREFIX) {
+        let is_suffix = |suffix: &str| suffix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        named.push_str(before);
+        named.push_str(PREFIX);
+        rest = match after.get(..SUFFIX).filter(|suffix| is_suffix(suffix)) {
+            Some(_) => {
+                named.push_str("<suffix>");
+                &after[SUFFIX..]
+            }
+            None => after,
+        };
+    }
+    named.push_str(rest);
+    named
+}

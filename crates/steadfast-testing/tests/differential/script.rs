@@ -1,0 +1,78 @@
+//! What a script is: requests that name what earlier answers brought.
+
+/// Requests, one after the other, in a namespace of their own.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// What it was made from.
+    pub seed: u64,
+    /// Its namespace; everything it writes also has a label `script` of this value.
+    pub namespace: String,
+    /// The requests.
+    pub steps: Vec<Step>,
+}
+
+/// One request.
+///
+/// In its path and body, `<<version:3>>`, `<<uid:3>>`, `<<name:3>>` and `<<continue:3>>` stand for what the answer to
+/// step 3 brought, on the server that is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// The HTTP method.
+    pub method: &'static str,
+    /// The path with its query.
+    pub path: String,
+    /// `Content-Type`, where there is one.
+    pub content_type: &'static str,
+    /// `Accept`, where there is one.
+    pub accept: &'static str,
+    /// The body as text.
+    pub body: String,
+    /// Reads from a cache, which has to have caught up before: the collection's path.
+    pub after_cache: Option<String>,
+    /// What the answer is read as.
+    pub reading: Reading,
+    /// The verb, and the options it comes with: what coverage is counted by.
+    pub verb: &'static str,
+    /// See `verb`.
+    pub options: Vec<&'static str>,
+}
+
+/// How long an answer is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// Until its end.
+    #[default]
+    Whole,
+    /// In the background until the event of the last object, which each script creates at its end.
+    UntilSentinel,
+}
+
+/// The object that ends the watches.
+pub const SENTINEL: &str = "zz-sentinel";
+
+impl Step {
+    /// A request without anything special.
+    pub fn new(verb: &'static str, method: &'static str, path: String) -> Self {
+        Self { verb, method, path, ..Self::default() }
+    }
+
+    /// With a JSON body.
+    pub fn json(mut self, body: &serde_json::Value) -> Self {
+        self.content_type = "application/json";
+        self.body = body.to_string();
+        self
+    }
+
+    /// Counted as using an option.
+    pub fn with(mut self, option: &'static str) -> Self {
+        self.options.push(option);
+        self
+    }
+
+    /// One more parameter of the query.
+    pub fn query(mut self, parameter: &str) -> Self {
+        self.path.push(if self.path.contains('?') { '&' } else { '?' });
+        self.path.push_str(parameter);
+        self
+    }
+}
