@@ -53,7 +53,14 @@ impl FieldRequirement {
         let known = matches!(field, "metadata.name" | "metadata.namespace")
             || resource.selectable_fields.iter().any(|selectable| selectable == field);
         if !known {
-            return Err(Status::bad_request(format_args!("field label not supported: {field}")));
+            // Kinds with fields of their own to select by have their own words.
+            return Err(if resource.custom || !resource.selectable_fields.is_empty() {
+                Status::bad_request(format_args!("field label not supported: {field}"))
+            } else {
+                Status::bad_request(format_args!(
+                    "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                ))
+            });
         }
         Ok(Self {
             path: field.split('.').map(str::to_owned).collect(),

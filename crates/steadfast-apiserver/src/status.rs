@@ -50,6 +50,7 @@ impl Status {
             409 => ("Conflict", "the server reported a conflict"),
             410 => ("Expired", "The resourceVersion for the provided watch is too old."),
             413 => ("RequestEntityTooLarge", "the request body is too large"),
+            422 => ("Invalid", "the server rejected our request due to an error in our request"),
             429 => ("TooManyRequests", "Too many requests, please try again later."),
             500 => ("InternalError", "Internal error occurred"),
             503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),

@@ -80,9 +80,14 @@ fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
 
 fn entries(served: &ServedResource) -> Vec<Value> {
     let plural = served.name.resource();
+    let verbs = if served.custom {
+        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    } else {
+        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    };
     let mut entry = json!({
         "name": plural, "singularName": served.singular, "namespaced": served.namespaced, "kind": served.kind,
-        "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        "verbs": verbs,
     });
     if !served.short_names.is_empty() {
         entry["shortNames"] = json!(served.short_names);

@@ -42,7 +42,7 @@ pub(super) async fn list(
         text => Some(ContinueToken::decode(text)?),
     };
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref()).await?;
-    let page = page(exchange, target, options, selector, token.as_ref(), revision);
+    let page = page(exchange, target, options, selector, token.as_ref(), revision, &rendering);
     if rendering.form == Form::Table {
         let objects: Vec<Value> = page.objects.iter().map(|change| object_of(change, Shown::Now)).collect();
         return Ok(Answer::json(200, &rendering.table(&page.metadata, &objects)));
@@ -68,6 +68,7 @@ fn page(
     selector: &Selector,
     token: Option<&ContinueToken>,
     revision: u64,
+    rendering: &Rendering,
 ) -> Page {
     // A cache answers "any version" without pages.
     let limit = if options.version == Some(0) { 0 } else { options.limit };
@@ -78,11 +79,12 @@ fn page(
     exchange.cluster.store.read(|state| {
         let all = state.objects_at(&target.resource.name, target.namespace.as_deref(), start, revision);
         for (key, change) in all {
-            if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
-                continue;
-            }
+            // Where a page is full, whatever follows may be selected: nobody has looked.
             if limit > 0 && objects.len() == limit {
                 remaining += 1;
+                continue;
+            }
+            if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
                 continue;
             }
             last = key.clone();
@@ -91,6 +93,9 @@ fn page(
     });
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    if target.resource.custom && rendering.form == Form::Object {
+        metadata.insert("continue".to_owned(), "".into());
+    }
     if remaining > 0 {
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last).encode().into());
@@ -128,6 +133,12 @@ impl ListWriter {
             let head =
                 format!("{{\"kind\":{kind},\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
             (head, "]}\n".to_owned())
+        };
+        // The list of metadata is the one whose items are `null` where there are none.
+        let (head, tail) = if rendering.form == Form::Metadata && page.objects.is_empty() {
+            (format!("{}null", head.trim_end_matches('[')), "}\n".to_owned())
+        } else {
+            (head, tail)
         };
         let (head, tail) = (Some(head.into()), Some(tail.into()));
         Self { objects: page.objects.into_iter(), rendering, head, tail, first: true }

@@ -39,11 +39,16 @@ impl Query {
     }
 
     /// Whether everything is to be checked and nothing kept.
-    pub(super) fn dry_run(&self) -> Result<bool, Status> {
+    ///
+    /// `options` is the kind of the options that the request has.
+    pub(super) fn dry_run(&self, options: &str) -> Result<bool, Status> {
         match self.text("dryRun") {
             "" => Ok(false),
             "All" => Ok(true),
-            other => Err(Status::bad_request(format_args!("invalid dryRun value: {other}"))),
+            other => {
+                let why = format!("Unsupported value: [\"{other}\"]: supported values: \"All\"");
+                Err(Status::invalid("meta.k8s.io", options, "", &[("dryRun", why)]))
+            }
         }
     }
 }
@@ -81,9 +86,15 @@ impl ListOptions {
             "" => None,
             text => Some(text.parse().map_err(|_| unreadable_version(text, watch))?),
         };
+        let limit: i64 = match query.text("limit") {
+            "" => 0,
+            text => text.parse().map_err(|_| {
+                Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            })?,
+        };
         let seconds = query.text("timeoutSeconds").parse().ok().filter(|&seconds: &u64| seconds > 0);
         Ok(Self {
-            limit: query.text("limit").parse().unwrap_or_default(),
+            limit: usize::try_from(limit).unwrap_or_default(),
             continue_token: query.text("continue").to_owned(),
             version: parsed,
             matching: match matching {

@@ -100,7 +100,8 @@ impl Rendering {
 
     /// A table of objects.
     pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
-        let column = |name: &str, format: &str, description: &str| json!({"name": name, "type": "string", "format": format, "description": description, "priority": 0});
+        let age_type = if self.resource.custom { "date" } else { "string" };
+        let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
@@ -112,8 +113,8 @@ impl Rendering {
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
             "columnDefinitions": [
-                column("Name", "name", "The name, unique within a namespace."),
-                column("Age", "", "The time since the object was created."),
+                column("Name", "string", "name", "The name, unique within a namespace."),
+                column("Age", age_type, "", "The time since the object was created."),
             ],
             "rows": rows,
         })

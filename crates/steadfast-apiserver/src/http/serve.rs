@@ -141,8 +141,11 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
     let Some(target) = find(exchange, &path) else {
-        let known = exchange.cluster.store.read(|state| state.registry.groups().contains_key(&path.group));
-        // A known group answers for itself, an unknown one not even that.
+        let known = exchange
+            .cluster
+            .store
+            .read(|state| state.registry.all().any(|served| served.name.group() == path.group && !served.custom));
+        // A group of built-in kinds answers for itself, others not even that.
         return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
     };
     if path.is_streaming() {

@@ -26,13 +26,13 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn aim(&self) -> Result<WriteTarget, Status> {
+    fn aim(&self, options: &str) -> Result<WriteTarget, Status> {
         Ok(WriteTarget {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
             part: self.part,
-            dry_run: self.query.dry_run()?,
+            dry_run: self.query.dry_run(options)?,
         })
     }
 
@@ -46,8 +46,8 @@ impl Write<'_> {
                 "UnsupportedMediaType",
                 format_args!(
                     "the body of the request was in an unknown format - accepted media types include: \
-                     application/json (got {})",
-                    self.content_type
+                     application/json, {}",
+                    protobuf::CONTENT_TYPE
                 ),
             ));
         }
@@ -68,7 +68,12 @@ pub(super) async fn write(
     write: &Write<'_>,
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
-    let target = write.aim()?;
+    let target = write.aim(match verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        _ => "DeleteOptions",
+    })?;
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
     match verb {
@@ -88,7 +93,8 @@ pub(super) async fn write(
             Ok(Answer::bytes(200, rendering.value(outcome.object())))
         }
         _ => {
-            let deletion = deletion(write)?;
+            let (deletion, dry_run) = deletion(write)?;
+            let target = WriteTarget { dry_run: target.dry_run || dry_run, ..target };
             let outcome = store.write(|state| state.delete(&target, &deletion))?;
             Ok(deleted(&target, &outcome, rendering))
         }
@@ -103,42 +109,64 @@ pub(super) async fn delete_collection(
     selector: &Selector,
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
-    let target = write.aim()?;
+    let (deletion, dry_run) = deletion(write)?;
+    let aim = write.aim("DeleteOptions")?;
+    let target = WriteTarget { dry_run: aim.dry_run || dry_run, ..aim };
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
+    // The answer shows what was found, as it was found.
     let (items, revision) = exchange.cluster.store.write(|state| {
+        let revision = state.revision();
         let doomed: Vec<_> = state
             .live(&target.resource.name, write.target.namespace.as_deref())
-            .filter(|(_, change)| change.object.as_deref().is_some_and(|object| selector.matches(object)))
-            .map(|(key, _)| key.clone())
+            .filter_map(|(key, change)| Some((key.clone(), change.object.clone()?)))
+            .filter(|(_, object)| selector.matches(object))
             .take(if options.limit > 0 { options.limit } else { usize::MAX })
             .collect();
         let mut items = Vec::new();
-        for key in doomed {
+        for (key, found) in doomed {
             let target = WriteTarget { namespace: key.namespace, name: key.name, ..target.clone() };
-            // An object may go with another one, a namespace's contents for instance.
-            if let Ok(outcome) = state.delete(&target, &Deletion::default()) {
-                items.push(Value::clone(outcome.object()));
+            match state.delete(&target, &deletion) {
+                Ok(_) => items.push(item_of(&found, rendering.resource.custom)),
+                // An object may go with another one, a namespace's contents for instance.
+                Err(status) if status.code == 404 => {}
+                Err(status) => return Err(status),
             }
         }
-        (items, state.revision())
-    });
-    let list = json!({
+        Ok((items, revision))
+    })?;
+    let mut list = json!({
         "kind": rendering.resource.list_kind, "apiVersion": rendering.api_version,
         "metadata": {"resourceVersion": revision.to_string()}, "items": items,
     });
+    if rendering.resource.custom {
+        list["metadata"]["continue"] = "".into();
+    }
     Ok(Answer::bytes(200, encode::json(&list)))
 }
 
-fn deletion(write: &Write<'_>) -> Result<Deletion, Status> {
+/// An object as an item of a list: of a built-in kind, the list alone says which.
+fn item_of(object: &Value, custom: bool) -> Value {
+    let mut item = object.clone();
+    if !custom && let Some(fields) = item.as_object_mut() {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    item
+}
+
+/// The conditions of a deletion, and whether it is a dry run.
+fn deletion(write: &Write<'_>) -> Result<(Deletion, bool), Status> {
     if write.body.is_empty() {
-        return Ok(Deletion::default());
+        return Ok((Deletion::default(), false));
     }
     let options = write.object()?;
     let precondition = |field: &str| {
         let value = options.get("preconditions").and_then(|preconditions| preconditions.get(field));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    Ok(Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion") })
+    let dry_run = options.get("dryRun").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
+    let deletion = Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion") };
+    Ok((deletion, dry_run))
 }
 
 /// Most deletions are answered with a `Status`; a few kinds, and what is still there, with the object.

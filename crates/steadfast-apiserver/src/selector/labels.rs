@@ -30,9 +30,15 @@ impl LabelSelector {
         let mut parser = Parser { tokens: &tokens };
         let mut requirements = Vec::new();
         while !parser.tokens.is_empty() {
-            requirements.push(parser.requirement()?);
+            let requirement = parser
+                .requirement()
+                .map_err(|why| Status::bad_request(format_args!("unable to parse requirement: {why}")))?;
+            requirements.push(requirement);
             if !parser.tokens.is_empty() {
-                parser.expect(",")?;
+                if parser.peek() != Some(",") {
+                    return Err(parser.unexpected("',' or 'end of string'"));
+                }
+                parser.advance();
                 if parser.tokens.is_empty() {
                     return Err(parser.unexpected("identifier after ','"));
                 }
@@ -84,11 +90,11 @@ impl Parser<'_> {
             None | Some(",") => Operator::Exists,
             Some("=" | "==") => {
                 self.advance();
-                Operator::In(vec![self.value()])
+                Operator::In(vec![self.exact_value()?])
             }
             Some("!=") => {
                 self.advance();
-                Operator::NotIn(vec![self.value()])
+                Operator::NotIn(vec![self.exact_value()?])
             }
             Some("in") => {
                 self.advance();
@@ -123,8 +129,20 @@ impl Parser<'_> {
         }
     }
 
+    /// The same, where nothing but a comma may stand in its place.
+    fn exact_value(&mut self) -> Result<String, Status> {
+        match self.peek() {
+            Some(token) if token != "," && !is_word(token) => Err(self.unexpected("identifier")),
+            _ => Ok(self.value()),
+        }
+    }
+
     fn values(&mut self) -> Result<Vec<String>, Status> {
-        self.expect("(")?;
+        if self.peek() != Some("(") {
+            let found = self.peek().unwrap_or_default();
+            return Err(Status::bad_request(format_args!("found '{found}' expected: '('")));
+        }
+        self.advance();
         let mut values = vec![self.value()];
         while self.peek() == Some(",") {
             self.advance();

@@ -1,6 +1,7 @@
 //! The patch formats.
 
-use serde_json::Value;
+use json_patch::{AddOperation, PatchOperation};
+use serde_json::{Value, json};
 
 use super::strategic;
 use crate::status::Status;
@@ -31,7 +32,13 @@ impl Patch {
                 "UnsupportedMediaType",
                 "415: Unsupported Media Type: server-side apply is not offered by this server",
             )),
-            _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
+            _ if custom_resource => Err(Status::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({}))),
         }
     }
 
@@ -42,9 +49,8 @@ impl Patch {
             Self::Json(patch) => {
                 for operation in &patch.0 {
                     if !is_test_for_absence(operation, &patched) {
-                        json_patch::patch(&mut patched, std::slice::from_ref(operation)).map_err(|error| {
-                            Status::new(422, "Invalid", format_args!("the patch does not apply: {error}"))
-                        })?;
+                        apply_operation(&mut patched, operation)
+                            .map_err(|_| Status::of_code(422).with_details(json!({})))?;
                     }
                 }
             }
@@ -62,6 +68,19 @@ fn is_test_for_absence(operation: &json_patch::PatchOperation, object: &Value) -
     let path = test.path.as_str();
     let within = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
     test.value.is_null() && within.is_some_and(Value::is_object) && object.pointer(path).is_none()
+}
+
+/// One step of a JSON patch; as the real server has it, a field that is not there can be replaced.
+fn apply_operation(object: &mut Value, operation: &PatchOperation) -> Result<(), json_patch::PatchError> {
+    if let PatchOperation::Replace(replace) = operation
+        && replace.path.resolve(object).is_err()
+        && let Some((parent, _)) = replace.path.split_back()
+        && parent.resolve(object).is_ok_and(Value::is_object)
+    {
+        let add = AddOperation { path: replace.path.clone(), value: replace.value.clone() };
+        return json_patch::patch(object, &[PatchOperation::Add(add)]);
+    }
+    json_patch::patch(object, std::slice::from_ref(operation))
 }
 
 /// A patch that merges is an object.

@@ -91,14 +91,21 @@ impl State {
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
         validation::check_name(target, &name)?;
+        validation::check_labels(target, &object)?;
         let key = ObjectKey::new(&target.namespace, &name);
-        if self.latest(target.group_resource(), &key).is_some() {
-            return Err(Status::already_exists(target.group_resource(), &name));
+        if let Some(existing) = self.latest(target.group_resource(), &key) {
+            let mut status = Status::already_exists(target.group_resource(), &name);
+            if existing.object.as_deref().is_some_and(metadata::is_terminating) {
+                status.message = format!("object is being deleted: {}", status.message);
+            }
+            return Err(status);
         }
         let uid = self.random.uid();
         metadata::set(&mut object, "uid", Some(uid.into()));
         metadata::set(&mut object, "creationTimestamp", Some(self.clock.timestamp().into()));
-        metadata::set(&mut object, "generation", target.resource.counts_generation.then(|| 1.into()));
+        if target.resource.counts_generation {
+            metadata::set(&mut object, "generation", Some(1.into()));
+        }
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
         if target.part == Part::Main && target.resource.status_subresource {
@@ -121,14 +128,23 @@ impl State {
     pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
         let resource = target.group_resource().clone();
         let key = target.key();
+        let mut given = match update {
+            Update::Replace(object) => Some(object.clone()),
+            Update::Patch(_) => None,
+        };
+        // An object that was sent to the wrong place is refused before anybody looks whether something is there.
+        given.as_mut().map_or(Ok(()), |object| validation::identify(object, target))?;
         let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let mut wanted = match update {
-            Update::Replace(object) => object.clone(),
-            Update::Patch(patch) => patch.apply(&existing)?,
+            Update::Replace(_) => given.unwrap_or_default(),
+            Update::Patch(patch) => {
+                let mut patched = patch.apply(&existing)?;
+                validation::identify(&mut patched, target)?;
+                patched
+            }
         };
-        validation::identify(&mut wanted, target)?;
         validation::check_preconditions(target, &existing, &wanted)?;
         let mut object = match target.part {
             Part::Status => {
@@ -156,6 +172,7 @@ impl State {
             metadata::copy(&mut object, &existing, field);
         }
         validation::check_finalizers(target, &existing, &object)?;
+        validation::check_labels(target, &object)?;
         defaults::on_write(&resource, &mut object);
         if target.resource.counts_generation && metadata::wants_differ(&existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));

@@ -16,6 +16,8 @@ pub struct Difference {
     pub seed: u64,
     /// The step's number.
     pub step: usize,
+    /// The verb.
+    pub verb: &'static str,
     /// What was asked.
     pub request: String,
     /// Where the answers differ, and what stands there: ours, theirs.
@@ -32,6 +34,20 @@ impl fmt::Display for Difference {
     }
 }
 
+impl Difference {
+    /// What it has in common with others of its sort: the verb, and where and how the answers differ.
+    pub fn sort(&self) -> String {
+        let places = self.places.iter().map(|(place, ours, theirs)| {
+            let place: Vec<_> =
+                place.split('/').map(|step| if step.parse::<u32>().is_ok() { "#" } else { step }).collect();
+            let short = |value: &Value| value.to_string().chars().take(60).collect::<String>();
+            format!("{} {} {}", place.join("/"), short(ours), short(theirs))
+        });
+        let places: std::collections::BTreeSet<String> = places.collect();
+        format!("{} {}", self.verb, places.into_iter().collect::<Vec<_>>().join("; "))
+    }
+}
+
 /// Every step at which two servers' answers differ, but for what is known to.
 pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Difference> {
     let (ours, theirs) = (normalised(ours), normalised(theirs));
@@ -42,8 +58,8 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
         let mut places = Vec::new();
         walk("", &ours, &theirs, &mut places);
         if !places.is_empty() {
-            let request = format!("{} {} {} {}", step.method, step.path, step.content_type, step.body);
-            found.push(Difference { seed: script.seed, step: number, request, places });
+            let request = format!("{} {} {} {} {}", step.method, step.path, step.content_type, step.accept, step.body);
+            found.push(Difference { seed: script.seed, step: number, verb: step.verb, request, places });
         }
     }
     found

@@ -145,5 +145,5 @@ pub fn script(seed: u64) -> Script {
         let path = plot.collection(KINDS[kind]);
         plot.push(Step::new("create", "POST", path).json(&last));
     }
-    Script { seed, namespace: plot.namespace, steps: plot.steps }
+    Script { seed, steps: plot.steps }
 }

@@ -20,6 +20,7 @@ mod script;
 mod servers;
 mod writes;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -37,6 +38,8 @@ use servers::Embedded;
 const AT_ONCE: usize = 12;
 /// How many are run unless something else is asked for.
 const SCRIPTS: u64 = 150;
+/// The pairs of verb and option that the scripts are made of.
+const PAIRS: usize = 97;
 
 fn asked(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
@@ -75,11 +78,18 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
     let (coverage, found) = compared(&embedded.site, &theirs, first..first + count).await?;
     println!("scripts {first} to {}\n{coverage}", first + count - 1);
-    for difference in found.iter().take(40) {
-        println!("{difference}");
+    let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
+    // What follows a difference differs for its sake.
+    let mut told = BTreeSet::new();
+    for difference in found.iter().filter(|difference| told.insert(difference.seed)) {
+        sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
     }
-    let seeds: std::collections::BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
+    for (count, example) in sorts.values() {
+        println!("{count} like this: {example}");
+    }
+    let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
     assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
+    assert_eq!(coverage.pairs(), PAIRS, "so many pairs of verb and option there are");
     let least = usize::try_from(count)? / 75;
     assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
     assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());

@@ -37,14 +37,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant { name: "no continue token", alter: |_, seen| remove(&mut seen.body, "/metadata", "continue") },
     Mutant { name: "no remaining count", alter: |_, seen| remove(&mut seen.body, "/metadata", "remainingItemCount") },
-    Mutant { name: "a list without its first item", alter: |_, seen| lose(&mut seen.body["items"]) },
+    Mutant { name: "a list without its first item", alter: |_, seen| lose(&mut seen.body, "items") },
     Mutant {
         name: "a list in another order",
         alter: |_, seen| seen.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse()),
     },
     Mutant { name: "items with a kind", alter: |_, seen| kinds(&mut seen.body) },
-    Mutant { name: "a table without its first row", alter: |_, seen| lose(&mut seen.body["rows"]) },
-    Mutant { name: "a discovery without its first resource", alter: |_, seen| lose(&mut seen.body["resources"]) },
+    Mutant { name: "a table without its first row", alter: |_, seen| lose(&mut seen.body, "rows") },
+    Mutant { name: "a discovery without its first resource", alter: |_, seen| lose(&mut seen.body, "resources") },
     Mutant {
         name: "a watch without its first event",
         alter: |_, seen| drop((!seen.events.is_empty()).then(|| seen.events.remove(0))),
@@ -78,8 +78,8 @@ fn edit(body: &mut Value, place: &str, change: fn(&str) -> String) {
     }
 }
 
-fn lose(list: &mut Value) {
-    if let Some(items) = list.as_array_mut().filter(|items| !items.is_empty()) {
+fn lose(body: &mut Value, list: &str) {
+    if let Some(items) = body.get_mut(list).and_then(Value::as_array_mut).filter(|items| !items.is_empty()) {
         items.remove(0);
     }
 }

@@ -1,12 +1,10 @@
 //! What a script is: requests that name what earlier answers brought.
 
-/// Requests, one after the other, in a namespace of their own.
+/// Requests, one after the other, in a namespace of their own; everything they write has its name as label `script`.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// What it was made from.
     pub seed: u64,
-    /// Its namespace; everything it writes also has a label `script` of this value.
-    pub namespace: String,
     /// The requests.
     pub steps: Vec<Step>,
 }

@@ -25,15 +25,15 @@ pub(super) fn on_create(resource: &GroupResource, name: &str, object: &mut Value
         }
         object["status"]["phase"] = "Pending".into();
     }
-    if is_core(resource, "secrets") && object.get("type").is_none() {
-        object["type"] = "Opaque".into();
-    }
 }
 
-/// What every written object gets: secrets given in plain text are stored like the others.
+/// What every written object gets: secrets have a type, and those given in plain text are stored like the others.
 pub(super) fn on_write(resource: &GroupResource, object: &mut Value) {
     if !is_core(resource, "secrets") {
         return;
+    }
+    if object.get("type").is_none() {
+        object["type"] = "Opaque".into();
     }
     let given = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
     for (key, text) in given.as_ref().and_then(Value::as_object).into_iter().flatten() {

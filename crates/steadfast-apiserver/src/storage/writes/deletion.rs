@@ -26,11 +26,14 @@ impl State {
         };
         check_preconditions(target, &existing, deletion)?;
         let held = metadata::has_finalizers(&existing) || is_namespace(&resource) || is_definition(&resource);
-        if !held || target.dry_run {
+        if !held {
             if !target.dry_run {
                 self.remove(&resource, &key, Arc::clone(&existing));
             }
             return Ok(Outcome::Deleted(existing));
+        }
+        if target.dry_run {
+            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &existing))));
         }
         let terminating = self.mark_terminating(&resource, &key, existing);
         if is_namespace(&resource) {
@@ -52,11 +55,20 @@ impl State {
         if metadata::is_terminating(&existing) {
             return existing;
         }
-        let mut object = Value::clone(&existing);
+        let object = self.terminating(resource, &existing);
+        self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
+    }
+
+    /// The object, marked for deletion where it is not already.
+    fn terminating(&self, resource: &GroupResource, existing: &Value) -> Value {
+        let mut object = existing.clone();
+        if metadata::is_terminating(existing) {
+            return object;
+        }
         metadata::set(&mut object, "deletionTimestamp", Some(self.clock.timestamp().into()));
         metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
-        if metadata::generation(&existing) > 0 {
-            metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
+        if metadata::generation(existing) > 0 {
+            metadata::set(&mut object, "generation", Some((metadata::generation(existing) + 1).into()));
         }
         if is_namespace(resource) {
             if !object["status"].is_object() {
@@ -64,7 +76,7 @@ impl State {
             }
             object["status"]["phase"] = "Terminating".into();
         }
-        self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
+        object
     }
 
     fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>) {

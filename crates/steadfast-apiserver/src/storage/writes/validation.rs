@@ -17,14 +17,22 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
-    if !kind.is_empty() && kind != resource.kind {
+    let known = resource.versions.iter().any(|version| resource.api_version(version) == api_version);
+    let (other_kind, other_version) = (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !known);
+    if (other_kind || other_version) && !resource.custom {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
         return Err(Status::bad_request(format_args!(
-            "{kind} in version \"{api_version}\" cannot be handled as a {}: unknown conversion",
+            "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \
+             \"{api_version}\"",
             resource.kind
         )));
     }
-    let known = resource.versions.iter().any(|version| resource.api_version(version) == api_version);
-    if !api_version.is_empty() && !known {
+    if other_kind {
+        let why = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
+        let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
+        return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", why)]));
+    }
+    if other_version {
         return Err(Status::bad_request(format_args!(
             "the API version in the data ({api_version}) does not match the expected API version ({})",
             resource.api_version(&resource.versions[0])
@@ -76,26 +84,71 @@ pub(super) fn check_name(target: &WriteTarget, name: &str) -> Result<(), Status>
     Err(Status::invalid(resource.name.group(), &resource.kind, name, &[("metadata.name", why)]))
 }
 
+/// Checks the values of labels.
+pub(super) fn check_labels(target: &WriteTarget, object: &Value) -> Result<(), Status> {
+    let edge = |byte: u8| byte.is_ascii_alphanumeric();
+    let inner = |byte: u8| edge(byte) || matches!(byte, b'-' | b'_' | b'.');
+    let valid = |value: &str| {
+        let bytes = value.as_bytes();
+        bytes.is_empty()
+            || bytes.len() <= 63
+                && edge(bytes[0])
+                && edge(bytes[bytes.len() - 1])
+                && bytes.iter().all(|&byte| inner(byte))
+    };
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let wrong = labels.filter_map(|(_, value)| value.as_str()).filter(|value| !valid(value));
+    let causes: Vec<(&str, String)> = wrong
+        .map(|value| {
+            let why = format!(
+                "Invalid value: \"{value}\": a valid label must be an empty string or consist of alphanumeric \
+                 characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+                 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+            );
+            ("metadata.labels", why)
+        })
+        .collect();
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let resource = &target.resource;
+    Err(Status::invalid(resource.name.group(), &resource.kind, metadata::text(object, "name"), &causes))
+}
+
 /// Checks the version and the UID that an update was made for.
 pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
-    if version.is_empty() && resource.custom && target.part != Part::Whole {
+    let conditional = resource.custom || resource.name.group() == "coordination.k8s.io";
+    if version.is_empty() && conditional && target.part != Part::Whole {
         let why = "Invalid value: 0: must be specified for an update".to_owned();
         let causes = [("metadata.resourceVersion", why)];
-        return Err(Status::invalid(resource.name.group(), &resource.kind, &target.name, &causes));
+        return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
+    }
+    let uid = metadata::text(wanted, "uid");
+    let existing_uid = metadata::text(existing, "uid");
+    if !uid.is_empty() && uid != existing_uid {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+             UID in precondition: {uid}, UID in object meta: {existing_uid}",
+            etcd_key(target)
+        );
+        return Err(Status::conflict(&resource.name, &target.name, &why));
     }
     if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         return Err(Status::conflict(&resource.name, &target.name, why));
     }
-    let uid = metadata::text(wanted, "uid");
-    let existing_uid = metadata::text(existing, "uid");
-    if !uid.is_empty() && uid != existing_uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {existing_uid}");
-        return Err(Status::conflict(&resource.name, &target.name, &why));
-    }
     Ok(())
+}
+
+/// Where etcd would have it.
+fn etcd_key(target: &WriteTarget) -> String {
+    let name = &target.resource.name;
+    let group = if target.resource.custom { name.group() } else { "" };
+    let steps = [group, name.resource(), &target.namespace, &target.name];
+    let steps: Vec<&str> = steps.into_iter().filter(|step| !step.is_empty()).collect();
+    format!("/registry/{}", steps.join("/"))
 }
 
 /// What is being deleted gets no new finalizers.
