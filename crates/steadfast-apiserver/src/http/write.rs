@@ -83,9 +83,9 @@ pub(super) async fn write(
             Ok(Answer::bytes(201, rendering.value(&created)))
         }
         Verb::Update => {
-            let update = Update::Replace(write.object()?);
-            let outcome = store.write(|state| state.update(&target, &update))?;
-            Ok(Answer::bytes(200, rendering.value(outcome.object())))
+            let object = write.object()?;
+            let (stored, created) = store.write(|state| state.put(&target, object))?;
+            Ok(Answer::bytes(if created { 201 } else { 200 }, rendering.value(&stored)))
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);

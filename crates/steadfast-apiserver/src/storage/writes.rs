@@ -124,6 +124,27 @@ impl State {
         Ok(stored)
     }
 
+    /// Replaces an object, or creates it where it is of a kind that is created so; tells whether it was created.
+    pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
+        let missing = self.latest(target.group_resource(), &target.key()).is_none();
+        if !missing || target.part != Part::Main || target.group_resource().group() != "coordination.k8s.io" {
+            return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
+        }
+        validation::identify(&mut object, target)?;
+        // The version that was asked for is of no matter here, the UID is.
+        let version = metadata::text(&object, "resourceVersion").to_owned();
+        metadata::set(&mut object, "resourceVersion", None);
+        metadata::set(&mut object, "name", Some(target.name.as_str().into()));
+        if !metadata::text(&object, "uid").is_empty() {
+            validation::check_uid(target, &Value::Null, &object)?;
+        }
+        let mut created = self.create(target, object)?;
+        if target.dry_run && !version.is_empty() {
+            metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
+        }
+        Ok((created, true))
+    }
+
     /// Changes an object.
     pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
         let resource = target.group_resource().clone();

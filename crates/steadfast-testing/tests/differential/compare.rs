@@ -70,10 +70,10 @@ fn walk(place: &str, ours: &Value, theirs: &Value, places: &mut Vec<(String, Val
         (Value::Object(one), Value::Object(other)) => {
             for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
                 let (ours, theirs) = (one.get(key).unwrap_or(&Value::Null), other.get(key).unwrap_or(&Value::Null));
-                if one.contains_key(key) != other.contains_key(key) {
-                    places.push((format!("{place}/{key}"), ours.clone(), theirs.clone()));
-                } else {
+                if one.contains_key(key) == other.contains_key(key) {
                     walk(&format!("{place}/{key}"), ours, theirs, places);
+                } else {
+                    places.push((format!("{place}/{key}"), ours.clone(), theirs.clone()));
                 }
             }
         }

@@ -9,6 +9,7 @@ use crate::script::{SENTINEL, Script, Step};
 use crate::{reads, refused, writes};
 
 /// A collection that scripts write to.
+#[allow(clippy::struct_field_names, reason = "the API's own word")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// The path before the namespace.
@@ -139,10 +140,10 @@ pub fn script(seed: u64) -> Script {
             _ => refused::request(&mut plot),
         }
     }
-    for kind in 0..KINDS.len() {
+    for (kind, of) in KINDS.iter().enumerate() {
         let mut last = plot.object(kind, SENTINEL);
         last["metadata"]["labels"]["app"] = "web".into();
-        let path = plot.collection(KINDS[kind]);
+        let path = plot.collection(*of);
         plot.push(Step::new("create", "POST", path).json(&last));
     }
     Script { seed, steps: plot.steps }

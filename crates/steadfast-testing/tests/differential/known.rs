@@ -85,7 +85,9 @@ fn storage_version_hash(_: &Step, ours: &mut Value, theirs: &mut Value) {
 fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let words = ["json parse error: ", " cannot be handled as a ", "continue key is not valid: "];
     for answer in [ours, theirs] {
-        words.iter().for_each(|words| cut_after(answer, words));
+        for words in words {
+            cut_after(answer, words);
+        }
     }
 }
 

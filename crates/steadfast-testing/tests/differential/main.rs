@@ -39,7 +39,7 @@ const AT_ONCE: usize = 12;
 /// How many are run unless something else is asked for.
 const SCRIPTS: u64 = 150;
 /// The pairs of verb and option that the scripts are made of.
-const PAIRS: usize = 97;
+const PAIRS: usize = 102;
 
 fn asked(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
@@ -89,8 +89,10 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     }
     let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
     assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
-    assert_eq!(coverage.pairs(), PAIRS, "so many pairs of verb and option there are");
-    let least = usize::try_from(count)? / 75;
+    if count >= SCRIPTS {
+        assert_eq!(coverage.pairs(), PAIRS, "so many pairs of verb and option there are");
+    }
+    let least = usize::try_from(count)? / 100;
     assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
     assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
     Ok(())

@@ -27,7 +27,7 @@ pub fn request(plot: &mut Plot) {
         2 => {
             let mut patch = step("missing object", "PATCH", format!("{at}/nowhere"));
             patch.content_type = "application/merge-patch+json";
-            patch.body = "{}".to_owned();
+            patch.body = "{}".into();
             patch
         }
         3 => step("unknown resource", "GET", format!("{}/namespaces/{}/nothings", kind.root, plot.namespace)),
@@ -59,13 +59,13 @@ pub fn request(plot: &mut Plot) {
         29 => {
             let mut create = step("body that is no JSON", "POST", at.clone());
             create.content_type = "application/json";
-            create.body = "{\"kind\":".to_owned();
+            create.body = "{\"kind\":".into();
             create
         }
         30 => {
             let mut create = step("unknown content type", "POST", at.clone());
             create.content_type = "text/plain";
-            create.body = "x".to_owned();
+            create.body = "x".into();
             create
         }
         31 => {
@@ -80,7 +80,7 @@ pub fn request(plot: &mut Plot) {
         _ => {
             let mut patch = step("unknown patch", "PATCH", format!("{at}/a"));
             patch.content_type = "application/json";
-            patch.body = "{}".to_owned();
+            patch.body = "{}".into();
             patch
         }
     };

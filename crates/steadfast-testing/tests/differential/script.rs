@@ -51,7 +51,7 @@ pub const SENTINEL: &str = "zz-sentinel";
 impl Step {
     /// A request without anything special.
     pub fn new(verb: &'static str, method: &'static str, path: String) -> Self {
-        Self { verb, method, path, ..Self::default() }
+        Self { method, path, verb, ..Self::default() }
     }
 
     /// With a JSON body.

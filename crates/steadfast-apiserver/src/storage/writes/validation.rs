@@ -125,6 +125,17 @@ pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted
         let causes = [("metadata.resourceVersion", why)];
         return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
     }
+    check_uid(target, existing, wanted)?;
+    if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Status::conflict(&resource.name, &target.name, why));
+    }
+    Ok(())
+}
+
+/// Checks the UID that an update was made for.
+pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+    let resource = &target.resource;
     let uid = metadata::text(wanted, "uid");
     let existing_uid = metadata::text(existing, "uid");
     if !uid.is_empty() && uid != existing_uid {
@@ -134,10 +145,6 @@ pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted
             etcd_key(target)
         );
         return Err(Status::conflict(&resource.name, &target.name, &why));
-    }
-    if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Status::conflict(&resource.name, &target.name, why));
     }
     Ok(())
 }
