@@ -194,6 +194,6 @@ impl Brought {
         let fitting = |&(&(kind, of), _): &(&(&'static str, usize), &String)| {
             kind == what && if exact { of == step } else { of <= step }
         };
-        self.values.iter().filter(fitting).next_back().map_or("", |(_, value)| value.as_str())
+        self.values.iter().rfind(fitting).map_or("", |(_, value)| value.as_str())
     }
 }
