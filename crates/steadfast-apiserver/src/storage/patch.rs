@@ -63,8 +63,8 @@ impl Patch {
 
 /// Whether this is a test for null, and its object has no such field: a real server lets that pass, against RFC 6902,
 /// and kube adds its first finalizer by it.
-fn is_test_for_absence(operation: &json_patch::PatchOperation, object: &Value) -> bool {
-    let json_patch::PatchOperation::Test(test) = operation else { return false };
+fn is_test_for_absence(operation: &PatchOperation, object: &Value) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
     let path = test.path.as_str();
     let within = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
     test.value.is_null() && within.is_some_and(Value::is_object) && object.pointer(path).is_none()
