@@ -4,5 +4,6 @@ mod bad_input;
 mod endpoint;
 mod lab;
 mod run;
+mod secrets;
 mod serve;
 mod watch;

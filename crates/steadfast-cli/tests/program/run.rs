@@ -1,8 +1,9 @@
 //! Running the program and reading what it says.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than any of it takes on a busy machine.
@@ -15,20 +16,23 @@ pub(crate) fn steadfast(arguments: &[&str]) -> Output {
 
 /// Starts the program; what it says is kept.
 pub(crate) fn start(arguments: &[&str]) -> Child {
+    start_with(arguments, &[])
+}
+
+/// Starts the program with more in its environment; what it says is kept.
+pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
+    command.envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program is built")
 }
 
 /// Waits for the end of a program, which is killed where it takes too long.
 pub(crate) fn finish(mut child: Child) -> Output {
-    let mut stdout = child.stdout.take().expect("it is piped");
-    let mut stderr = child.stderr.take().expect("it is piped");
-    let reading = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        stdout.read_to_end(&mut text).map(|_| text)
-    });
+    // Both at once: a pipe that nobody reads is full one day, and the program waits.
+    let stdout = reading(child.stdout.take().expect("it is piped"));
+    let stderr = reading(child.stderr.take().expect("it is piped"));
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("it can be waited for") {
@@ -40,10 +44,17 @@ pub(crate) fn finish(mut child: Child) -> Output {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    let mut told = Vec::new();
-    stderr.read_to_end(&mut told).expect("it can be read");
-    let text = reading.join().expect("it does not panic").expect("it can be read");
-    Output { status, stdout: text, stderr: told }
+    let text = |reading: Reading| reading.join().expect("it does not panic").expect("it can be read");
+    Output { status, stdout: text(stdout), stderr: text(stderr) }
+}
+
+type Reading = JoinHandle<io::Result<Vec<u8>>>;
+
+fn reading(mut from: impl Read + Send + 'static) -> Reading {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        from.read_to_end(&mut text).map(|_| text)
+    })
 }
 
 /// Tells the program to stop, as a service manager or, with `INT`, a terminal does.

@@ -1,0 +1,65 @@
+//! No secret is in what the program prints, whatever its logs are turned up to.
+
+use std::process::Output;
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
+
+use crate::run::{file, finish, start_with};
+
+/// The token, a secret's content and the same as the server has it, a token that is not accepted, and a plugin's.
+const PLANTED: [&str; 5] = [
+    "planted-bearer-token",
+    "planted-password",
+    "cGxhbnRlZC1wYXNzd29yZA==",
+    "planted-stale-token",
+    "planted-plugin-token",
+];
+
+fn leaks(text: &str) -> Vec<&'static str> {
+    PLANTED.into_iter().filter(|planted| text.contains(planted)).collect()
+}
+
+/// What the program says of secrets, on standard output and standard error, with all logs.
+fn watched(kubeconfig: &str, more: &[&str]) -> (Output, String) {
+    let arguments = [&["watch", "secrets", "-A", "--kubeconfig", kubeconfig], more].concat();
+    let output = finish(start_with(&arguments, &[("STEADFAST_LOG", "trace")]));
+    let said = [output.stdout.as_slice(), &output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output, said)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_printed_or_logged() {
+    let server = ApiServer::builder().tls(true).token(PLANTED[0]).start().await.expect("a server");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "default"},
+        "data": {"password": PLANTED[2]},
+    });
+    server.create(&serde_json::from_value::<Secret>(secret).expect("a secret")).expect("to create");
+    let kubeconfig = file("secrets.kubeconfig", &server.kubeconfig());
+
+    let (output, said) = watched(&kubeconfig, &["-o", "json", "--until", "2"]);
+    assert!(output.status.success() && said.contains("TRACE") && said.contains("\"db\""), "{said}");
+    assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
+
+    // The same search finds what is asked for: whole objects.
+    let (_, said) = watched(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
+    assert_eq!(leaks(&said), [PLANTED[2]], "{said}");
+
+    let stale = file("secrets-stale.kubeconfig", &server.kubeconfig().replace(PLANTED[0], PLANTED[3]));
+    let plugin = file("secrets-plugin.sh", &format!("echo {0}; echo {0} >&2; exit 1", PLANTED[4]));
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: ['{plugin}'], interactiveMode: Never}}"
+    );
+    let own = server.kubeconfig();
+    let token = own.lines().find(|line| line.contains(PLANTED[0])).expect("a token").trim_start().to_owned();
+    let failing = file("secrets-plugin.kubeconfig", &own.replace(&token, &exec));
+    for kubeconfig in [stale, failing] {
+        let (output, said) = watched(&kubeconfig, &["--until", "1", "--wait", "1"]);
+        assert!(!output.status.success(), "{said}");
+        assert!(!output.stderr.is_empty());
+        assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
+    }
+}
