@@ -41,6 +41,8 @@ pub enum Breach {
     QueuedBehindWatches,
     /// R4: a watch that ended is followed by a list, and not by a watch from where it was.
     ForgottenPlace,
+    /// R9: a relist decodes anew what has not changed.
+    CopiedRelist,
     /// R11: the server is asked again at once, however long it asked us to wait.
     IgnoredPatience,
     /// R2: no proof is sought, however long the silence.

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use steadfast_core::Instant;
+use steadfast_core::breach::Breach;
 use steadfast_core::decode::{self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord};
 use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
@@ -168,8 +169,9 @@ impl<K: Kept> Driver<K> {
     }
 
     fn stage(&mut self, object: &RawObject) {
+        let copied = self.reflector.standing().breaches.commit(Breach::CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
-        if staging.offer(&object.identity) == Offer::Wanted {
+        if copied || staging.offer(&object.identity) == Offer::Wanted {
             let kept = self.keep(object);
             if let Some(staging) = &mut self.staging {
                 staging.put(object.identity.clone(), kept);

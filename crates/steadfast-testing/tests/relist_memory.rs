@@ -1,0 +1,83 @@
+//! R9: a relist takes little more memory than what it changes.
+//!
+//! All that this program allocates is counted, the server's part too: what the informer has is what came after it
+//! was started, and what a page costs is granted.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use peak_alloc::PeakAlloc;
+use steadfast::transport::Settings;
+use steadfast::{Breach, InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{InMemory, WorldError, config_map};
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+const OBJECTS: usize = 600;
+
+/// The bytes of each object's only value.
+const VALUE: usize = 20_000;
+
+/// The objects of a page.
+const PAGE: usize = 20;
+
+/// What server, network and client together may hold of one page on its way, in a few forms.
+const ON_ITS_WAY: usize = 4 * PAGE * (VALUE + 1_000);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the informer holds, and by how much more the most of its relist was.
+struct Taken {
+    settled: usize,
+    more: usize,
+}
+
+async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    for number in 0..OBJECTS {
+        server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
+    }
+    let settings = Settings { prior_knowledge: true, ..Settings::default() };
+    let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
+    let factory = InformerFactory::new(&connection);
+    let before = ALLOCATED.current_usage();
+    let builder = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
+    let informer = match breach {
+        Some(breach) => builder.breach(breach).start()?,
+        None => builder.start()?,
+    };
+    informer.wait_for_sync(PATIENCE).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let settled = ALLOCATED.current_usage();
+    let lists = server.request_counts().full_transfers();
+
+    server.faults().cut();
+    server.replace(&config_map("object-1", "changed"))?;
+    server.compact();
+    ALLOCATED.reset_peak_usage();
+    server.faults().heal();
+    informer.wait_for_version(&server.revision().to_string().as_str().into(), PATIENCE).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.request_counts().full_transfers(), lists + 1, "it was listed again, once");
+    assert_eq!(informer.lister()?.len(), OBJECTS);
+    Ok(Taken { settled: settled - before, more: ALLOCATED.peak_usage().saturating_sub(settled) })
+}
+
+/// In a runtime of its own, with which everything ends.
+fn relisted(breach: Option<Breach>) -> Result<Taken, WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(relist(breach))
+}
+
+#[test]
+fn a_relist_takes_a_fifth_more_at_most_and_one_that_copies_is_caught() -> Result<(), WorldError> {
+    let Taken { settled, more } = relisted(None)?;
+    assert!(settled > OBJECTS * VALUE, "{settled} bytes are held");
+    let allowed = settled / 5 + ON_ITS_WAY;
+    assert!(more <= allowed, "{more} bytes more than the {settled} that are held, of {allowed}");
+    let copied = relisted(Some(Breach::CopiedRelist))?;
+    assert!(copied.more > allowed, "a second copy took {} bytes", copied.more);
+    Ok(())
+}
