@@ -156,10 +156,18 @@ impl Stage {
         for watched in watched {
             watched.informer.wait_for_sync(READY).await?;
             tokio::time::timeout(READY, watched.recording.until_synced()).await?;
+            until(READY, || watched.informer.freshness().is_fresh()).await;
         }
         // In virtual time all this may take none, and what follows is not to seem to be part of it.
         tokio::time::sleep(Duration::from_millis(10)).await;
         Ok(())
+    }
+
+    /// Expects that `watched` was not seen to doubt since `begun`.
+    pub(super) fn expect_no_doubt(&mut self, watched: &Watched, begun: Instant) {
+        // In real time the onlooker itself may be late to see what has ended.
+        let late = if self.ground.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
+        self.checks.within("the longest doubt", Some(watched.onlooker.longest_doubt(begun)), late);
     }
 
     // Writing, past the API: the writer is never cut off.

@@ -50,8 +50,7 @@ async fn no_bookmarks(ground: Ground) -> Result<Findings, Trouble> {
     let begun = stage.fault();
     let watches = stage.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;
-    let doubts = config_maps.onlooker.longest_doubt(begun);
-    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
+    stage.expect_no_doubt(&config_maps, begun);
     stage.checks.same("watches", &stage.server.request_counts().watches, &watches);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;

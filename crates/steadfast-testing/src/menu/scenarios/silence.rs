@@ -124,8 +124,7 @@ async fn idle_flow_dropped(ground: Ground) -> Result<Findings, Trouble> {
     let network = stage.network().ok_or("there is no network that can fail")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
     sleep(Duration::from_secs(290)).await;
-    let doubts = config_maps.onlooker.longest_doubt(begun);
-    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
+    stage.expect_no_doubt(&config_maps, begun);
     stage.change("a", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     stage.settle(&[&config_maps]).await;
@@ -186,8 +185,7 @@ async fn quiet_and_healthy(ground: Ground) -> Result<Findings, Trouble> {
     stage.ready(&[&config_maps]).await?;
     let begun = stage.fault();
     sleep(Duration::from_secs(290)).await;
-    let doubts = config_maps.onlooker.longest_doubt(begun);
-    stage.checks.same("the longest doubt", &doubts, &Duration::ZERO);
+    stage.expect_no_doubt(&config_maps, begun);
     let requests = stage.server.requests();
     let long = requests.iter().filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
     stage.checks.same("watches opened anew", &long.count(), &0);
