@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+var widgets = schema.GroupVersionResource{Group: "bench.steadfast.dev", Version: "v1", Resource: "widgets"}
+
+// client runs a shared informer with one handler, and does what it is told on its standard input.
+func client(arguments []string) error {
+	flags := flag.NewFlagSet("client", flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "how to reach the server")
+	expect := flags.Int("expect", 0, "how many objects there are")
+	resource := flags.String("resource", "pods", "pods or widgets")
+	json := flags.Bool("json", false, "JSON instead of protobuf, which is the default for built-in types")
+	paged := flags.Bool("paged", false, "a list instead of streamed initial events")
+	trim := flags.Bool("trim", false, "drop managedFields by a transform")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if *paged {
+		features.ReplaceFeatureGates(withoutStreamedLists{features.FeatureGates()})
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return err
+	}
+	begun, used := time.Now(), processorTime()
+	informer, err := makeInformer(config, *resource, *json)
+	if err != nil {
+		return err
+	}
+	if *trim {
+		if err := informer.SetTransform(withoutManagedFields); err != nil {
+			return err
+		}
+	}
+	progress := &progress{latencies: make([]int64, 0, 1<<16)}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { progress.see(object) },
+		UpdateFunc: func(_, object any) { progress.see(object) },
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		return fmt.Errorf("not synced")
+	}
+	objects := len(informer.GetStore().ListKeys())
+	if objects != *expect {
+		return fmt.Errorf("%d objects are in the store, not %d", objects, *expect)
+	}
+	tell(map[string]any{"phase": "synced", "seconds": time.Since(begun).Seconds(), "cpu": processorTime() - used, "objects": objects})
+	return obey(informer, progress)
+}
+
+func withoutManagedFields(object any) (any, error) {
+	if meta, ok := object.(metav1.Object); ok {
+		meta.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+func makeInformer(config *rest.Config, resource string, json bool) (cache.SharedIndexInformer, error) {
+	// Nothing is asked for twice, so nothing should wait.
+	config.QPS = -1
+	if resource == "widgets" {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		return dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(widgets).Informer(), nil
+	}
+	if !json {
+		config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+		config.ContentType = "application/vnd.kubernetes.protobuf"
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	return factory.Core().V1().Pods().Informer(), nil
+}
+
+type withoutStreamedLists struct{ features.Gates }
+
+func (gates withoutStreamedLists) Enabled(key features.Feature) bool {
+	return key != features.WatchListClient && gates.Gates.Enabled(key)
+}
+
+// progress is what the handler has seen; the handler alone writes.
+type progress struct {
+	version   atomic.Uint64
+	seen      atomic.Uint64
+	first     atomic.Int64
+	latencies []int64
+}
+
+func (p *progress) see(object any) {
+	now := time.Now().UnixNano()
+	meta, ok := object.(metav1.Object)
+	if !ok {
+		return
+	}
+	p.first.CompareAndSwap(0, now)
+	if sent, err := strconv.ParseInt(meta.GetAnnotations()["bench.steadfast.dev/sent"], 10, 64); err == nil && sent > 0 && sent < now && len(p.latencies) < cap(p.latencies) {
+		p.latencies = append(p.latencies, now-sent)
+	}
+	p.seen.Add(1)
+	if version, err := strconv.ParseUint(meta.GetResourceVersion(), 10, 64); err == nil && version > p.version.Load() {
+		p.version.Store(version)
+	}
+}
+
+func obey(informer cache.SharedIndexInformer, progress *progress) error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "memory":
+			tell(memory())
+		case "reset-peak":
+			if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+				return err
+			}
+			tell(map[string]any{"phase": "reset-peak"})
+		case "until":
+			version, err := strconv.ParseUint(words[1], 10, 64)
+			if err != nil {
+				return err
+			}
+			until(progress, version)
+		case "fields":
+			begun := time.Now()
+			nodes := map[string]struct{}{}
+			for _, object := range informer.GetStore().List() {
+				nodes[nodeName(object)] = struct{}{}
+			}
+			tell(map[string]any{"phase": "fields", "seconds": time.Since(begun).Seconds(), "distinct": len(nodes)})
+		case "reads":
+			seconds, err := strconv.ParseFloat(words[1], 64)
+			if err != nil {
+				return err
+			}
+			tell(reads(informer.GetIndexer(), time.Duration(seconds*float64(time.Second))))
+		default:
+			return fmt.Errorf("no such command: %s", words[0])
+		}
+	}
+	return lines.Err()
+}
+
+func nodeName(object any) string {
+	switch object := object.(type) {
+	case *corev1.Pod:
+		return object.Spec.NodeName
+	case *unstructured.Unstructured:
+		name, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
+		return name
+	}
+	return ""
+}
+
+// until waits for an object of a version or later; what came before it was armed does not count.
+func until(progress *progress, version uint64) {
+	progress.seen.Store(0)
+	progress.first.Store(0)
+	progress.latencies = progress.latencies[:0]
+	used := processorTime()
+	tell(map[string]any{"phase": "armed"})
+	for progress.version.Load() < version {
+		time.Sleep(time.Millisecond)
+	}
+	answer := map[string]any{
+		"phase": "until", "seconds": time.Since(time.Unix(0, progress.first.Load())).Seconds(), "cpu": processorTime() - used, "seen": progress.seen.Load(),
+	}
+	addQuantiles(answer, progress.latencies)
+	tell(answer)
+}

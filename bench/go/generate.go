@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What every generated object has in the places that the replaying server writes over: as long as what it writes.
+const (
+	versionMark = "7777777777"
+	sentMark    = "8888888888888888888"
+)
+
+// generate writes the same pods as JSON and as protobuf. A record is its length, the places of its version and of the
+// time at which it was sent (little-endian, 32 bits each), and its bytes.
+func generate(arguments []string) error {
+	flags := flag.NewFlagSet("generate", flag.ExitOnError)
+	out := flags.String("out", "", "folder to write to")
+	count := flags.Int("count", 1000, "how many pods")
+	seed := flags.Uint64("seed", 1, "what decides everything in them")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*out, 0o755); err != nil {
+		return err
+	}
+	encodings := []struct {
+		file   string
+		encode func(*corev1.Pod) ([]byte, error)
+	}{
+		{"pods.json", func(pod *corev1.Pod) ([]byte, error) { return json.Marshal(pod) }},
+		{"pods.protobuf", func(pod *corev1.Pod) ([]byte, error) { return pod.Marshal() }},
+	}
+	for _, encoding := range encodings {
+		// From the same seed each time, so that the pods are the same.
+		source := newSource(*seed)
+		if err := write(filepath.Join(*out, encoding.file), *count, func(index int) ([]byte, error) {
+			return encoding.encode(source.pod(index))
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(path string, count int, encoded func(int) ([]byte, error)) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	writer := bufio.NewWriterSize(file, 1<<20)
+	for index := range count {
+		record, err := encoded(index)
+		if err != nil {
+			return err
+		}
+		version, err := only(record, versionMark)
+		if err != nil {
+			return err
+		}
+		sent, err := only(record, sentMark)
+		if err != nil {
+			return err
+		}
+		header := make([]byte, 0, 12)
+		for _, number := range []int{len(record), version, sent} {
+			header = binary.LittleEndian.AppendUint32(header, uint32(number))
+		}
+		if _, err := writer.Write(append(header, record...)); err != nil {
+			return err
+		}
+	}
+	return writer.Flush()
+}
+
+// only is the place of a mark that is there exactly once.
+func only(record []byte, mark string) (int, error) {
+	if found := bytes.Count(record, []byte(mark)); found != 1 {
+		return 0, fmt.Errorf("the mark %s is there %d times", mark, found)
+	}
+	return bytes.Index(record, []byte(mark)), nil
+}
+
+type source struct{ *rand.Rand }
+
+func newSource(seed uint64) source { return source{rand.New(rand.NewPCG(seed, seed))} }
+
+// word is a name part as Kubernetes makes them.
+func (s source) word(length int) string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789"
+	word := make([]byte, length)
+	for place := range word {
+		word[place] = letters[s.IntN(len(letters))]
+	}
+	return string(word)
+}
+
+func (s source) hex(length int) string {
+	const digits = "0123456789abcdef"
+	text := make([]byte, length)
+	for place := range text {
+		text[place] = digits[s.IntN(16)]
+	}
+	return string(text)
+}
+
+func (s source) uid() string {
+	return fmt.Sprintf("%s-%s-%s-%s-%s", s.hex(8), s.hex(4), s.hex(4), s.hex(4), s.hex(12))
+}

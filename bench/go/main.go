@@ -1,0 +1,33 @@
+// The Go half of the bench: the generator of its data, and client-go as one of the clients that are measured.
+//
+//	bench-go generate -out DIR -count N -seed S
+//	bench-go client -kubeconfig FILE -expect N [-resource pods|widgets] [-json] [-paged] [-trim]
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(fmt.Errorf("name a command: generate or client"))
+	}
+	var err error
+	switch os.Args[1] {
+	case "generate":
+		err = generate(os.Args[2:])
+	case "client":
+		err = client(os.Args[2:])
+	default:
+		err = fmt.Errorf("no such command: %s; there are generate and client", os.Args[1])
+	}
+	if err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "bench-go:", err)
+	os.Exit(1)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+func tell(answer map[string]any) {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(string(line))
+}
+
+// processorTime is what this process has used so far, in seconds.
+func processorTime() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+}
+
+// memory is what is resident now and was at most, and what the heap has that is in use, in bytes.
+func memory() map[string]any {
+	runtime.GC()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	answer := map[string]any{"phase": "memory", "heap": heap.HeapAlloc}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		fail(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		for label, name := range map[string]string{"VmRSS:": "resident", "VmHWM:": "peak"} {
+			if rest, found := strings.CutPrefix(line, label); found {
+				kilobytes, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
+				if err != nil {
+					fail(err)
+				}
+				answer[name] = kilobytes * 1024
+			}
+		}
+	}
+	return answer
+}
+
+func addQuantiles(answer map[string]any, nanoseconds []int64) {
+	if len(nanoseconds) == 0 {
+		return
+	}
+	sorted := slices.Clone(nanoseconds)
+	slices.Sort(sorted)
+	answer["p50_us"] = float64(sorted[len(sorted)/2]) / 1e3
+	answer["p99_us"] = float64(sorted[len(sorted)*99/100]) / 1e3
+}
+
+// reads gets objects in a fixed order of keys for a while, and lists a namespace now and then.
+func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
+	keys := indexer.ListKeys()
+	slices.Sort(keys)
+	var gets, found uint64
+	var gotten, listed []int64
+	begun := time.Now()
+	for place := 0; time.Since(begun) < limit; {
+		for range 1000 {
+			place = (place + 7919) % len(keys)
+			before := time.Now()
+			_, exists, err := indexer.GetByKey(keys[place])
+			if gets%16 == 0 {
+				gotten = append(gotten, time.Since(before).Nanoseconds())
+			}
+			if err == nil && exists {
+				found++
+			}
+			gets++
+		}
+		before := time.Now()
+		objects, err := indexer.ByIndex(cache.NamespaceIndex, "team-7")
+		if err != nil || len(objects) == 0 {
+			fail(fmt.Errorf("the namespace team-7 is empty: %v", err))
+		}
+		listed = append(listed, time.Since(before).Nanoseconds())
+	}
+	answer := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(begun).Seconds(), "found": found == gets}
+	slices.Sort(gotten)
+	slices.Sort(listed)
+	answer["get_p50_ns"], answer["get_p99_ns"] = gotten[len(gotten)/2], gotten[len(gotten)*99/100]
+	answer["list_p50_us"], answer["list_p99_us"] = float64(listed[len(listed)/2])/1e3, float64(listed[len(listed)*99/100])/1e3
+	return answer
+}

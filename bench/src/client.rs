@@ -1,0 +1,157 @@
+//! One client as a process of its own: it syncs, then does what it is told on its standard input, a line each.
+//!
+//! | line | what it does | what it answers, as one line of JSON |
+//! |---|---|---|
+//! | `memory` | | what is resident now, and was at most |
+//! | `reset-peak` | forgets the most so far | |
+//! | `until VERSION` | waits until its handler has seen that version | the time since the first event, and what it cost |
+//! | `fields` | reads one field of every object's spec | how long that took |
+//! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
+
+mod measure;
+mod ours;
+mod peer;
+mod progress;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::sleep;
+
+use crate::Trouble;
+use progress::Progress;
+
+/// Which client, of what.
+#[derive(clap::Args)]
+pub(crate) struct ClientArgs {
+    /// Whose informer.
+    #[arg(value_enum)]
+    library: Library,
+    /// How the server is reached.
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// How many objects there are.
+    #[arg(long)]
+    expect: usize,
+    /// `pods`, or the custom resource `widgets` as dynamic objects.
+    #[arg(long, default_value = "pods")]
+    resource: String,
+    /// A list in pages instead of streamed initial events.
+    #[arg(long)]
+    paged: bool,
+    /// Drop `managedFields`; Steadfast does so by itself.
+    #[arg(long)]
+    trim: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Library {
+    Steadfast,
+    Kube,
+}
+
+/// A cache that is kept true, as the measurements need it.
+trait Cache {
+    /// How many objects are in it.
+    fn len(&self) -> usize;
+    /// The namespaces and names of all, in order.
+    fn keys(&self) -> Vec<(String, String)>;
+    /// Whether an object is there.
+    fn has(&self, namespace: &str, name: &str) -> bool;
+    /// How many objects a namespace has.
+    fn list(&self, namespace: &str) -> usize;
+    /// How many nodes the objects name.
+    fn nodes(&self) -> usize;
+}
+
+/// What the measurements need to know of an object.
+trait Node {
+    fn node(&self) -> Option<&str>;
+}
+
+impl Node for Pod {
+    fn node(&self) -> Option<&str> {
+        self.spec.as_ref()?.node_name.as_deref()
+    }
+}
+
+impl Node for DynamicObject {
+    fn node(&self) -> Option<&str> {
+        self.data.get("spec")?.get("nodeName")?.as_str()
+    }
+}
+
+/// How long the first sync may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Runs the client until its standard input ends.
+pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
+    let file = Kubeconfig::read_from(&args.kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let progress = Progress::default();
+    let (begun, used) = (Instant::now(), measure::processor_time()?);
+    let widgets = ApiResource {
+        group: "bench.steadfast.dev".into(),
+        version: "v1".into(),
+        api_version: "bench.steadfast.dev/v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+    };
+    let cache: Box<dyn Cache> = match (args.library, args.resource.as_str()) {
+        (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
+        (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
+        (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
+        (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
+    };
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), measure::processor_time()? - used);
+    if cache.len() != args.expect {
+        return Err(format!("{} objects are in the store, not {}", cache.len(), args.expect).into());
+    }
+    tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "memory" => tell(&measure::memory()?),
+            "reset-peak" => {
+                measure::reset_peak()?;
+                tell(&json!({ "phase": "reset-peak" }));
+            }
+            "until" => until(&progress, rest.parse()?).await?,
+            "fields" => {
+                let begun = Instant::now();
+                let distinct = cache.nodes();
+                tell(&json!({ "phase": "fields", "seconds": begun.elapsed().as_secs_f64(), "distinct": distinct }));
+            }
+            "reads" => {
+                let limit = Duration::from_secs_f64(rest.parse()?);
+                tell(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
+            }
+            _ => return Err(format!("no such command: {line}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for an object of `version` or later; what came before does not count.
+async fn until(progress: &Progress, version: u64) -> Result<(), Trouble> {
+    progress.begin();
+    let used = measure::processor_time()?;
+    tell(&json!({ "phase": "armed" }));
+    while progress.version() < version {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let mut answer = progress.answer();
+    answer["cpu"] = json!(measure::processor_time()? - used);
+    tell(&answer);
+    Ok(())
+}
+
+fn tell(answer: &serde_json::Value) {
+    println!("{answer}");
+}

@@ -1,0 +1,67 @@
+//! What a process can say of itself.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::{Value, json};
+
+use super::Cache;
+use crate::Trouble;
+
+/// What this process has used of the processors, in seconds.
+pub(super) fn processor_time() -> Result<f64, Trouble> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// What is resident now and was at most, in bytes.
+pub(super) fn memory() -> Result<Value, Trouble> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let figure = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    };
+    Ok(json!({ "phase": "memory", "resident": figure("VmRSS:"), "peak": figure("VmHWM:") }))
+}
+
+/// The most that is resident counts from now on.
+pub(super) fn reset_peak() -> Result<(), Trouble> {
+    Ok(std::fs::write("/proc/self/clear_refs", "5")?)
+}
+
+/// So many reads are made between two looks at the clock, and then one list.
+const GETS: usize = 1000;
+
+/// One read in so many is timed: a look at the clock costs as much as a read.
+const TIMED: usize = 16;
+
+/// Gets objects in a fixed order for a while, and lists a namespace now and then.
+pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
+    let keys = cache.keys();
+    let (mut gets, mut found, mut place) = (0, 0, 0);
+    let (mut gotten, mut listed) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        for number in 0..GETS {
+            place = (place + 7919) % keys.len();
+            let (namespace, name) = &keys[place];
+            let before = number.is_multiple_of(TIMED).then(Instant::now);
+            found += usize::from(cache.has(namespace, name));
+            gotten.extend(before.map(|before| before.elapsed().as_nanos() as u64));
+        }
+        gets += GETS;
+        let before = Instant::now();
+        let objects = cache.list("team-7");
+        listed.push(before.elapsed().as_nanos() as u64);
+        assert!(objects > 0, "the namespace team-7 is empty");
+    }
+    let per_second = gets as f64 / begun.elapsed().as_secs_f64();
+    gotten.sort_unstable();
+    listed.sort_unstable();
+    json!({
+        "phase": "reads", "per_second": per_second, "found": found == gets,
+        "get_p50_ns": gotten[gotten.len() / 2], "get_p99_ns": gotten[gotten.len() * 99 / 100],
+        "list_p50_us": listed[listed.len() / 2] as f64 / 1e3, "list_p99_us": listed[listed.len() * 99 / 100] as f64 / 1e3,
+    })
+}

@@ -1,0 +1,90 @@
+//! kube-runtime.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use futures::StreamExt;
+use kube::api::Api;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::{Cache, ClientArgs, Node, PATIENCE, Progress};
+use crate::Trouble;
+
+struct Peer<K: Resource + 'static>
+where
+    K::DynamicType: Hash + Eq,
+{
+    store: Store<K>,
+    kind: K::DynamicType,
+}
+
+/// A reflector over a watcher, and a loop over its events that has been told everything there is.
+pub(super) async fn start<K>(
+    config: kube::Config,
+    kind: K::DynamicType,
+    args: &ClientArgs,
+    progress: &Progress,
+) -> Result<impl Cache + use<K>, Trouble>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + Node + 'static,
+    K::DynamicType: Hash + Eq + Clone + Send + Sync,
+{
+    let api = Api::<K>::all_with(Client::try_from(config)?, &kind);
+    let config = watcher::Config::default();
+    let config = if args.paged { config } else { config.streaming_lists() };
+    let writer = reflector::store::Writer::new(kind.clone());
+    let store = writer.as_reader();
+    let (seen, trim) = (progress.clone(), args.trim);
+    let events = watcher(api, config).default_backoff().modify(move |object| {
+        if trim {
+            object.managed_fields_mut().clear();
+        }
+    });
+    tokio::spawn(reflector::reflector(writer, events).for_each(move |event| {
+        if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
+            seen.see(&object);
+        }
+        std::future::ready(())
+    }));
+    timeout(PATIENCE, store.wait_until_ready()).await??;
+    Ok(Peer { store, kind })
+}
+
+impl<K> Cache for Peer<K>
+where
+    K: Resource + Clone + Node,
+    K::DynamicType: Hash + Eq + Clone,
+{
+    fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    fn keys(&self) -> Vec<(String, String)> {
+        let all = self.store.state();
+        let mut keys: Vec<_> =
+            all.iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any())).collect();
+        keys.sort();
+        keys
+    }
+
+    fn has(&self, namespace: &str, name: &str) -> bool {
+        self.store.get(&ObjectRef::new_with(name, self.kind.clone()).within(namespace)).is_some()
+    }
+
+    fn list(&self, namespace: &str) -> usize {
+        // It has no index, so this is what its users do.
+        let all = self.store.state();
+        let within = all.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
+        within.collect::<Vec<_>>().len()
+    }
+
+    fn nodes(&self) -> usize {
+        let all = self.store.state();
+        all.iter().filter_map(|object| object.node().map(str::to_owned)).collect::<BTreeSet<_>>().len()
+    }
+}

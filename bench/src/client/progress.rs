@@ -1,0 +1,77 @@
+//! What a handler has seen.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// So many times of travel are remembered.
+const REMEMBERED: usize = 1 << 16;
+
+/// What a handler has seen since it was last asked to begin anew.
+#[derive(Clone, Default)]
+pub(super) struct Progress {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    version: AtomicU64,
+    seen: AtomicU64,
+    /// When the first one came, in nanoseconds since 1970.
+    first: AtomicU64,
+    /// How long each took from the server, in nanoseconds.
+    travelled: Mutex<Vec<u64>>,
+}
+
+impl Progress {
+    /// The handler was given `object`.
+    pub(super) fn see(&self, object: &impl ResourceExt) {
+        let now = now();
+        let inner = &*self.inner;
+        let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let sent = object.annotations().get("bench.steadfast.dev/sent").and_then(|sent| sent.parse().ok());
+        if let Some(sent) = sent.filter(|sent| (1..now).contains(sent)) {
+            let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
+            if travelled.len() < REMEMBERED {
+                travelled.push(now - sent);
+            }
+        }
+        inner.seen.fetch_add(1, Ordering::Relaxed);
+        if let Some(version) = object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()) {
+            inner.version.fetch_max(version, Ordering::Relaxed);
+        }
+    }
+
+    /// The highest version of an object so far.
+    pub(super) fn version(&self) -> u64 {
+        self.inner.version.load(Ordering::Relaxed)
+    }
+
+    /// What was seen so far does not count.
+    pub(super) fn begin(&self) {
+        self.inner.seen.store(0, Ordering::Relaxed);
+        self.inner.first.store(0, Ordering::Relaxed);
+        self.inner.travelled.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// What was seen since.
+    pub(super) fn answer(&self) -> Value {
+        let inner = &*self.inner;
+        let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;
+        let mut answer = json!({ "phase": "until", "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
+        let mut travelled = std::mem::take(&mut *inner.travelled.lock().unwrap_or_else(PoisonError::into_inner));
+        travelled.sort_unstable();
+        if !travelled.is_empty() {
+            answer["p50_us"] = json!(travelled[travelled.len() / 2] as f64 / 1e3);
+            answer["p99_us"] = json!(travelled[travelled.len() * 99 / 100] as f64 / 1e3);
+        }
+        answer
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,66 @@
+//! A client or the server as a process: told a line, answering a line.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::Trouble;
+
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_mins(15);
+
+/// A process that ends with this.
+pub(super) struct Process {
+    _child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts `command`; what it has to say of errors goes to this program's standard error.
+    pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("a process without pipes".into());
+        };
+        Ok(Self { _child: child, input, lines: BufReader::new(output).lines() })
+    }
+
+    /// The next line that it writes.
+    pub(super) async fn line(&mut self) -> Result<String, Trouble> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await??;
+        Ok(line.ok_or("it ended without an answer")?)
+    }
+
+    /// The next answer, which has to be that of `phase`.
+    pub(super) async fn answer(&mut self, phase: &str) -> Result<Value, Trouble> {
+        let answer: Value = serde_json::from_str(&self.line().await?)?;
+        if answer["phase"] == phase { Ok(answer) } else { Err(format!("{answer} is no answer to {phase}").into()) }
+    }
+
+    /// Tells it `line`.
+    pub(super) async fn tell(&mut self, line: &str) -> Result<(), Trouble> {
+        self.input.write_all(format!("{line}\n").as_bytes()).await?;
+        Ok(self.input.flush().await?)
+    }
+
+    /// Tells it a word with what belongs to it, and returns its answer.
+    pub(super) async fn ask(&mut self, line: &str) -> Result<Value, Trouble> {
+        self.tell(line).await?;
+        self.answer(line.split(' ').next().unwrap_or(line)).await
+    }
+}
+
+/// Tells the replaying server at `control` what to do; returns the version that there will be then.
+pub(super) async fn control(control: &str, line: &str) -> Result<u64, Trouble> {
+    let mut socket = TcpStream::connect(control).await?;
+    socket.write_all(format!("{line}\n").as_bytes()).await?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await?;
+    Ok(answer.trim().parse()?)
+}

@@ -1,0 +1,54 @@
+//! What the run tells the server to do, one line a connection: `burst COUNT`, `paced COUNT PER-SECOND`, `expire COUNT`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
+
+use super::collection::Collection;
+
+/// Does what it is told, and answers each time with the version that the collection has then.
+pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {
+    while let Ok((socket, _)) = listener.accept().await {
+        tokio::spawn(obey(socket, collection.clone()));
+    }
+}
+
+async fn obey(socket: TcpStream, collection: Arc<Collection>) {
+    let mut socket = BufReader::new(socket);
+    let mut line = String::new();
+    if socket.read_line(&mut line).await.is_err() {
+        return;
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = |index: usize| words.get(index).and_then(|word| word.parse::<usize>().ok()).unwrap_or_default();
+    let version = match words.first() {
+        Some(&"burst") => collection.change(number(1), false),
+        Some(&"expire") => collection.expire(number(1)),
+        Some(&"paced") => {
+            let (count, per_second) = (number(1), number(2).max(1));
+            let target = collection.change(0, false) + count as u64;
+            tokio::spawn(paced(collection, count, per_second));
+            target
+        }
+        _ => return,
+    };
+    // Whoever asked may have gone away.
+    let _ = socket.write_all(format!("{version}\n").as_bytes()).await;
+}
+
+/// Makes changes at even distances; where it is late, more of them at once.
+async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
+    let begun = Instant::now();
+    let mut made = 0;
+    while made < count {
+        let due = (begun.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
+        if due > made {
+            collection.change(due.min(count) - made, true);
+            made = due.min(count);
+        }
+        sleep_until(begun + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
+    }
+}

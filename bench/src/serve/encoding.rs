@@ -1,0 +1,255 @@
+//! The two encodings: what is around the objects in lists and in watches.
+//!
+//! Protobuf is by hand, by the numbers of the fields in the API's published definitions: `k8s.io/apimachinery`'s
+//! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. A message of JSON is an object's text in another.
+
+use std::io::Write;
+
+use super::collection::Collection;
+use super::records::VERSION_DIGITS;
+
+/// What the collection is called: the same objects serve as a built-in type and as a custom resource.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Pods,
+    Widgets,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json(Kind),
+    Protobuf,
+}
+
+/// What every protobuf object in the API begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+const EXPIRED: &str = "too old resource version";
+
+impl Encoding {
+    /// The `Content-Type` of a list or of a watch.
+    pub(super) fn content_type(self, watch: bool) -> &'static str {
+        match (self, watch) {
+            (Self::Json(_), _) => "application/json",
+            (Self::Protobuf, false) => "application/vnd.kubernetes.protobuf",
+            (Self::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    /// What comes before the objects of a list.
+    pub(super) fn list_head(
+        self,
+        version: u64,
+        following: Option<usize>,
+        lengths: impl Iterator<Item = usize>,
+    ) -> Vec<u8> {
+        match self {
+            Self::Json(Kind::Pods) => {
+                let meta = json_meta(version, following);
+                format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{meta},"items":["#).into_bytes()
+            }
+            Self::Json(Kind::Widgets) => br#"{"apiVersion":"bench.steadfast.dev/v1","items":["#.to_vec(),
+            Self::Protobuf => {
+                let mut meta = Vec::new();
+                field(&mut meta, 2, version.to_string().as_bytes());
+                if let Some(next) = following {
+                    field(&mut meta, 3, next.to_string().as_bytes());
+                }
+                let items: usize = lengths.map(|length| 1 + varint_length(length) + length).sum();
+                let mut head = unknown_head("PodList", 1 + varint_length(meta.len()) + meta.len() + items);
+                field(&mut head, 1, &meta);
+                head
+            }
+        }
+    }
+
+    /// Appends one object of a list.
+    pub(super) fn item(self, into: &mut Vec<u8>, of: &Collection, index: usize, version: u64, first: bool) {
+        match self {
+            Self::Json(kind) => {
+                if !first {
+                    into.push(b',');
+                }
+                match kind {
+                    Kind::Pods => of.json.append(into, index, 0, version, 0),
+                    Kind::Widgets => self.json_object(into, of, index, version, 0),
+                }
+            }
+            Self::Protobuf => {
+                tag(into, 2, of.protobuf.length(index));
+                of.protobuf.append(into, index, 0, version, 0);
+            }
+        }
+    }
+
+    /// What comes after the objects of a list.
+    pub(super) fn list_tail(self, version: u64, following: Option<usize>) -> Vec<u8> {
+        match self {
+            Self::Json(Kind::Pods) => b"]}\n".to_vec(),
+            Self::Json(Kind::Widgets) => {
+                format!(r#"],"kind":"WidgetList","metadata":{}}}"#, json_meta(version, following)).into_bytes()
+            }
+            Self::Protobuf => Vec::new(),
+        }
+    }
+
+    /// Appends one event with an object.
+    pub(super) fn event(self, into: &mut Vec<u8>, of: &Collection, what: &str, index: usize, version: u64, sent: u64) {
+        match self {
+            Self::Json(_) => {
+                let _ = write!(into, r#"{{"type":"{what}","object":"#);
+                self.json_object(into, of, index, version, sent);
+                into.extend_from_slice(b"}\n");
+            }
+            Self::Protobuf => {
+                let length = of.protobuf.length(index);
+                event_head(into, what, "Pod", length);
+                of.protobuf.append(into, index, 0, version, sent);
+            }
+        }
+    }
+
+    /// The event that says that all initial events were sent.
+    pub(super) fn initial_events_end(self, version: u64) -> Vec<u8> {
+        let mut event = Vec::new();
+        match self {
+            Self::Json(kind) => {
+                let head = kind.head();
+                let _ = writeln!(
+                    event,
+                    r#"{{"type":"BOOKMARK","object":{{{head}"metadata":{{"resourceVersion":"{version}","creationTimestamp":null,"annotations":{{"k8s.io/initial-events-end":"true"}}}}}}}}"#
+                );
+            }
+            Self::Protobuf => {
+                let (mut annotation, mut meta, mut pod) = (Vec::new(), Vec::new(), Vec::new());
+                field(&mut annotation, 1, b"k8s.io/initial-events-end");
+                field(&mut annotation, 2, b"true");
+                field(&mut meta, 6, version.to_string().as_bytes());
+                field(&mut meta, 12, &annotation);
+                field(&mut pod, 1, &meta);
+                event_head(&mut event, "BOOKMARK", "Pod", pod.len());
+                event.extend_from_slice(&pod);
+            }
+        }
+        event
+    }
+
+    /// The event that says that what was asked for is forgotten.
+    pub(super) fn expired(self) -> Vec<u8> {
+        let mut event = Vec::new();
+        match self {
+            Self::Json(_) => {
+                let _ = writeln!(
+                    event,
+                    r#"{{"type":"ERROR","object":{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{EXPIRED}","reason":"Expired","code":410}}}}"#
+                );
+            }
+            Self::Protobuf => {
+                let mut status = Vec::new();
+                field(&mut status, 2, b"Failure");
+                field(&mut status, 3, EXPIRED.as_bytes());
+                field(&mut status, 4, b"Expired");
+                status.push(6 << 3);
+                varint(&mut status, 410);
+                event_head(&mut event, "ERROR", "Status", status.len());
+                event.extend_from_slice(&status);
+            }
+        }
+        event
+    }
+
+    /// The object with its kind, which generated ones do not have.
+    fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, version: u64, sent: u64) {
+        let Self::Json(kind) = self else { return };
+        into.push(b'{');
+        into.extend_from_slice(kind.head().as_bytes());
+        of.json.append(into, index, 1, version, sent);
+    }
+}
+
+impl Kind {
+    fn head(self) -> &'static str {
+        match self {
+            Self::Pods => r#""kind":"Pod","apiVersion":"v1","#,
+            Self::Widgets => r#""apiVersion":"bench.steadfast.dev/v1","kind":"Widget","#,
+        }
+    }
+}
+
+fn json_meta(version: u64, following: Option<usize>) -> String {
+    debug_assert_eq!(version.to_string().len(), VERSION_DIGITS);
+    match following {
+        None => format!(r#"{{"resourceVersion":"{version}"}}"#),
+        Some(next) => format!(r#"{{"resourceVersion":"{version}","continue":"{next}"}}"#),
+    }
+}
+
+fn varint(into: &mut Vec<u8>, mut number: usize) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
+
+fn varint_length(number: usize) -> usize {
+    (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// The beginning of a field of `length` bytes.
+fn tag(into: &mut Vec<u8>, number: u8, length: usize) {
+    into.push(number << 3 | 2);
+    varint(into, length);
+}
+
+fn field(into: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    tag(into, number, bytes.len());
+    into.extend_from_slice(bytes);
+}
+
+/// The beginning of an object of the core group: its kind, and the length of what follows.
+fn unknown_head(kind: &str, length: usize) -> Vec<u8> {
+    let mut meta = Vec::new();
+    field(&mut meta, 1, b"v1");
+    field(&mut meta, 2, kind.as_bytes());
+    let mut head = MAGIC.to_vec();
+    field(&mut head, 1, &meta);
+    tag(&mut head, 2, length);
+    head
+}
+
+/// The beginning of an event whose object has `length` bytes: its own length, its type, and around the object.
+fn event_head(into: &mut Vec<u8>, what: &str, kind: &str, length: usize) {
+    let unknown = unknown_head(kind, length);
+    let raw = unknown.len() + length;
+    let extension = 1 + varint_length(raw) + raw;
+    let whole = 2 + what.len() + 1 + varint_length(extension) + extension;
+    into.extend_from_slice(&(whole as u32).to_be_bytes());
+    field(into, 1, what.as_bytes());
+    tag(into, 2, extension);
+    tag(into, 1, raw);
+    into.extend_from_slice(&unknown);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_varint_is_as_long_as_it_is_said_to_be() {
+        for number in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 1 << 30] {
+            let mut bytes = Vec::new();
+            varint(&mut bytes, number);
+            assert_eq!(bytes.len(), varint_length(number), "{number}");
+        }
+    }
+
+    #[test]
+    fn an_event_has_the_length_that_it_begins_with() {
+        for event in [Encoding::Protobuf.expired(), Encoding::Protobuf.initial_events_end(1_000_000_001)] {
+            let said = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;
+            assert_eq!(said, event.len() - 4);
+        }
+    }
+}
