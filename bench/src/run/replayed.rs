@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How many changes a second the latency is measured at, and how many there are.
 const LATENCY: (usize, usize) = (1_000, 3_000);
 /// How many changes a second reads compete with, for how many seconds.
-const WRITES: (usize, usize) = (20_000, 3);
+const WRITES: (usize, usize) = (20_000, 2);
 /// The part of the objects that changes before a relist: one in so many.
 const RELISTED: usize = 100;
 
@@ -49,6 +49,7 @@ pub(super) async fn run(
     for round in 0..plan.rounds {
         for place in 0..chosen.len() {
             let contestant = chosen[(place + round) % chosen.len()];
+            eprintln!("round {} of {}, {} objects: {}", round + 1, plan.rounds, plan.size, contestant.name);
             let client = Process::start(contestant.command(go, &kubeconfig, plan.size)?)?;
             let session = Session { plan, contestant, client, address: &address, outcomes };
             if let Err(error) = session.run().await {
