@@ -33,7 +33,7 @@ mod told;
 mod world;
 
 pub use history::history;
-pub use objects::{config_map, config_map_in, labelled_config_map, pod};
+pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};
 pub use recorder::{Recorder, Recording};
-pub use world::{InMemory, WorldError, connection, informers, kube_config};
+pub use world::{InMemory, WorldError, connection, informers, kube_config, until};

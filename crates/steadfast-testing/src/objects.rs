@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
 use kube::core::ObjectMeta;
+use serde_json::{Value, json};
 
 /// A config map `name` in `default`, holding `value`.
 pub fn config_map(name: &str, value: &str) -> ConfigMap {
@@ -34,6 +35,22 @@ pub fn pod(name: &str, node: &str) -> Pod {
         spec: Some(PodSpec { node_name: Some(node.to_owned()), containers: vec![container], ..PodSpec::default() }),
         ..Pod::default()
     }
+}
+
+/// The definition of a namespaced custom resource `widgets` in `group`, served in the version `v1`, with any content.
+pub fn widget_definition(group: &str) -> Value {
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("widgets.{group}") },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": any } }],
+        },
+    })
 }
 
 fn meta(namespace: &str, name: &str) -> ObjectMeta {

@@ -1,6 +1,7 @@
 //! Clients of an embedded server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::environment::SharedEnvironment;
@@ -8,11 +9,28 @@ use steadfast::environment::local::Local;
 use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
+use tokio::time::Instant;
 
 use crate::proxy::NetworkFaults;
 
 /// What went wrong when a client was made; a test ends with it.
 pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Waits until `reached`, and tells how long that took.
+///
+/// # Errors
+///
+/// Where that takes longer than `limit`.
+pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+    let begun = Instant::now();
+    while !reached() {
+        if begun.elapsed() > limit {
+            return Err(format!("not within {limit:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(begun.elapsed())
+}
 
 /// A configuration for the first replica of `server`, as a kubeconfig would give it.
 ///

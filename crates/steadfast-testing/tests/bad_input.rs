@@ -16,7 +16,7 @@ use steadfast::core::ObjectKey;
 use steadfast::{Connection, Freshness, Informer, InformerFactory, Kept, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, Corruption, RequestRule, Verb};
 use steadfast_contract::check;
-use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config};
+use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};
 use tracing_subscriber::EnvFilter;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -238,18 +238,7 @@ async fn a_resource_that_is_not_there_says_so_until_it_is_defined() -> Result<()
     let (informer, notes) = informer::<DynamicObject>(&connection, &kind, true)?;
     complaint(&informer, &notes).await.names("widgets.steadfast.test").names("404");
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
-    server.create(&json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": "widgets.steadfast.test" },
-        "spec": {
-            "group": "steadfast.test",
-            "scope": "Namespaced",
-            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": true, "storage": true,
-                           "schema": { "openAPIV3Schema": { "type": "object" } } }],
-        },
-    }))?;
+    server.create(&widget_definition("steadfast.test"))?;
     recovers(&informer, 0).await
 }
 

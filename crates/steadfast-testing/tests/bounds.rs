@@ -10,7 +10,7 @@ use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, Recorder, WorldError, config_map};
+use steadfast_testing::{InMemory, Recorder, WorldError, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -53,18 +53,6 @@ impl World {
 }
 
 const SOON: Duration = Duration::from_secs(2);
-
-/// Waits until `reached`, and tells how long that took; an error after `limit`.
-async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
-    let begun = Instant::now();
-    while !reached() {
-        if begun.elapsed() > limit {
-            return Err(format!("not within {limit:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(begun.elapsed())
-}
 
 /// The names of the states that follow each other within `time`; never is a state fresh and older than two periods.
 async fn states<K: steadfast::Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {

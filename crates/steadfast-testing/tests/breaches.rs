@@ -10,9 +10,12 @@ use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
-use steadfast_testing::{Recorder, WorldError, config_map, connection, history};
+use steadfast_testing::{Recorder, WorldError, config_map, connection, history, until};
 
 const NAME: &str = "config maps";
+
+/// How long anything may take that has to come, on a busy machine.
+const COMES: Duration = Duration::from_secs(20);
 
 /// A server with one config map, and an informer on it that commits `breach`.
 struct Stage {
@@ -36,10 +39,7 @@ impl Stage {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
         let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
-        let informer = match breach {
-            Some(breach) => builder.breach(breach).start()?,
-            None => builder.start()?,
-        };
+        let informer = builder.breach(breach).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
 
@@ -63,17 +63,6 @@ impl Stage {
 
 async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-}
-
-/// Waits for what has to come, however busy the machine is.
-async fn until(reached: impl Fn() -> bool) -> Result<(), WorldError> {
-    for _ in 0..4000 {
-        if reached() {
-            return Ok(());
-        }
-        pause(5).await;
-    }
-    Err("it did not come within 20 s".into())
 }
 
 /// Runs `story` unbroken and broken, and holds the checker to telling the two apart by `clause`.
@@ -138,13 +127,13 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
         stage.update(value)?;
-        until(|| seen.story("default/a").len() > before).await?;
+        until(COMES, || seen.story("default/a").len() > before).await?;
     }
     stage.server.faults().repeat_events(3);
     stage.server.faults().reset();
     // What comes after those that are repeated says that they were taken in.
     stage.server.create(&config_map("b", "1"))?;
-    until(|| !seen.story("default/b").is_empty()).await?;
+    until(COMES, || !seen.story("default/b").is_empty()).await?;
     Ok(stage.judge().await)
 }
 

@@ -44,10 +44,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     let factory = InformerFactory::new(&connection);
     let before = ALLOCATED.current_usage();
     let builder = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
-    let informer = match breach {
-        Some(breach) => builder.breach(breach).start()?,
-        None => builder.start()?,
-    };
+    let informer = builder.breach(breach).start()?;
     informer.wait_for_sync(PATIENCE).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let settled = ALLOCATED.current_usage();

@@ -343,11 +343,11 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Breaks the contract on purpose, for tests of the checker.
+    /// Breaks the contract on purpose, for tests of the checker; keeps it where there is nothing to break.
     #[cfg(feature = "breach")]
     #[must_use]
-    pub fn breach(mut self, breach: steadfast_core::breach::Breach) -> Self {
-        self.breaches = Breaches::only(breach);
+    pub fn breach(mut self, breach: impl Into<Option<steadfast_core::breach::Breach>>) -> Self {
+        self.breaches = breach.into().map_or(Breaches::NONE, Breaches::only);
         self
     }
 

@@ -10,7 +10,6 @@ use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Terms;
 use steadfast_testing::{InMemory, Recorder, Recording, WorldError, config_map_in, history};
-use tokio::time::Instant;
 use tracing_subscriber::filter::LevelFilter;
 
 /// A server in memory, one client of it over HTTP/2, and a recorder of what its informers tell.
@@ -55,10 +54,7 @@ impl World {
         }))?;
         self.server.create(&config_map_in(&namespace, "a", "0"))?;
         let builder = self.factory.build::<ConfigMap>(Scope::namespace(namespace));
-        Ok(match self.breach {
-            Some(breach) => builder.breach(breach).start()?,
-            None => builder.start()?,
-        })
+        Ok(builder.breach(self.breach).start()?)
     }
 
     /// So many informers, each of a namespace of its own, recorded and synced.
@@ -117,12 +113,8 @@ pub(crate) fn demand(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), 
 
 /// Waits until `reached`, and tells how long that took; an error that names it after `limit`.
 pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
-    let begun = Instant::now();
-    while !reached() {
-        demand(begun.elapsed() <= limit, || format!("in vain waited {limit:?} until {what}"))?;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(begun.elapsed())
+    let waited = steadfast_testing::until(limit, reached).await;
+    waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
 }
 
 /// Everything that is logged above debug on this thread while this lives.

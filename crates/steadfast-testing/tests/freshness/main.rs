@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Freshness, Informer, InformerBuilder, InformerFactory, Note, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, WorldError, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -100,25 +100,10 @@ async fn started(
     builder: InformerBuilder<'_, ConfigMap>,
     breach: Option<Breach>,
 ) -> Result<Informer<ConfigMap>, WorldError> {
-    let informer = match breach {
-        Some(breach) => builder.breach(breach).start()?,
-        None => builder.start()?,
-    };
+    let informer = builder.breach(breach).start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(SOON, || informer.freshness().is_fresh()).await?;
     Ok(informer)
-}
-
-/// Waits until `reached`, and tells how long that took; an error after `limit`.
-async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
-    let begun = Instant::now();
-    while !reached() {
-        if begun.elapsed() > limit {
-            return Err(format!("not within {limit:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(begun.elapsed())
 }
 
 /// What readers are told within `time`: the states that follow each other, the oldest that was called fresh, the causes.

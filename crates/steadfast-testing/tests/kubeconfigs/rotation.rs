@@ -1,6 +1,7 @@
 //! Certificates, keys, authorities and tokens that change: new requests use the new, no watch is cut.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -50,8 +51,17 @@ async fn goes_on(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> 
     Ok(())
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connections_drain() -> Outcome {
+/// A server, and a connection with the certificate of `first` in files, on which a watch runs.
+struct Certified {
+    server: ApiServer,
+    certificate: PathBuf,
+    key: PathBuf,
+    connection: Connection,
+    watched: ResponseBody,
+    _folder: Folder,
+}
+
+async fn certified() -> Result<Certified, Fault> {
     let server = in_memory(ApiServer::builder()).await?;
     let folder = Folder::new();
     let first = server.issue_client_certificate("first")?.ok_or("no TLS")?;
@@ -60,7 +70,13 @@ async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connec
     let user = json!({"client-certificate": certificate, "client-key": key});
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-    let mut watched = watch(&connection).await?;
+    let watched = watch(&connection).await?;
+    Ok(Certified { server, certificate, key, connection, watched, _folder: folder })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connections_drain() -> Outcome {
+    let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
     assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"));
 
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
@@ -83,15 +99,7 @@ async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connec
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_is_refused_is_looked_for_at_once() -> Outcome {
-    let server = in_memory(ApiServer::builder()).await?;
-    let folder = Folder::new();
-    let first = server.issue_client_certificate("first")?.ok_or("no TLS")?;
-    let certificate = folder.write("client.crt", &first.certificate_pem);
-    let key = folder.write("client.key", &first.key_pem);
-    let user = json!({"client-certificate": certificate, "client-key": key});
-    let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
-    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-    let mut watched = watch(&connection).await?;
+    let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     server.revoke_client_certificates("first");
     fs::write(&certificate, &second.certificate_pem)?;

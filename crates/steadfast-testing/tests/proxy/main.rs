@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steadfast_testing::WorldError;
 use steadfast_testing::proxy::{Ended, NetworkFaults};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// How long anything may take that is to happen.
 const SOON: Duration = Duration::from_secs(10);
@@ -22,6 +22,29 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), 
     let mut heard = Vec::new();
     let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut heard)).await?;
     Ok((heard, ended.is_ok()))
+}
+
+/// Both sides say so many bytes and end, the server after it has heard all; each has heard what the other said.
+async fn exchange<C, S>(client: &mut C, server: &mut S, asked: usize, answered: usize) -> Result<(), WorldError>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (asked, answered) = (bytes(asked), bytes(answered));
+    let asking = async {
+        client.write_all(&asked).await?;
+        client.shutdown().await?;
+        rest(client).await
+    };
+    let answering = async {
+        let heard = rest(server).await?;
+        server.write_all(&answered).await?;
+        server.shutdown().await?;
+        Ok::<_, WorldError>(heard)
+    };
+    let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
+    assert!(heard_by_server == (asked, true) && heard_by_client == (answered, true), "bytes differ");
+    Ok(())
 }
 
 /// The next bytes, so many.

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout};
 
-use super::{bytes, end_of, next, rest, said_within};
+use super::{bytes, end_of, exchange, next, rest, said_within};
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
@@ -62,21 +62,8 @@ impl World {
 async fn bytes_pass_both_ways_unchanged_and_are_counted() -> Result<(), WorldError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
-    let (asked, answered) = (bytes(300_000), bytes(700_001));
     let begun = Instant::now();
-    let asking = async {
-        client.write_all(&asked).await?;
-        client.shutdown().await?;
-        rest(&mut client).await
-    };
-    let answering = async {
-        let heard = rest(&mut server).await?;
-        server.write_all(&answered).await?;
-        server.shutdown().await?;
-        Ok::<_, WorldError>(heard)
-    };
-    let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
-    assert!(heard_by_server == (asked, true) && heard_by_client == (answered, true), "bytes differ");
+    exchange(&mut client, &mut server, 300_000, 700_001).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was delayed");
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
     let told = &world.faults.connections()[0];

@@ -8,7 +8,7 @@ use steadfast_testing::proxy::{Direction, Ended, FaultProxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{bytes, end_of, next, rest, said_within};
+use super::{bytes, end_of, exchange, next, rest, said_within};
 
 /// Long enough that what could have come would have.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -40,20 +40,7 @@ impl World {
 async fn bytes_pass_both_ways_unchanged_until_both_have_ended() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
-    let (asked, answered) = (bytes(3 << 20), bytes(5 << 20));
-    let asking = async {
-        client.write_all(&asked).await?;
-        client.shutdown().await?;
-        rest(&mut client).await
-    };
-    let answering = async {
-        let heard = rest(&mut server).await?;
-        server.write_all(&answered).await?;
-        server.shutdown().await?;
-        Ok::<_, WorldError>(heard)
-    };
-    let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
-    assert!(heard_by_server == (asked, true) && heard_by_client == (answered, true), "bytes differ");
+    exchange(&mut client, &mut server, 3 << 20, 5 << 20).await?;
     assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Closed);
     Ok(())
 }

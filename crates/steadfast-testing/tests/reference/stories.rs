@@ -11,7 +11,7 @@ use steadfast::{Breach, Freshness, InformerFactory, Scope};
 use steadfast_contract::{Clause, check};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{WorldError, config_map, labelled_config_map};
+use steadfast_testing::{WorldError, config_map, labelled_config_map, widget_definition};
 
 use super::{SOON, Said, Writer, assert_fresh, judge, streamed_lists, until_told};
 
@@ -213,7 +213,7 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined() -> Result
     assert!(not_there.to_string().contains("404"), "{not_there}");
 
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &serde_json::from_value(definition())?).await?;
+    definitions.create(&PostParams::default(), &serde_json::from_value(widget_definition("steadfast.test"))?).await?;
     informer.wait_for_sync(SOON).await?;
 
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
@@ -234,19 +234,4 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined() -> Result
     assert_eq!(seen.story("default/b"), ["Added", "Deleted Observed Deleted"]);
     assert_fresh(&seen);
     Ok(())
-}
-
-fn definition() -> serde_json::Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": "widgets.steadfast.test" },
-        "spec": {
-            "group": "steadfast.test",
-            "scope": "Namespaced",
-            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }],
-        },
-    })
 }

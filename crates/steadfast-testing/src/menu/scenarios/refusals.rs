@@ -14,6 +14,7 @@ use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
 use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
+use crate::widget_definition;
 
 /// Longer than any recovery here may take.
 const LONG: Duration = Duration::from_secs(90);
@@ -214,18 +215,8 @@ fn widget() -> ApiResource {
 
 /// Defines widgets, or no longer serves their version.
 fn define(api_server: &ApiServer, served: bool) -> Result<(), Trouble> {
-    let mut definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("widgets.{GROUP}") },
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": served, "storage": true,
-                           "schema": { "openAPIV3Schema": { "type": "object" } } }],
-        },
-    });
+    let mut definition = widget_definition(GROUP);
+    definition["spec"]["versions"][0]["served"] = served.into();
     let known = api_server.get("customresourcedefinitions", "", &format!("widgets.{GROUP}"));
     match known {
         Ok(known) => {
