@@ -7,20 +7,24 @@ use std::path::{Path, PathBuf};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use steadfast::Connection;
-use steadfast::connection::SendError;
+use steadfast::connection::{ConnectError, SendError};
 use steadfast::transport::TransportError;
 
 use crate::failure::Failure;
 
 /// A connection to the server that `kubeconfig` and `context` name, else to the one that is found as kubectl finds it.
+///
+/// What is found there is followed: rotated credentials, another authority.
 pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
-    let config = configuration(kubeconfig.as_deref(), context).await?;
+    let (config, context) = configuration(kubeconfig.as_deref(), context).await?;
+    let again = move || again(kubeconfig.clone(), context.clone());
     // A credential plugin that the kubeconfig names is run and waited for.
-    let built = tokio::task::spawn_blocking(move || Connection::new(config)).await;
+    let built = tokio::task::spawn_blocking(move || Connection::builder(config).loader(again).build()).await;
     built.map_err(Failure::run)?.map_err(Failure::config)
 }
 
-async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<Config, Failure> {
+/// What to connect to, and the context that says so; there is none within a cluster.
+async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config, Option<String>), Failure> {
     let (read, source) = match file {
         Some(file) => (Kubeconfig::read_from(file), file.display().to_string()),
         None => (Kubeconfig::read(), "the kubeconfig".to_owned()),
@@ -29,15 +33,29 @@ async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<C
         Ok(kubeconfig) => kubeconfig,
         Err(error) => {
             if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
-                return Ok(config);
+                return Ok((config, None));
             }
             return Err(unusable(&source, &error, &[]));
         }
     };
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let context = context.or_else(|| kubeconfig.current_context.clone());
+    let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    read.map_err(|error| unusable(&source, &error, &contexts))
+    read.map(|config| (config, context)).map_err(|error| unusable(&source, &error, &contexts))
+}
+
+/// The same once more. Another context may be another cluster, so the one of the start is kept.
+async fn again(file: Option<PathBuf>, context: Option<String>) -> Result<Config, ConnectError> {
+    if context.is_none() {
+        return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
+    }
+    let kubeconfig = match file {
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    Ok(Config::from_custom_kubeconfig(kubeconfig?, &options).await?)
 }
 
 /// Why a kubeconfig cannot be used, in the library's words, and what to do about it with this program's flags.

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
 
 use crate::run::{Serving, file, finish, said, start, steadfast};
 
@@ -142,4 +144,28 @@ fn a_server_that_is_not_there_is_waited_for_and_said_to_be() {
     signal(&child, "INT");
     let output = finish(child);
     assert!(output.status.success(), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_replaced_in_the_kubeconfig_is_used_by_a_watch_that_runs() {
+    let server = ApiServer::builder().tls(true).token("first").start().await.expect("a server");
+    let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system", "synced"].len();
+    let kubeconfig = file("rotated.kubeconfig", &server.kubeconfig());
+    let until = (namespaces + 1).to_string();
+    let mut child = start(&["watch", "namespaces", "--kubeconfig", &kubeconfig, "-o", "json", "--until", &until]);
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    for _ in 0..namespaces {
+        let mut line = String::new();
+        assert!(told.read_line(&mut line).expect("it can be read") > 0, "it ended early");
+    }
+
+    server.faults().replace_tokens(&["second"]);
+    file("rotated.kubeconfig", &server.kubeconfig().replace("first", "second"));
+    server.faults().reset();
+    let added = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
+    server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("to create");
+    child.stdout = Some(told.into_inner());
+    let output = finish(child);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", said(&output));
 }
