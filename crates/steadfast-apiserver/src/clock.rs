@@ -33,21 +33,59 @@ impl Clock {
         let Ok(created) = timestamp.parse::<Timestamp>() else {
             return "<unknown>".to_owned();
         };
-        let seconds = self.now().duration_since(created).as_secs().max(0);
-        match seconds {
-            0..120 => format!("{seconds}s"),
-            120..600 => match (seconds / 60, seconds % 60) {
-                (minutes, 0) => format!("{minutes}m"),
-                (minutes, rest) => format!("{minutes}m{rest}s"),
-            },
-            600..10_800 => format!("{}m", seconds / 60),
-            10_800..172_800 => format!("{}h", seconds / 3600),
-            _ => format!("{}d", seconds / 86_400),
-        }
+        spoken(self.now().duration_since(created))
     }
 
     fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
         self.wall.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// The time from one moment to another, both as API timestamps, as tables print it.
+pub(crate) fn between(start: &str, end: &str) -> String {
+    let (Ok(start), Ok(end)) = (start.parse::<Timestamp>(), end.parse::<Timestamp>()) else {
+        return "<unknown>".to_owned();
+    };
+    spoken(end.duration_since(start))
+}
+
+/// A length of time in at most two units, the coarser the longer it is; none is negative.
+fn spoken(duration: SignedDuration) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let seconds = duration.as_secs().max(0);
+    let two = |large: i64, letter: char, small: i64, second: char| match (seconds / large, seconds % large / small) {
+        (whole, 0) => format!("{whole}{letter}"),
+        (whole, rest) => format!("{whole}{letter}{rest}{second}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => two(MINUTE, 'm', 1, 's'),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two(HOUR, 'h', MINUTE, 'm'),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two(DAY, 'd', HOUR, 'h'),
+        _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
+        _ if seconds < 8 * YEAR => two(YEAR, 'y', DAY, 'd'),
+        _ => format!("{}y", seconds / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::spoken;
+
+    #[test]
+    fn the_longer_a_time_the_coarser_it_is_told() {
+        let told = |hours: i64, seconds: i64| spoken(SignedDuration::from_secs(hours * 3600 + seconds));
+        assert_eq!([told(0, -5), told(0, 119), told(0, 120), told(0, 599)], ["0s", "119s", "2m", "9m59s"]);
+        assert_eq!([told(0, 600), told(2, 3599), told(3, 300), told(7, 3599)], ["10m", "179m", "3h5m", "7h59m"]);
+        assert_eq!([told(8, 60), told(48, 0), told(53, 0), told(192, 3600)], ["8h", "2d", "2d5h", "8d"]);
+        assert_eq!([told(24 * 730, 0), told(24 * 735, 0), told(24 * 2920, 0)], ["2y", "2y5d", "8y"]);
     }
 }

@@ -15,6 +15,7 @@ mod rendering;
 mod route;
 mod serve;
 mod streaming;
+mod tables;
 mod token;
 mod watch;
 mod write;

@@ -13,6 +13,27 @@ pub(super) enum Form {
     Table,
 }
 
+/// What the rows of a table carry of their objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Included {
+    /// Nothing.
+    None,
+    /// Their metadata, unless something else is asked for.
+    Metadata,
+    /// All of them.
+    Object,
+}
+
+/// What `includeObject` asks for.
+pub(super) fn included(option: &str) -> Result<Included, Status> {
+    match option {
+        "" | "Metadata" => Ok(Included::Metadata),
+        "None" => Ok(Included::None),
+        "Object" => Ok(Included::Object),
+        other => Err(Status::bad_request(format_args!("unrecognized includeObject value: \"{other}\""))),
+    }
+}
+
 /// The first form in an `Accept` header that this server offers.
 pub(super) fn form(accept: &str) -> Result<Form, Status> {
     if accept.trim().is_empty() {

@@ -7,7 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 
 use super::encode;
-use super::negotiate::Form;
+use super::negotiate::{Form, Included};
+use super::tables;
 use crate::clock::Clock;
 use crate::resources::ServedResource;
 use crate::storage::{Change, metadata};
@@ -19,6 +20,8 @@ pub(super) struct Rendering {
     pub(super) resource: Arc<ServedResource>,
     pub(super) api_version: String,
     pub(super) clock: Clock,
+    /// What the rows of a table carry of their objects.
+    pub(super) included: Included,
     /// Objects sent with fields of a wrong type.
     pub(super) undecodable: Arc<BTreeSet<(String, String)>>,
 }
@@ -100,24 +103,40 @@ impl Rendering {
 
     /// A table of objects.
     pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
-        let age_type = if self.resource.custom { "date" } else { "string" };
-        let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
+        let columns = tables::columns(&self.resource);
+        let definitions: Vec<Value> = columns
+            .iter()
+            .map(|column| {
+                json!({
+                    "name": column.name, "type": column.kind, "format": column.format(),
+                    "description": column.description(), "priority": u8::from(column.wide),
+                })
+            })
+            .collect();
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
-                let name = metadata::text(object, "name");
-                let age = self.clock.age_of(metadata::text(object, "creationTimestamp"));
-                json!({"cells": [name, age], "object": partial(object)})
+                let cells: Vec<Value> = columns.iter().map(|column| column.cell(object, &self.clock)).collect();
+                match self.included {
+                    Included::Metadata => json!({"cells": cells, "object": partial(object)}),
+                    Included::Object => json!({"cells": cells, "object": self.identified(object)}),
+                    Included::None => json!({"cells": cells, "object": null}),
+                }
             })
             .collect();
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-            "columnDefinitions": [
-                column("Name", "string", "name", "The name, unique within a namespace."),
-                column("Age", age_type, "", "The time since the object was created."),
-            ],
+            "columnDefinitions": definitions,
             "rows": rows,
         })
+    }
+
+    /// The object with its kind and version, which the store does not keep with it.
+    fn identified(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        object["kind"] = self.resource.kind.clone().into();
+        object["apiVersion"] = self.api_version.clone().into();
+        object
     }
 
     fn fields(&self, change: &Change, shown: Shown) -> Bytes {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::answer::Answer;
 use super::body::ResponseBody;
 use super::corruption::{corrupted, in_pieces};
-use super::negotiate::{self, Form};
+use super::negotiate::{self, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
@@ -159,7 +159,10 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let rendering = rendering(exchange, &target, &path, negotiate::form(text(header::ACCEPT))?);
+    let mut rendering = rendering(exchange, &target, &path, negotiate::form(text(header::ACCEPT))?);
+    if rendering.form == Form::Table {
+        rendering.included = negotiate::included(query.text("includeObject"))?;
+    }
     let verb = verb(&head.method, path.name.is_some(), &query);
     let selector = || Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), &target.resource);
     match verb {
@@ -209,6 +212,7 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         resource: Arc::clone(&target.resource),
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
+        included: Included::Metadata,
         undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.undecodable)),
     }
 }

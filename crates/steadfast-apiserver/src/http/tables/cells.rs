@@ -1,0 +1,288 @@
+//! Cells that take more than a look at one place.
+
+use serde_json::{Map, Value};
+
+use super::{Row, or_none, text_of};
+use crate::clock::between;
+
+pub(super) use super::network::*;
+pub(super) use super::volumes::*;
+
+pub(super) fn data_count(row: &Row) -> Value {
+    (row.count("/data") + row.count("/binaryData")).to_string().into()
+}
+
+/// The template of an object's pods.
+fn template<'a>(row: &Row<'a>) -> Option<&'a Value> {
+    row.object.pointer("/spec/jobTemplate/spec/template").or_else(|| row.object.pointer("/spec/template"))
+}
+
+fn of_containers(row: &Row, key: &str) -> Value {
+    let containers = template(row).and_then(|template| template.pointer("/spec/containers")).and_then(Value::as_array);
+    let texts: Vec<&str> = containers.into_iter().flatten().map(|container| text_of(container, key)).collect();
+    texts.join(",").into()
+}
+
+pub(super) fn containers(row: &Row) -> Value {
+    of_containers(row, "name")
+}
+
+pub(super) fn images(row: &Row) -> Value {
+    of_containers(row, "image")
+}
+
+fn pairs(labels: &Map<String, Value>) -> String {
+    let pairs: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    pairs.join(",")
+}
+
+/// A label selector, or the plain labels of the elder kinds.
+fn selection(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.and_then(Value::as_object) else { return "<none>".to_owned() };
+    let is_plain = !selector.contains_key("matchLabels") && !selector.contains_key("matchExpressions");
+    let labels = if is_plain { Some(selector) } else { selector.get("matchLabels").and_then(Value::as_object) };
+    let mut terms: Vec<String> = labels.into_iter().filter(|labels| !labels.is_empty()).map(pairs).collect();
+    for wanted in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let values: Vec<&str> =
+            wanted.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let (key, values) = (text_of(wanted, "key"), values.join(","));
+        terms.push(match text_of(wanted, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    or_none(terms.join(","))
+}
+
+pub(super) fn selector(row: &Row) -> Value {
+    selection(row.object.pointer("/spec/jobTemplate/spec/selector").or_else(|| row.object.pointer("/spec/selector")))
+        .into()
+}
+
+pub(super) fn service_selector(row: &Row) -> Value {
+    selection(row.object.pointer("/spec/selector")).into()
+}
+
+pub(super) fn pod_selector(row: &Row) -> Value {
+    selection(row.object.pointer("/spec/podSelector")).into()
+}
+
+pub(super) fn node_selector(row: &Row) -> Value {
+    selection(row.object.pointer("/spec/template/spec/nodeSelector")).into()
+}
+
+pub(super) fn wanted_replicas(row: &Row) -> Value {
+    row.number_or("/spec/replicas", 1).into()
+}
+
+pub(super) fn ready_replicas(row: &Row) -> Value {
+    format!("{}/{}", row.number("/status/readyReplicas"), row.number_or("/spec/replicas", 1)).into()
+}
+
+pub(super) fn controller(row: &Row) -> Value {
+    let owner = row.items("/metadata/ownerReferences").iter();
+    let owner = owner.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
+    let Some(owner) = owner else { return "<none>".into() };
+    let group = text_of(owner, "apiVersion").split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+    format!("{}{group}/{}", text_of(owner, "kind").to_lowercase(), text_of(owner, "name")).into()
+}
+
+pub(super) fn suspended(row: &Row) -> Value {
+    if row.is("/spec/suspend") { "True" } else { "False" }.into()
+}
+
+pub(super) fn last_schedule(row: &Row) -> Value {
+    match row.text("/status/lastScheduleTime") {
+        "" => "<none>".into(),
+        time => row.since(time).into(),
+    }
+}
+
+pub(super) fn job_status(row: &Row) -> Value {
+    let states = [
+        ("Complete", "Complete"),
+        ("Failed", "Failed"),
+        ("FailureTarget", "FailureTarget"),
+        ("Suspended", "Suspended"),
+    ];
+    let reached = states.iter().find(|(condition, _)| row.condition(condition) == "True").map(|(_, shown)| *shown);
+    match reached {
+        Some(ended @ ("Complete" | "Failed")) => ended,
+        _ if row.is_ending() => "Terminating",
+        Some(other) => other,
+        None if row.condition("SuccessCriteriaMet") == "True" => "SuccessCriteriaMet",
+        None => "Running",
+    }
+    .into()
+}
+
+pub(super) fn completions(row: &Row) -> Value {
+    let succeeded = row.number("/status/succeeded");
+    match (row.object.pointer("/spec/completions").and_then(Value::as_i64), row.number("/spec/parallelism")) {
+        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (None, parallel) if parallel > 1 => format!("{succeeded}/1 of {parallel}"),
+        (None, _) => format!("{succeeded}/1"),
+    }
+    .into()
+}
+
+pub(super) fn duration(row: &Row) -> Value {
+    match (row.text("/status/startTime"), row.text("/status/completionTime")) {
+        ("", _) => String::new(),
+        (start, "") => row.since(start),
+        (start, end) => between(start, end),
+    }
+    .into()
+}
+
+pub(super) fn scaled(row: &Row) -> Value {
+    format!("{}/{}", row.text("/spec/scaleTargetRef/kind"), row.text("/spec/scaleTargetRef/name")).into()
+}
+
+/// What is measured of each metric and what is wanted of it.
+pub(super) fn targets(row: &Row) -> Value {
+    let wanted = row.items("/spec/metrics");
+    let shown = wanted.iter().enumerate().map(|(place, metric)| {
+        let of = |key: &str, side: &str| metric.pointer(&format!("/{key}/{side}")).map(ToString::to_string);
+        let now = row.object.pointer(&format!("/status/currentMetrics/{place}/resource/current/averageUtilization"));
+        let utilization = of("resource", "target/averageUtilization").map(|percent| format!("{percent}%"));
+        let value = || text_of(metric.pointer("/resource/target").unwrap_or(&Value::Null), "averageValue").to_owned();
+        let name = metric.pointer("/resource/name").and_then(Value::as_str);
+        let now = now.map_or_else(|| "<unknown>".to_owned(), |now| format!("{now}%"));
+        let target = utilization.unwrap_or_else(value);
+        name.map_or_else(|| format!("{now}/{target}"), |name| format!("{name}: {now}/{target}"))
+    });
+    or_none(shown.collect::<Vec<_>>().join(", ")).into()
+}
+
+pub(super) fn quota(row: &Row, limits: bool) -> Value {
+    let hard = row.object.pointer("/status/hard").and_then(Value::as_object);
+    let used = |name: &str| {
+        let used = row.object.pointer("/status/used").and_then(|used| used.get(name)).and_then(Value::as_str);
+        used.unwrap_or("0").to_owned()
+    };
+    let shown = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == limits);
+    let shown: Vec<String> =
+        shown.map(|(name, hard)| format!("{name}: {}/{}", used(name), hard.as_str().unwrap_or_default())).collect();
+    shown.join(", ").into()
+}
+
+pub(super) fn role(row: &Row) -> Value {
+    format!("{}/{}", row.text("/roleRef/kind"), row.text("/roleRef/name")).into()
+}
+
+pub(super) fn subjects(row: &Row, kind: &str) -> Value {
+    let subjects = row.items("/subjects").iter().filter(|subject| text_of(subject, "kind") == kind);
+    let names = subjects.map(|subject| match text_of(subject, "namespace") {
+        "" => text_of(subject, "name").to_owned(),
+        namespace => format!("{namespace}/{}", text_of(subject, "name")),
+    });
+    names.collect::<Vec<_>>().join(", ").into()
+}
+
+pub(super) fn node_status(row: &Row) -> Value {
+    let status = match row.condition("Ready") {
+        "True" => "Ready",
+        "" => "Unknown",
+        _ => "NotReady",
+    };
+    if row.is("/spec/unschedulable") { format!("{status},SchedulingDisabled") } else { status.to_owned() }.into()
+}
+
+pub(super) fn node_roles(row: &Row) -> Value {
+    let labels = row.object.pointer("/metadata/labels").and_then(Value::as_object);
+    let mut roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None if key == "kubernetes.io/role" => value.as_str(),
+            None => None,
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    or_none(roles.join(",")).into()
+}
+
+pub(super) fn node_address(row: &Row, kind: &str) -> Value {
+    let address = row.items("/status/addresses").iter().find(|address| text_of(address, "type") == kind);
+    or_none(address.map(|address| text_of(address, "address").to_owned()).unwrap_or_default()).into()
+}
+
+pub(super) fn last_seen(row: &Row) -> Value {
+    let times = ["/series/lastObservedTime", "/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime"];
+    row.since(times.iter().map(|path| row.text(path)).find(|time| !time.is_empty()).unwrap_or_default()).into()
+}
+
+pub(super) fn first_seen(row: &Row) -> Value {
+    let times = ["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"];
+    row.since(times.iter().map(|path| row.text(path)).find(|time| !time.is_empty()).unwrap_or_default()).into()
+}
+
+/// The object an event is about: the two groups name it differently.
+fn regarding<'a>(row: &Row<'a>, key: &str) -> &'a str {
+    let object = row.object.get("involvedObject").or_else(|| row.object.get("regarding"));
+    object.map(|object| text_of(object, key)).unwrap_or_default()
+}
+
+pub(super) fn event_object(row: &Row) -> Value {
+    let (kind, name) = (regarding(row, "kind").to_lowercase(), regarding(row, "name"));
+    if name.is_empty() { kind } else { format!("{kind}/{name}") }.into()
+}
+
+pub(super) fn event_field(row: &Row) -> Value {
+    regarding(row, "fieldPath").into()
+}
+
+pub(super) fn event_source(row: &Row) -> Value {
+    let source = row.object.get("source").or_else(|| row.object.get("deprecatedSource"));
+    let part = |key| source.map(|source| text_of(source, key)).unwrap_or_default();
+    let (component, host) = match part("component") {
+        "" => (row.text("/reportingComponent"), row.text("/reportingInstance")),
+        component => (component, part("host")),
+    };
+    if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }.into()
+}
+
+pub(super) fn event_message(row: &Row) -> Value {
+    let message = row.text("/message");
+    if message.is_empty() { row.text("/note") } else { message }.trim().into()
+}
+
+pub(super) fn event_count(row: &Row) -> Value {
+    let counts = ["/series/count", "/count", "/deprecatedCount"];
+    counts.iter().map(|path| row.number(path)).find(|count| *count > 0).unwrap_or(1).to_string().into()
+}
+
+pub(super) fn versions(row: &Row) -> Value {
+    let served = row.items("/spec/versions").iter().filter(|version| version.get("served") == Some(&Value::Bool(true)));
+    served.map(|version| text_of(version, "name")).collect::<Vec<_>>().join(",").into()
+}
+
+pub(super) fn short_names(row: &Row) -> Value {
+    let names = row.items("/spec/names/shortNames").iter().filter_map(Value::as_str);
+    names.collect::<Vec<_>>().join(",").into()
+}
+
+pub(super) fn established(row: &Row) -> Value {
+    (row.condition("Established") == "True").into()
+}
+
+pub(super) fn api_service(row: &Row) -> Value {
+    match row.text("/spec/service/name") {
+        "" => "Local".into(),
+        name => format!("{}/{name}", row.text("/spec/service/namespace")).into(),
+    }
+}
+
+pub(super) fn available(row: &Row) -> Value {
+    match row.condition("Available") {
+        "" => "Unknown",
+        status => status,
+    }
+    .into()
+}

@@ -1,0 +1,116 @@
+//! Cells of services, their endpoints and what leads to them.
+
+use serde_json::Value;
+
+use super::{Row, or_none, text_of};
+
+/// The most endpoints or ports that are written out.
+const WRITTEN_OUT: usize = 3;
+
+fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+fn lead_to(row: &Row) -> String {
+    let balancers = row.items("/status/loadBalancer/ingress").iter();
+    joined(balancers.map(|balancer| match text_of(balancer, "ip") {
+        "" => text_of(balancer, "hostname"),
+        address => address,
+    }))
+}
+
+pub(in crate::http::tables) fn balancer(row: &Row) -> Value {
+    lead_to(row).into()
+}
+
+pub(in crate::http::tables) fn external_address(row: &Row) -> Value {
+    let own = joined(row.items("/spec/externalIPs").iter().filter_map(Value::as_str));
+    match row.text("/spec/type") {
+        "ExternalName" => row.text("/spec/externalName").to_owned(),
+        "LoadBalancer" => match joined([lead_to(row).as_str(), own.as_str()].into_iter()) {
+            none if none.is_empty() => "<pending>".to_owned(),
+            addresses => addresses,
+        },
+        _ => or_none(own),
+    }
+    .into()
+}
+
+fn number(item: &Value, key: &str) -> i64 {
+    item.get(key).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn protocol(port: &Value) -> &str {
+    match text_of(port, "protocol") {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}
+
+pub(in crate::http::tables) fn service_ports(row: &Row) -> Value {
+    let ports = row.items("/spec/ports").iter().map(|port| match number(port, "nodePort") {
+        0 => format!("{}/{}", number(port, "port"), protocol(port)),
+        node_port => format!("{}:{node_port}/{}", number(port, "port"), protocol(port)),
+    });
+    or_none(ports.collect::<Vec<_>>().join(",")).into()
+}
+
+/// The first few of some texts, and how many there are besides.
+fn first_few(texts: &[String]) -> String {
+    let written = or_none(texts[..texts.len().min(WRITTEN_OUT)].join(","));
+    match texts.len().saturating_sub(WRITTEN_OUT) {
+        0 => written,
+        more => format!("{written} + {more} more..."),
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+pub(in crate::http::tables) fn endpoints(row: &Row) -> Value {
+    let mut found = Vec::new();
+    for subset in row.items("/subsets") {
+        let ports = list(subset, "ports");
+        for address in list(subset, "addresses") {
+            let host = text_of(address, "ip");
+            if ports.is_empty() {
+                found.push(host.to_owned());
+            }
+            found.extend(ports.iter().map(|port| format!("{host}:{}", number(port, "port"))));
+        }
+    }
+    first_few(&found).into()
+}
+
+pub(in crate::http::tables) fn slice_ports(row: &Row) -> Value {
+    let ports: Vec<String> =
+        row.items("/ports").iter().filter_map(|port| port.get("port")).map(ToString::to_string).collect();
+    if ports.is_empty() { "<unset>".into() } else { first_few(&ports).into() }
+}
+
+pub(in crate::http::tables) fn slice_endpoints(row: &Row) -> Value {
+    let addresses = row.items("/endpoints").iter().flat_map(|endpoint| list(endpoint, "addresses"));
+    let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
+    if addresses.is_empty() { "<unset>".into() } else { first_few(&addresses).into() }
+}
+
+pub(in crate::http::tables) fn hosts(row: &Row) -> Value {
+    match joined(row.items("/spec/rules").iter().map(|rule| text_of(rule, "host"))) {
+        all if all.is_empty() => "*".into(),
+        hosts => hosts.into(),
+    }
+}
+
+pub(in crate::http::tables) fn ingress_ports(row: &Row) -> Value {
+    if row.count("/spec/tls") > 0 { "80, 443" } else { "80" }.into()
+}
+
+pub(in crate::http::tables) fn parameters(row: &Row) -> Value {
+    let part = |key: &str| row.text(&format!("/spec/parameters/{key}"));
+    match (part("apiGroup"), part("kind"), part("name")) {
+        (_, _, "") => "<none>".into(),
+        ("", kind, name) => format!("{kind}/{name}").into(),
+        (group, kind, name) => format!("{kind}.{group}/{name}").into(),
+    }
+}

@@ -1,0 +1,153 @@
+//! What is told of a pod.
+
+use serde_json::Value;
+
+use super::{Row, or_none, text_of};
+
+/// What the statuses of a pod's containers come to.
+#[derive(Default)]
+struct Summary {
+    reason: String,
+    ready: usize,
+    restarts: i64,
+    /// When a container last ended and was started again.
+    last_end: String,
+}
+
+pub(super) fn ready(row: &Row) -> Value {
+    format!("{}/{}", summary(row).ready, row.count("/spec/containers") + sidecars(row).len()).into()
+}
+
+pub(super) fn status(row: &Row) -> Value {
+    summary(row).reason.into()
+}
+
+pub(super) fn restarts(row: &Row) -> Value {
+    let summary = summary(row);
+    if summary.restarts > 0 && !summary.last_end.is_empty() {
+        return format!("{} ({} ago)", summary.restarts, row.since(&summary.last_end)).into();
+    }
+    summary.restarts.to_string().into()
+}
+
+pub(super) fn address(row: &Row) -> Value {
+    or_none(row.items("/status/podIPs").first().map(|address| text_of(address, "ip").to_owned()).unwrap_or_default())
+        .into()
+}
+
+pub(super) fn readiness_gates(row: &Row) -> Value {
+    let gates = row.items("/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".into();
+    }
+    let met = gates.iter().filter(|gate| row.condition(text_of(gate, "conditionType")) == "True").count();
+    format!("{met}/{}", gates.len()).into()
+}
+
+/// The names of the initial containers that go on beside the others.
+fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
+    let goes_on = |container: &&Value| text_of(container, "restartPolicy") == "Always";
+    row.items("/spec/initContainers").iter().filter(goes_on).map(|container| text_of(container, "name")).collect()
+}
+
+fn summary(row: &Row) -> Summary {
+    let phase = row.text("/status/phase");
+    let given = row.text("/status/reason");
+    let mut summary = Summary { reason: if given.is_empty() { phase } else { given }.to_owned(), ..Summary::default() };
+    let gated = row.items("/status/conditions").iter().any(|condition| {
+        text_of(condition, "type") == "PodScheduled" && text_of(condition, "reason") == "SchedulingGated"
+    });
+    if gated {
+        "SchedulingGated".clone_into(&mut summary.reason);
+    }
+    let initializing = initial(row, &mut summary);
+    if !initializing || row.condition("Initialized") == "True" {
+        // What only initialised is of no interest any more.
+        (summary.restarts, summary.last_end) = (0, String::new());
+        let names = sidecars(row);
+        for status in row.items("/status/initContainerStatuses") {
+            if names.contains(&text_of(status, "name")) {
+                summary.count_restarts(status);
+            }
+        }
+        main(row, &mut summary);
+    }
+    if row.is_ending() {
+        if given == "NodeLost" {
+            "Unknown".clone_into(&mut summary.reason);
+        } else if !matches!(phase, "Succeeded" | "Failed") {
+            "Terminating".clone_into(&mut summary.reason);
+        }
+    }
+    summary
+}
+
+/// Takes in the containers that run first; whether the pod is still at them.
+fn initial(row: &Row, summary: &mut Summary) -> bool {
+    let (count, sidecars) = (row.count("/spec/initContainers"), sidecars(row));
+    for (place, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
+        summary.count_restarts(status);
+        let ended = status.pointer("/state/terminated");
+        if ended.is_some_and(|ended| ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0) == 0) {
+            continue;
+        }
+        if sidecars.contains(&text_of(status, "name")) && status.get("started").and_then(Value::as_bool) == Some(true) {
+            summary.ready += usize::from(is_ready(status));
+            continue;
+        }
+        let waiting = status.pointer("/state/waiting").map(|waiting| text_of(waiting, "reason")).unwrap_or_default();
+        summary.reason = match ended {
+            Some(ended) => format!("Init:{}", end(ended)),
+            None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+            None => format!("Init:{place}/{count}"),
+        };
+        return true;
+    }
+    false
+}
+
+/// Takes in the containers that the pod is there for; what the first of them says goes before what the others say.
+fn main(row: &Row, summary: &mut Summary) {
+    let mut running = false;
+    for status in row.items("/status/containerStatuses").iter().rev() {
+        summary.count_restarts(status);
+        let waiting = status.pointer("/state/waiting").map(|waiting| text_of(waiting, "reason")).unwrap_or_default();
+        if !waiting.is_empty() {
+            waiting.clone_into(&mut summary.reason);
+        } else if let Some(ended) = status.pointer("/state/terminated") {
+            summary.reason = end(ended);
+        } else if is_ready(status) && status.pointer("/state/running").is_some() {
+            running = true;
+            summary.ready += 1;
+        }
+    }
+    if summary.reason == "Completed" && running {
+        let reason = if row.condition("Ready") == "True" { "Running" } else { "NotReady" };
+        reason.clone_into(&mut summary.reason);
+    }
+}
+
+impl Summary {
+    fn count_restarts(&mut self, status: &Value) {
+        self.restarts += status.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
+        let end = status.pointer("/lastState/terminated").map(|ended| text_of(ended, "finishedAt")).unwrap_or_default();
+        // Timestamps of one form: their order is that of their texts.
+        if end > self.last_end.as_str() {
+            end.clone_into(&mut self.last_end);
+        }
+    }
+}
+
+fn is_ready(status: &Value) -> bool {
+    status.get("ready").and_then(Value::as_bool) == Some(true)
+}
+
+/// Why a container ended.
+fn end(ended: &Value) -> String {
+    let number = |key| ended.get(key).and_then(Value::as_i64).unwrap_or(0);
+    match (text_of(ended, "reason"), number("signal")) {
+        ("", 0) => format!("ExitCode:{}", number("exitCode")),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}

@@ -1,0 +1,112 @@
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns;
+use crate::clock::Clock;
+
+/// The cells of a kind's table, without those that only `-o wide` shows.
+fn cells(group: &str, kind: &str, object: &Value) -> Vec<String> {
+    let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
+    let shown = columns::of(group, kind).iter().filter(|column| !column.wide);
+    shown
+        .map(|column| column.cell(object, &clock))
+        .map(|cell| cell.as_str().map_or(cell.to_string(), str::to_owned))
+        .collect()
+}
+
+fn pod(spec: &Value, status: &Value) -> String {
+    let metadata = json!({"name": "p", "creationTimestamp": "2026-01-01T00:59:18Z"});
+    cells("", "Pod", &json!({"metadata": metadata, "spec": spec, "status": status})).join(" ")
+}
+
+#[test]
+fn a_pod_is_in_the_state_that_its_containers_are_in() {
+    let one = json!({"containers": [{"name": "a"}]});
+    let of = |state: Value| json!({"phase": "Running", "containerStatuses": [state]});
+    assert_eq!(pod(&one, &json!({"phase": "Pending"})), "p 0/1 Pending 0 42s");
+    assert_eq!(pod(&one, &of(json!({"ready": true, "state": {"running": {}}}))), "p 1/1 Running 0 42s");
+    assert_eq!(
+        pod(
+            &one,
+            &of(json!({
+                "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"finishedAt": "2026-01-01T00:59:30Z"}},
+            }))
+        ),
+        "p 0/1 CrashLoopBackOff 3 (30s ago) 42s"
+    );
+    assert_eq!(pod(&one, &of(json!({"state": {"terminated": {"exitCode": 3}}}))), "p 0/1 ExitCode:3 0 42s");
+    assert_eq!(pod(&one, &of(json!({"state": {"terminated": {"signal": 9}}}))), "p 0/1 Signal:9 0 42s");
+    assert_eq!(pod(&one, &json!({"phase": "Failed", "reason": "Evicted"})), "p 0/1 Evicted 0 42s");
+    let two = json!({"phase": "Running", "containerStatuses": [
+        {"name": "a", "state": {"terminated": {"reason": "Completed"}}},
+        {"name": "b", "ready": true, "state": {"running": {}}},
+    ]});
+    assert_eq!(pod(&json!({"containers": [{"name": "a"}, {"name": "b"}]}), &two), "p 1/2 NotReady 0 42s");
+}
+
+#[test]
+fn a_pod_that_initialises_says_how_far_it_is() {
+    let spec = json!({
+        "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}, {"name": "last"}],
+        "containers": [{"name": "a"}],
+    });
+    let status = |statuses: Value| json!({"phase": "Pending", "initContainerStatuses": statuses});
+    let done = json!({"name": "first", "restartCount": 2, "state": {"terminated": {"exitCode": 0}}});
+    let beside = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
+    let last = json!({"name": "last", "state": {"running": {}}});
+    assert_eq!(pod(&spec, &status(json!([done, beside, last]))), "p 1/2 Init:2/3 2 42s");
+    let failed = json!({"name": "first", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
+    assert_eq!(pod(&spec, &status(json!([failed]))), "p 0/2 Init:Error 0 42s");
+    let mut over = status(json!([done, beside, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
+    over["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
+    over["phase"] = "Running".into();
+    assert_eq!(pod(&spec, &over), "p 2/2 Running 0 42s");
+}
+
+#[test]
+fn a_pod_that_is_deleted_is_terminating() {
+    let pod = |status: Value| {
+        let metadata = json!({"name": "p", "deletionTimestamp": "2026-01-01T01:00:30Z"});
+        cells("", "Pod", &json!({"metadata": metadata, "spec": {}, "status": status})).join(" ")
+    };
+    assert_eq!(pod(json!({"phase": "Running"})), "p 0/0 Terminating 0 <unknown>");
+    assert_eq!(pod(json!({"phase": "Succeeded"})), "p 0/0 Succeeded 0 <unknown>");
+}
+
+#[test]
+fn other_kinds_show_what_people_look_for() {
+    let metadata = json!({"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"});
+    let shown = |group: &str, kind: &str, mut object: Value| {
+        object["metadata"] = metadata.clone();
+        cells(group, kind, &object).join(" ")
+    };
+    let deployment = json!({"spec": {"replicas": 3}, "status": {"readyReplicas": 1, "updatedReplicas": 2}});
+    assert_eq!(shown("apps", "Deployment", deployment), "x 1/3 2 0 60m");
+    assert_eq!(shown("", "ConfigMap", json!({"data": {"a": "1"}, "binaryData": {"b": ""}})), "x 2 60m");
+    assert_eq!(shown("", "Secret", json!({"type": "Opaque", "data": {"a": "1"}})), "x Opaque 1 60m");
+    let service = json!({"spec": {
+        "type": "LoadBalancer", "clusterIP": "10.0.0.1",
+        "ports": [{"port": 80, "nodePort": 30080}, {"port": 53, "protocol": "UDP"}],
+    }});
+    assert_eq!(shown("", "Service", service), "x LoadBalancer 10.0.0.1 <pending> 80:30080/TCP,53/UDP 60m");
+    let node =
+        json!({"spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    assert_eq!(shown("", "Node", node), "x Ready,SchedulingDisabled <none> 60m ");
+    let job = json!({
+        "spec": {"completions": 2},
+        "status": {"succeeded": 2, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z",
+            "conditions": [{"type": "Complete", "status": "True"}]},
+    });
+    assert_eq!(shown("batch", "Job", job), "x Complete 2/2 60s 60m");
+    let event = json!({
+        "type": "Normal", "reason": "Made", "involvedObject": {"kind": "Pod", "name": "p"}, "message": "by hand\n",
+        "eventTime": "2026-01-01T00:59:00.000000Z",
+    });
+    assert_eq!(shown("", "Event", event), "60s Normal Made pod/p by hand");
+    let policy = json!({"spec": {"podSelector": {
+        "matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}],
+    }}});
+    assert_eq!(shown("networking.k8s.io", "NetworkPolicy", policy), "x a=b,c in (d,e) 60m");
+    assert_eq!(shown("rbac.authorization.k8s.io", "Role", json!({})), "x 2026-01-01T00:00:00Z");
+}
