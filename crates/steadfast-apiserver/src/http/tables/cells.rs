@@ -9,7 +9,7 @@ pub(super) use super::network::*;
 pub(super) use super::volumes::*;
 
 pub(super) fn data_count(row: &Row) -> Value {
-    (row.count("/data") + row.count("/binaryData")).to_string().into()
+    (row.count("/data") + row.count("/binaryData")).into()
 }
 
 /// The template of an object's pods.
