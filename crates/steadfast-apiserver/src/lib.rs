@@ -43,6 +43,7 @@
 //! |---|---|
 //! | `storage` | the history: log, versions of every object, caches that follow it, the rules of writes |
 //! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
+//! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
 //! | `selector` | label and field selectors |
 //! | `http` | from request to answer: routes, options, lists, watches, writes, discovery, the forms of objects |
 //! | `net` | connections: sockets or pipes, TLS, and the link that governs each of them |
@@ -50,7 +51,7 @@
 //! | `records` | requests and their counts |
 //! | `cluster` | what the replicas share |
 //!
-//! Imports go downwards: `http` and `net` know `cluster`, `cluster` knows `storage`, `storage` knows `resources`. This
+//! Imports go downwards: `http` and `net` know `cluster`, `cluster` knows `storage`, `storage` knows `resources`, `resources` knows `schema`. This
 //! crate shares no code with the library it tests.
 
 mod builder;
@@ -64,6 +65,7 @@ mod net;
 mod random;
 mod records;
 mod resources;
+mod schema;
 mod selector;
 mod server;
 mod signal;

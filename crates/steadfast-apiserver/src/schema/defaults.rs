@@ -1,0 +1,85 @@
+//! Filling in what is missing.
+
+use serde_json::Value;
+
+use super::Schema;
+
+impl Schema {
+    /// Fills in the defaults of what is missing, or null where null is not allowed.
+    pub(crate) fn fill_in(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, schema) in &self.properties {
+                    let Some(default) = &schema.default else { continue };
+                    if fields.get(name).is_none_or(|value| value.is_null() && !schema.nullable) {
+                        fields.insert(name.clone(), default.clone());
+                    }
+                }
+                for (name, value) in fields {
+                    match (self.properties.get(name), self.of_fields()) {
+                        (Some(schema), _) => schema.fill_in(value),
+                        (None, Some(schema)) => schema.fill_in_element(value),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = &self.items {
+                    for item in items {
+                        schema.fill_in_element(item);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An element that is null becomes the default, or stays null where there is none.
+    fn fill_in_element(&self, value: &mut Value) {
+        if value.is_null() && !self.nullable {
+            *value = self.default.clone().unwrap_or_default();
+        }
+        self.fill_in(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Schema;
+
+    fn filled(schema: &Value, mut object: Value) -> Value {
+        Schema::parse(schema).expect("a schema").fill_in(&mut object);
+        object
+    }
+
+    #[test]
+    fn defaults_go_where_their_parent_is() {
+        let schema = json!({"properties": {"spec": {"type": "object", "properties": {
+            "size": {"type": "integer", "default": 3}, "name": {"type": "string", "default": "x", "nullable": true},
+        }}}});
+        assert_eq!(filled(&schema, json!({})), json!({}));
+        assert_eq!(filled(&schema, json!({"spec": {}})), json!({"spec": {"size": 3, "name": "x"}}));
+        let nulls = filled(&schema, json!({"spec": {"size": null, "name": null}}));
+        assert_eq!(nulls, json!({"spec": {"size": 3, "name": null}}));
+    }
+
+    #[test]
+    fn defaults_of_defaults_are_filled_in_too() {
+        let schema = json!({"properties": {"spec": {"type": "object", "default": {}, "properties": {
+            "size": {"type": "integer", "default": 3},
+        }}}});
+        assert_eq!(filled(&schema, json!({})), json!({"spec": {"size": 3}}));
+    }
+
+    #[test]
+    fn elements_of_lists_and_maps_are_filled_in() {
+        let of = json!({"type": "object", "properties": {"a": {"type": "integer", "default": 1}}});
+        let schema = json!({"properties": {
+            "list": {"type": "array", "items": of}, "map": {"type": "object", "additionalProperties": of},
+        }});
+        let object = filled(&schema, json!({"list": [{}, {"a": 2}], "map": {"m": {}}}));
+        assert_eq!(object, json!({"list": [{"a": 1}, {"a": 2}], "map": {"m": {"a": 1}}}));
+    }
+}

@@ -1,0 +1,328 @@
+//! The formats that texts are checked for.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Pattern;
+
+/// The formats, without the hyphens that they may be written with.
+const KNOWN: [&str; 26] = [
+    "bsonobjectid",
+    "byte",
+    "cidr",
+    "creditcard",
+    "date",
+    "datetime",
+    "duration",
+    "email",
+    "hexcolor",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "k8slongname",
+    "k8sshortname",
+    "mac",
+    "password",
+    "rgbcolor",
+    "ssn",
+    "uri",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+];
+
+/// Whether texts are checked for the format.
+pub(super) fn is_known(format: &str) -> bool {
+    !format.is_empty() && KNOWN.contains(&format.replace('-', "").as_str())
+}
+
+/// Whether a text is of the format; every text is of one that is not known.
+pub(super) fn fits(format: &str, text: &str) -> bool {
+    match format.replace('-', "").as_str() {
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "byte" => is_base64(text),
+        "cidr" => is_cidr(text),
+        "creditcard" => is_credit_card(text),
+        "date" => PATTERNS.date.is_match(text) && text.parse::<jiff::civil::Date>().is_ok(),
+        "datetime" => is_date_time(text),
+        "duration" => is_duration(text),
+        "email" => PATTERNS.email.is_match(text),
+        "hexcolor" => PATTERNS.hexcolor.is_match(text),
+        "hostname" => is_hostname(text),
+        "ipv4" => is_ipv4(text),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "k8slongname" => text.len() <= 253 && text.split('.').all(is_label),
+        "k8sshortname" => text.len() <= 63 && is_label(text),
+        "mac" => PATTERNS.mac.is_match(text),
+        "rgbcolor" => PATTERNS.rgbcolor.is_match(text),
+        "ssn" => PATTERNS.ssn.is_match(text),
+        "uri" => is_uri(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some(b'3')),
+        "uuid4" => is_uuid(text, Some(b'4')) && has_variant(text),
+        "uuid5" => is_uuid(text, Some(b'5')) && has_variant(text),
+        _ => true,
+    }
+}
+
+struct Patterns {
+    date: Pattern,
+    date_time: Pattern,
+    duration: Pattern,
+    scala_duration: Pattern,
+    email: Pattern,
+    hexcolor: Pattern,
+    letters: Pattern,
+    top: Pattern,
+    mac: Pattern,
+    rgbcolor: Pattern,
+    ssn: Pattern,
+}
+
+static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
+    let pattern = |text: &str| Pattern::new(text).unwrap_or_else(|error| unreachable!("{text}: {error}"));
+    let octet = "([01]?[0-9]?[0-9]|2[0-4][0-9]|25[0-5])";
+    Patterns {
+        date: pattern("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+        date_time: pattern(
+            r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+        ),
+        duration: pattern(
+            r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*)$",
+        ),
+        scala_duration: pattern(
+            r"([0-9]+)\s*(ns|nanos?|nanoseconds?|us|µs|micros?|microseconds?|ms|millis?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|wks?|weeks?)",
+        ),
+        email: pattern(r#"^\s*([^<>@",;:\\\s]+@[^<>@",;:\\\s]+|[^<>@",;:\\]*<[^<>@",;:\\\s]+@[^<>@",;:\\\s]+>)\s*$"#),
+        hexcolor: pattern("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"),
+        letters: pattern(r"^[a-zA-Z0-9\p{S}\p{L}]+$"),
+        top: pattern(r"^[a-zA-Z\p{L}]+$"),
+        mac: pattern(
+            "^([0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}|[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){7}|[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){19}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){2}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){3}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){9})$",
+        ),
+        rgbcolor: pattern(&format!(r"^rgb\(\s*{octet}\s*,\s*{octet}\s*,\s*{octet}\s*\)$")),
+        ssn: pattern(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
+    }
+});
+
+fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_base64(text: &str) -> bool {
+    !text.is_empty() && STANDARD.decode(text).is_ok()
+}
+
+/// An address whose parts may have zeros before them, as Go once read it; or one of version 6 that ends like it.
+fn is_ipv4(text: &str) -> bool {
+    text.contains('.') && (sloppy_ipv4(text) || text.parse::<Ipv6Addr>().is_ok())
+}
+
+fn sloppy_ipv4(text: &str) -> bool {
+    let part = |part: &str| {
+        let digits = part.trim_start_matches('0');
+        let digits = if digits.is_empty() && !part.is_empty() { "0" } else { digits };
+        format!("0.0.0.{digits}").parse::<Ipv4Addr>().is_ok()
+    };
+    text.split('.').count() == 4 && text.split('.').all(part)
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else { return false };
+    let most = if sloppy_ipv4(address) {
+        32
+    } else if address.parse::<Ipv6Addr>().is_ok() {
+        128
+    } else {
+        return false;
+    };
+    !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= most)
+}
+
+/// A single label, or several and a name of two letters or more at the top; symbols are letters too, but not there.
+fn is_hostname(text: &str) -> bool {
+    let letter = |text: &str| PATTERNS.letters.is_match(text);
+    let count = |text: &str| text.chars().count();
+    if text.len() > 255 || text.split('.').any(|part| part.len() > 63) {
+        return false;
+    }
+    let Some((labels, top)) = text.rsplit_once('.') else {
+        let rest = text.chars().next().map_or("", |first| &text[first.len_utf8()..]);
+        let single = rest.strip_prefix('-').unwrap_or(rest);
+        return !text.starts_with('-')
+            && !text.is_empty()
+            && letter(&text.replacen('-', "", 1))
+            && !single.contains('-');
+    };
+    let label = |label: &str| letter(&label.replace('-', "")) && !label.starts_with('-') && !label.ends_with('-');
+    labels.split('.').all(label) && PATTERNS.top.is_match(top) && count(top) >= 2
+}
+
+/// What an HTTP request may ask for: an absolute URL, or a path.
+fn is_uri(text: &str) -> bool {
+    let scheme = text.split_once(':').is_some_and(|(scheme, _)| {
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        scheme.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic()) && scheme.bytes().all(inner)
+    });
+    let rooted = text.starts_with('/');
+    let clean = text.bytes().all(|byte| byte > 0x20 && byte != 0x7f);
+    let escapes = text
+        .split('%')
+        .skip(1)
+        .all(|rest| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)));
+    // After a scheme only what begins with a slash is a URL of requests, or what is opaque.
+    (scheme || rooted) && clean && escapes
+}
+
+fn is_date_time(text: &str) -> bool {
+    PATTERNS.date_time.is_match(text) && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+fn is_duration(text: &str) -> bool {
+    PATTERNS.duration.is_match(text) || PATTERNS.scala_duration.is_match(text)
+}
+
+fn is_uuid(text: &str, version: Option<u8>) -> bool {
+    let digits: Vec<u8> = text.bytes().filter(|&byte| byte != b'-').collect();
+    digits.len() == 32
+        && digits.iter().all(u8::is_ascii_hexdigit)
+        && hyphens_are_between_groups(text)
+        && version.is_none_or(|version| digits[12] == version)
+}
+
+/// Each hyphen follows 8, 12, 16 or 20 digits, once.
+fn hyphens_are_between_groups(text: &str) -> bool {
+    let mut digits = 0;
+    let mut after_hyphen = false;
+    for byte in text.bytes() {
+        if byte == b'-' {
+            if after_hyphen || !matches!(digits, 8 | 12 | 16 | 20) {
+                return false;
+            }
+            after_hyphen = true;
+        } else {
+            digits += 1;
+            after_hyphen = false;
+        }
+    }
+    !after_hyphen
+}
+
+fn has_variant(text: &str) -> bool {
+    text.bytes()
+        .filter(|&byte| byte != b'-')
+        .nth(16)
+        .is_some_and(|byte| matches!(byte.to_ascii_lowercase(), b'8' | b'9' | b'a' | b'b'))
+}
+
+fn digits_of(text: &str) -> String {
+    text.chars().filter(|letter| !matches!(letter, ' ' | '-')).collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    let digits = digits_of(text);
+    let bytes = digits.as_bytes();
+    if bytes.len() != 10 || !bytes[..9].iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let last = match bytes[9] {
+        b'X' => 10,
+        byte if byte.is_ascii_digit() => u32::from(byte - b'0'),
+        _ => return false,
+    };
+    let sum: u32 = bytes[..9].iter().zip(1..).map(|(byte, factor)| u32::from(byte - b'0') * factor).sum();
+    (sum + 10 * last).is_multiple_of(11)
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let digits = digits_of(text);
+    let bytes = digits.as_bytes();
+    if bytes.len() != 13 || !bytes.iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let weighted = bytes.iter().enumerate().map(|(place, byte)| u32::from(byte - b'0') * [1, 3][place % 2]);
+    weighted.sum::<u32>() % 10 == 0
+}
+
+/// Thirteen to sixteen digits whose checksum is right; which issuers there are is not looked at.
+fn is_credit_card(text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
+    let doubled = |digit: u32| if digit > 4 { 2 * digit - 9 } else { 2 * digit };
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(place, &digit)| if place % 2 == 1 { doubled(digit) } else { digit })
+        .sum();
+    (13..=16).contains(&digits.len()) && sum.is_multiple_of(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fits, is_known};
+
+    #[test]
+    fn texts_fit_their_formats() {
+        let good = [
+            ("date", "2024-02-29"),
+            ("date-time", "2014-12-15T19:30:20.000Z"),
+            ("date-time", "2014-12-15T19:30:20+01:00"),
+            ("duration", "1h30m"),
+            ("duration", "22 ns"),
+            ("ipv4", "10.0.0.1"),
+            ("ipv4", "010.0.0.1"),
+            ("ipv6", "::1"),
+            ("cidr", "10.0.0.0/8"),
+            ("uri", "https://example.com/a"),
+            ("uuid", "123E4567-e89b-12d3-a456-426614174000"),
+            ("byte", "YWJj"),
+            ("hostname", "example.com"),
+            ("hostname", "single"),
+            ("email", "a@example.com"),
+            ("mac", "00:00:5e:00:53:01"),
+            ("isbn", "978-0321751041"),
+            ("isbn10", "0321751043"),
+            ("hexcolor", "#FFFFFF"),
+            ("rgbcolor", "rgb(255, 0,9)"),
+            ("k8s-short-name", "a-b"),
+        ];
+        for (format, text) in good {
+            assert!(is_known(format) && fits(format, text), "{text} is a {format}");
+        }
+    }
+
+    #[test]
+    fn other_texts_do_not() {
+        let bad = [
+            ("date", "2023-02-29"),
+            ("date-time", "yesterday"),
+            ("duration", "soon"),
+            ("ipv4", "10.0.0.256"),
+            ("ipv4", "::1"),
+            ("ipv6", "10.0.0.1"),
+            ("hostname", "-a.example.com"),
+            ("hostname", "a.example.c0m"),
+            ("cidr", "10.0.0.0/33"),
+            ("uri", "no uri"),
+            ("uuid", "123E4567-e89b-12d3-a456"),
+            ("byte", "?"),
+            ("email", "nobody"),
+            ("isbn10", "0321751044"),
+            ("k8s-short-name", "A"),
+        ];
+        for (format, text) in bad {
+            assert!(!fits(format, text), "{text} is no {format}");
+        }
+    }
+}

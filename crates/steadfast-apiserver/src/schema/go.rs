@@ -1,0 +1,119 @@
+//! Values in the words of Go's formatting, by which the messages of the Kubernetes API are made.
+
+use std::fmt::Write;
+
+use serde_json::{Number, Value};
+
+/// `Invalid value: "x": why`: a complaint about a value.
+pub(crate) fn complaint(what: &str, value: Option<&Value>, why: &str) -> String {
+    let mut complaint = what.to_owned();
+    if let Some(value) = value {
+        complaint.push_str(": ");
+        complaint.push_str(&shown(value));
+    }
+    if !why.is_empty() {
+        complaint.push_str(": ");
+        complaint.push_str(why);
+    }
+    complaint
+}
+
+/// A value as complaints show it: texts quoted, numbers bare, all else as JSON.
+pub(crate) fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Number(number) => number_text(number),
+        Value::Bool(flag) => flag.to_string(),
+        other => json(other),
+    }
+}
+
+/// A text in quotes, `%q`.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            letter if (letter as u32) < 0x20 || letter as u32 == 0x7f => {
+                let _ = write!(quoted, "\\x{:02x}", letter as u32);
+            }
+            letter if (0x80..0xa1).contains(&(letter as u32)) || letter == '\u{ad}' => {
+                let _ = write!(quoted, "\\u{:04x}", letter as u32);
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A number, `%v`.
+pub(crate) fn number_text(number: &Number) -> String {
+    if number.is_f64() { float(number.as_f64().unwrap_or_default()) } else { number.to_string() }
+}
+
+/// A float, `%v`: the shortest digits that tell it from others, with an exponent from 1e21 on and below 1e-4.
+pub(crate) fn float(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 || (1e-4..1e21).contains(&magnitude) {
+        return value.to_string();
+    }
+    let text = format!("{value:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) => {
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+            format!("{digits}e{sign}{exponent:0>2}")
+        }
+        None => text,
+    }
+}
+
+/// Compact JSON with its keys in order and the letters escaped that HTML gives a meaning.
+pub(crate) fn json(value: &Value) -> String {
+    let mut sorted = value.clone();
+    sorted.sort_all_objects();
+    let text = sorted.to_string();
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(escaped, "\\u{:04x}", letter as u32);
+            }
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{complaint, float, shown};
+
+    #[test]
+    fn values_look_as_go_prints_them() {
+        assert_eq!(shown(&json!("a\"b\n\u{1}ü")), r#""a\"b\n\x01ü""#);
+        assert_eq!(shown(&json!(1.50)), "1.5");
+        assert_eq!(shown(&json!({"b": "<", "a": [1, null]})), "{\"a\":[1,null],\"b\":\"\\u003c\"}");
+        assert_eq!(
+            [float(1e21), float(2.5e-7), float(100.0), float(1e20)],
+            ["1e+21", "2.5e-07", "100", "100000000000000000000"]
+        );
+    }
+
+    #[test]
+    fn complaints_have_a_value_and_a_reason_where_there_is_one() {
+        assert_eq!(complaint("Invalid value", Some(&json!(-1)), "too small"), "Invalid value: -1: too small");
+        assert_eq!(complaint("Required value", None, ""), "Required value");
+    }
+}

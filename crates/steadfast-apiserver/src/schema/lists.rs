@@ -1,0 +1,95 @@
+//! Duplicates in lists that are sets or maps.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::{Cause, ListType, Schema, go};
+
+impl Schema {
+    /// Complains of items that are in a set twice, and of keys that are in a map twice.
+    pub(crate) fn duplicates(&self, object: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        self.walk("", object, &mut causes);
+        causes
+    }
+
+    fn walk(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    if let Some(schema) = self.of_fields() {
+                        schema.walk(&format!("{path}[{name}]"), value, causes);
+                    }
+                    if let Some(schema) = self.properties.get(name) {
+                        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                        schema.walk(&path, value, causes);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                match self.list_type {
+                    Some(ListType::Set) => {
+                        repeated(items, causes, |index| (format!("{path}[{index}]"), items[index].clone()));
+                    }
+                    Some(ListType::Map) => self.repeated_keys(path, items, causes),
+                    Some(ListType::Atomic) | None => {}
+                }
+                if let Some(schema) = &self.items {
+                    for (index, item) in items.iter().enumerate() {
+                        schema.walk(&format!("{path}[{index}]"), item, causes);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn repeated_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
+        let strange = items.iter().position(|item| !item.is_null() && !item.is_object());
+        if let Some(index) = strange {
+            let why = "must be an object for an array of list-type map";
+            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], why));
+            return;
+        }
+        let keys_of = |item: &Value| -> Value {
+            let keys = self.list_map_keys.iter();
+            keys.filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
+        };
+        let keys: Vec<Value> = items.iter().map(keys_of).collect();
+        repeated(&keys, causes, |index| (format!("{path}[{index}]"), keys[index].clone()));
+    }
+}
+
+/// Each value that was there before is told once, at its second place.
+fn repeated(values: &[Value], causes: &mut Vec<Cause>, told: impl Fn(usize) -> (String, Value)) {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for (index, value) in values.iter().enumerate() {
+        let seen = times.entry(go::json(value)).or_default();
+        *seen += 1;
+        if *seen == 2 {
+            let (path, value) = told(index);
+            causes.push(Cause::duplicate(path, &value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Schema;
+
+    #[test]
+    fn what_is_there_twice_is_told_once() {
+        let schema = Schema::parse(&json!({"properties": {
+            "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["n", "p"],
+                    "items": {"type": "object"}},
+        }}));
+        let object = json!({"set": ["a", "b", "a", "a"], "map": [{"n": 1}, {"n": 1, "p": 2}, {"n": 1, "x": 3}]});
+        let causes = schema.expect("a schema").duplicates(&object);
+        let told: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
+        assert_eq!(told, [("map[2]", "Duplicate value: {\"n\":1}"), ("set[2]", "Duplicate value: \"a\"")]);
+    }
+}

@@ -1,0 +1,139 @@
+//! Numbers: their bounds, in the words of the real server's validation.
+
+use serde_json::{Number, Value};
+
+use super::go;
+use super::validate::{Finding, Findings};
+use super::{Limit, Schema, Type};
+
+/// How far from a whole number, relatively, a multiple may be.
+const EPSILON: f64 = 1e-9;
+/// The largest float up to which all whole numbers are floats.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
+/// A number as the real server holds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Held {
+    Whole(i64),
+    Float(f64),
+}
+
+impl Held {
+    pub(super) fn of(number: &Number) -> Self {
+        number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or_default()), Self::Whole)
+    }
+
+    pub(super) fn as_float(self) -> f64 {
+        match self {
+            Self::Whole(whole) => whole as f64,
+            Self::Float(float) => float,
+        }
+    }
+
+    /// Whether it is a whole number, be it that it was written with a fraction of zero.
+    pub(super) fn is_whole(self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Float(float) => is_whole(float),
+        }
+    }
+}
+
+/// Whether a float is a whole number, or nearly one.
+fn is_whole(float: f64) -> bool {
+    if !float.is_finite() || float.abs() > LARGEST_WHOLE {
+        return false;
+    }
+    let difference = (float - float.trunc()).abs();
+    difference == 0.0 || difference / (float.abs() + float.trunc().abs()) < EPSILON
+}
+
+/// Checks a number.
+pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut Findings) {
+    let held = Held::of(number);
+    let value = Value::Number(number.clone());
+    if let Some(why) = out_of_range(schema, held, "Checked", path) {
+        findings.add(Finding::plain(why));
+    }
+    let invalid = |why: String| Finding::invalid(path, value.clone(), why);
+    // Where the bound itself is none of the type, that is told, and the comparison is one of floats.
+    let bound = |findings: &mut Findings, limit: f64, name: &str| {
+        let wrong = out_of_range(schema, Held::Float(limit), name, path);
+        let by_floats = wrong.is_some();
+        if let Some(why) = wrong {
+            findings.add(Finding::plain(why));
+        }
+        if by_floats { Held::Float(held.as_float()) } else { held }
+    };
+    if let Some(factor) = schema.multiple_of {
+        let held = bound(findings, factor, "MultipleOf");
+        if !is_multiple(held, factor) {
+            findings.add(invalid(format!("{path} in body should be a multiple of {}", shown(held, factor))));
+        }
+    }
+    if let Some(Limit { value: limit, exclusive }) = schema.maximum {
+        let held = bound(findings, limit, "Maximum boundary");
+        if exceeds(held, limit, exclusive) {
+            let what = if exclusive { "less than" } else { "less than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {what} {}", shown(held, limit))));
+        }
+    }
+    if let Some(Limit { value: limit, exclusive }) = schema.minimum {
+        let held = bound(findings, limit, "Minimum boundary");
+        let below = match held {
+            Held::Whole(whole) => whole < limit as i64 || exclusive && whole == limit as i64,
+            Held::Float(float) => float < limit || exclusive && float <= limit,
+        };
+        if below {
+            let what = if exclusive { "greater than" } else { "greater than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {what} {}", shown(held, limit))));
+        }
+    }
+}
+
+fn exceeds(held: Held, limit: f64, exclusive: bool) -> bool {
+    match held {
+        Held::Whole(whole) => whole > limit as i64 || exclusive && whole == limit as i64,
+        Held::Float(float) => float > limit || exclusive && float >= limit,
+    }
+}
+
+/// A bound as the comparison saw it: without its fraction beside a whole number.
+fn shown(held: Held, limit: f64) -> String {
+    match held {
+        Held::Whole(_) => (limit as i64).to_string(),
+        Held::Float(_) => go::float(limit),
+    }
+}
+
+fn is_multiple(held: Held, factor: f64) -> bool {
+    match held {
+        Held::Whole(whole) => whole.checked_rem(factor as i64) == Some(0),
+        Held::Float(float) if factor < 1.0 => is_whole(1.0 / factor * float),
+        Held::Float(float) => is_whole(float / factor),
+    }
+}
+
+/// Why a number is none of the type and format; they are known here only where the schema names one type.
+fn out_of_range(schema: &Schema, held: Held, what: &str, path: &str) -> Option<String> {
+    let whole = match held {
+        Held::Whole(whole) => Some(whole),
+        // As the digits of a whole number would be read.
+        Held::Float(float) if float.fract() == 0.0 && (-9.3e18..9.2e18).contains(&float) => Some(float as i64),
+        Held::Float(_) => None,
+    };
+    let (kind, fits) = match (schema.kind, schema.format.as_str()) {
+        (Some(Type::Integer), "int32") => ("integer", whole.is_some_and(|whole| i32::try_from(whole).is_ok())),
+        (Some(Type::Integer), _) => ("integer", whole.is_some()),
+        (Some(Type::Number), "float") => ("number", held.as_float().abs() <= f64::from(f32::MAX)),
+        _ => return None,
+    };
+    if fits {
+        return None;
+    }
+    let format = match schema.format.as_str() {
+        "" => "(default format)".to_owned(),
+        format => format!("with format {format}"),
+    };
+    Some(format!("{what} value must be of type {kind} {format} in {path}"))
+}

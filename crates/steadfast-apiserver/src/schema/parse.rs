@@ -1,0 +1,220 @@
+//! Reading a schema.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Schema, Type};
+
+/// A schema that cannot be read, or that is too large to be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SchemaError {
+    #[error("the schema is nested more than {DEPTH} levels deep")]
+    TooDeep,
+    #[error("the schema consists of more than {NODES} schemas")]
+    TooLarge,
+    #[error("the schema has more than {PATTERNS} different patterns")]
+    TooManyPatterns,
+    #[error("the pattern {pattern:?} is not taken: {why}")]
+    Pattern { pattern: String, why: String },
+}
+
+impl Schema {
+    /// Reads a schema; what has a wrong type in it counts as not being there.
+    pub(crate) fn parse(value: &Value) -> Result<Self, SchemaError> {
+        let mut reader = Reader { left: NODES, patterns: BTreeMap::new() };
+        reader.schema(value, DEPTH)
+    }
+}
+
+struct Reader {
+    left: usize,
+    /// Patterns are told again and again, and each is compiled once.
+    patterns: BTreeMap<String, Pattern>,
+}
+
+impl Reader {
+    fn schema(&mut self, value: &Value, depth: usize) -> Result<Schema, SchemaError> {
+        let depth = depth.checked_sub(1).ok_or(SchemaError::TooDeep)?;
+        self.left = self.left.checked_sub(1).ok_or(SchemaError::TooLarge)?;
+        let nothing = Map::new();
+        let fields = value.as_object().unwrap_or(&nothing);
+        let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or_default();
+        let count = |key: &str| fields.get(key).and_then(Value::as_i64);
+        let texts = |key: &str| -> Vec<String> {
+            let items = fields.get(key).and_then(Value::as_array).into_iter().flatten();
+            items.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let limit = |key: &str, exclusive: &str| {
+            let value = fields.get(key).and_then(Value::as_f64)?;
+            Some(Limit { value, exclusive: flag(exclusive) })
+        };
+        let int_or_string = flag("x-kubernetes-int-or-string");
+        let kind = if int_or_string { None } else { kind_of(&text("type")) };
+        let pattern = match text("pattern") {
+            pattern if pattern.is_empty() => None,
+            pattern => Some(self.pattern(pattern)?),
+        };
+        let additional = match fields.get("additionalProperties") {
+            Some(Value::Bool(true)) => Some(Additional::Any),
+            Some(schema @ Value::Object(_)) => Some(Additional::Of(Box::new(self.schema(schema, depth)?))),
+            _ => None,
+        };
+        Ok(Schema {
+            kind,
+            description: text("description"),
+            format: checked_format(kind, int_or_string, &text("format")),
+            nullable: flag("nullable"),
+            default: fields.get("default").filter(|value| !value.is_null()).cloned(),
+            enumeration: fields.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            minimum: limit("minimum", "exclusiveMinimum"),
+            maximum: limit("maximum", "exclusiveMaximum"),
+            multiple_of: fields.get("multipleOf").and_then(Value::as_f64),
+            min_length: count("minLength"),
+            max_length: count("maxLength"),
+            pattern,
+            min_items: count("minItems"),
+            max_items: count("maxItems"),
+            min_properties: count("minProperties"),
+            max_properties: count("maxProperties"),
+            required: texts("required"),
+            properties: self.properties(fields, depth)?,
+            additional,
+            items: self.inner(fields, "items", depth)?,
+            all_of: self.several(fields, "allOf", depth)?,
+            any_of: self.several(fields, "anyOf", depth)?,
+            one_of: self.several(fields, "oneOf", depth)?,
+            not: self.inner(fields, "not", depth)?,
+            preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
+            int_or_string,
+            embedded_resource: flag("x-kubernetes-embedded-resource"),
+            list_type: match text("x-kubernetes-list-type").as_str() {
+                "atomic" => Some(ListType::Atomic),
+                "map" => Some(ListType::Map),
+                "set" => Some(ListType::Set),
+                _ => None,
+            },
+            list_map_keys: texts("x-kubernetes-list-map-keys"),
+            map_type: match text("x-kubernetes-map-type").as_str() {
+                "atomic" => Some(MapType::Atomic),
+                "granular" => Some(MapType::Granular),
+                _ => None,
+            },
+        })
+    }
+
+    fn pattern(&mut self, text: String) -> Result<Pattern, SchemaError> {
+        if let Some(known) = self.patterns.get(&text) {
+            return Ok(known.clone());
+        }
+        if self.patterns.len() == PATTERNS {
+            return Err(SchemaError::TooManyPatterns);
+        }
+        let pattern = Pattern::new(&text)
+            .map_err(|error| SchemaError::Pattern { pattern: text.clone(), why: error.to_string() })?;
+        self.patterns.insert(text, pattern.clone());
+        Ok(pattern)
+    }
+
+    fn properties(
+        &mut self,
+        fields: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<BTreeMap<String, Schema>, SchemaError> {
+        let properties = fields.get("properties").and_then(Value::as_object).into_iter().flatten();
+        properties.map(|(name, value)| Ok((name.clone(), self.schema(value, depth)?))).collect()
+    }
+
+    fn inner(
+        &mut self,
+        fields: &Map<String, Value>,
+        key: &str,
+        depth: usize,
+    ) -> Result<Option<Box<Schema>>, SchemaError> {
+        let value = fields.get(key).filter(|value| value.is_object());
+        value.map(|value| self.schema(value, depth).map(Box::new)).transpose()
+    }
+
+    fn several(&mut self, fields: &Map<String, Value>, key: &str, depth: usize) -> Result<Vec<Schema>, SchemaError> {
+        let schemas = fields.get(key).and_then(Value::as_array).into_iter().flatten();
+        schemas.map(|value| self.schema(value, depth)).collect()
+    }
+}
+
+fn kind_of(name: &str) -> Option<Type> {
+    let all = [Type::Array, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::String];
+    all.into_iter().find(|kind| kind.as_str() == name)
+}
+
+/// The format, where it is one of those that are checked for values of the type.
+fn checked_format(kind: Option<Type>, int_or_string: bool, format: &str) -> String {
+    let checked = match kind {
+        // Two types are none of the single ones, and any format of texts is kept.
+        None | Some(Type::String) => super::formats::is_known(format),
+        Some(Type::Integer) if !int_or_string => matches!(format, "int32" | "int64"),
+        Some(Type::Number) => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if checked { format.to_owned() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::{ListType, MapType, Schema};
+    use super::SchemaError;
+
+    #[test]
+    fn lists_and_maps_say_how_they_are_merged() {
+        let schema = Schema::parse(&json!({
+            "type": "object", "x-kubernetes-map-type": "atomic",
+            "properties": {"ports": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
+                "items": {"type": "object"},
+            }},
+        }));
+        let schema = schema.expect("a small schema");
+        assert_eq!(schema.map_type, Some(MapType::Atomic));
+        let ports = schema.field("ports").expect("a property");
+        assert_eq!(
+            (ports.list_type, ports.list_map_keys.as_slice()),
+            (Some(ListType::Map), ["port", "protocol"].map(str::to_owned).as_slice())
+        );
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_refused() {
+        let nest = |levels: usize| {
+            let leaf = json!({"type": "object"});
+            (0..levels).fold(leaf, |inner, _| json!({"type": "object", "properties": {"a": inner}}))
+        };
+        assert!(Schema::parse(&nest(60)).is_ok());
+        assert_eq!(Schema::parse(&nest(64)), Err(SchemaError::TooDeep));
+    }
+
+    #[test]
+    fn what_has_too_many_parts_is_refused() {
+        let many: serde_json::Map<String, Value> = (0..50_000).map(|n| (n.to_string(), json!({}))).collect();
+        assert_eq!(Schema::parse(&json!({"properties": many})), Err(SchemaError::TooLarge));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let error = Schema::parse(&json!({"pattern": "a("})).expect_err("an open group");
+        assert!(error.to_string().starts_with("the pattern \"a(\" is not taken: "), "{error}");
+    }
+
+    #[test]
+    fn formats_that_are_not_checked_are_dropped() {
+        let format = |kind: &str, format: &str| {
+            Schema::parse(&json!({"type": kind, "format": format})).map(|schema| schema.format).unwrap_or_default()
+        };
+        assert_eq!(format("string", "date-time"), "date-time");
+        assert_eq!(format("string", "nonsense"), "");
+        assert_eq!(format("integer", "int32"), "int32");
+        assert_eq!(format("integer", "uint8"), "");
+        assert_eq!(format("boolean", "date"), "");
+    }
+}

@@ -1,0 +1,126 @@
+//! Patterns: Go's regular expressions, carried over to those of the `regex` crate.
+
+use regex::{Regex, RegexBuilder};
+
+/// How much memory a compiled pattern may take, in bytes.
+const COMPILED_BYTES: usize = 1 << 20;
+
+/// A regular expression as the API means it: Go's.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    text: String,
+    compiled: Regex,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Pattern {
+    pub(crate) fn new(text: &str) -> Result<Self, regex::Error> {
+        let compiled = RegexBuilder::new(&translated(text)).size_limit(COMPILED_BYTES).build()?;
+        Ok(Self { text: text.to_owned(), compiled })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.compiled.is_match(text)
+    }
+}
+
+/// The pattern with what the two dialects write in different ways: Go's classes are those of ASCII, and within brackets
+/// it knows neither sets nor what is done with them.
+fn translated(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut letters = pattern.chars().peekable();
+    let (mut within, mut named) = (false, false);
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => out.push_str(&class_of(class, within)),
+                Some('b') if !within => out.push_str("(?-u:\\b)"),
+                Some(other) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+            '[' if within && letters.peek() == Some(&':') => {
+                named = true;
+                out.push('[');
+            }
+            '[' if within => out.push_str("\\["),
+            '[' => {
+                within = true;
+                out.push('[');
+                if letters.peek() == Some(&'^') {
+                    out.extend(letters.next());
+                }
+                // First within the brackets it stands for itself.
+                if letters.peek() == Some(&']') {
+                    letters.next();
+                    out.push_str("\\]");
+                }
+            }
+            ']' if named => {
+                named = false;
+                out.push(']');
+            }
+            ']' => {
+                within = false;
+                out.push(']');
+            }
+            '&' | '~' if within => out.extend(['\\', letter]),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn class_of(class: char, within: bool) -> String {
+    let letters = match class.to_ascii_lowercase() {
+        'd' => "0-9",
+        's' => "\\t\\n\\f\\r ",
+        _ => "0-9A-Za-z_",
+    };
+    match (class.is_ascii_lowercase(), within) {
+        (true, true) => letters.to_owned(),
+        (true, false) => format!("[{letters}]"),
+        (false, _) => format!("[^{letters}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        Pattern::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text)
+    }
+
+    #[test]
+    fn classes_are_those_of_ascii() {
+        assert!(matches(r"^\d+$", "12") && !matches(r"^\d+$", "١٢"));
+        assert!(matches(r"^[\w-]+$", "a-b_c") && !matches(r"^[\w-]+$", "ä"));
+        assert!(matches(r"^\D$", "ä") && matches(r"^[^\d]$", "ä"));
+    }
+
+    #[test]
+    fn brackets_hold_no_sets() {
+        assert!(matches(r"^[[a]+$", "[a") && matches(r"^[]x]$", "]") && matches(r"^[a&&b]+$", "&ab"));
+        assert!(matches(r"^[a:]+$", "a:") && !matches(r"^[a:]$", "b"));
+        assert!(matches(r"^[[:alpha:]_]+$", "ab_"));
+    }
+
+    #[test]
+    fn a_dot_is_one_letter() {
+        assert!(matches("^.{2}$", "äö") && !matches("^.$", "\n"));
+    }
+
+    #[test]
+    fn patterns_that_blow_up_are_refused() {
+        assert!(Pattern::new("(a{1000}){1000}").is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! Taking out of an object what its schema does not know.
+
+use serde_json::{Map, Value};
+
+use super::{Additional, Schema};
+
+/// The fields that every object has, whatever its schema says.
+const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// The fields of metadata; a real server keeps no others.
+const METADATA_FIELDS: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+impl Schema {
+    /// Takes the unknown fields out of a whole object; returns their paths, in order.
+    pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            prune_metadata(metadata, "metadata", &mut unknown);
+        }
+        let mut fields = Vec::new();
+        let root = Pruner { unknown: &mut fields };
+        root.value(object, Some(self), "", true);
+        fields.sort();
+        unknown.extend(fields);
+        unknown
+    }
+
+    /// Takes out the nulls that no schema allows and no default replaces.
+    pub(crate) fn prune_nulls(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                let unwanted = |value: &Value, schema: Option<&Self>| {
+                    value.is_null() && schema.is_some_and(|schema| !schema.nullable && schema.default.is_none())
+                };
+                fields.retain(|name, value| !unwanted(value, self.field(name)));
+                for (name, value) in fields {
+                    if let Some(schema) = self.field(name) {
+                        schema.prune_nulls(value);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = &self.items {
+                    for item in items {
+                        schema.prune_nulls(item);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn prune_metadata(metadata: &mut Map<String, Value>, path: &str, unknown: &mut Vec<String>) {
+    metadata.retain(|name, _| {
+        let known = METADATA_FIELDS.contains(&name.as_str());
+        if !known {
+            unknown.push(format!("{path}.{name}"));
+        }
+        known
+    });
+}
+
+struct Pruner<'a> {
+    unknown: &'a mut Vec<String>,
+}
+
+impl Pruner<'_> {
+    /// Prunes a value; without a schema, nothing in it is known.
+    fn value(mut self, value: &mut Value, schema: Option<&Schema>, path: &str, embedded: bool) {
+        self.prune(value, schema, path, embedded);
+    }
+
+    fn prune(&mut self, value: &mut Value, schema: Option<&Schema>, path: &str, root: bool) {
+        let embedded = root || schema.is_some_and(|schema| schema.embedded_resource);
+        match value {
+            Value::Object(fields) => {
+                let keeps_all = schema.is_some_and(|schema| schema.preserve_unknown_fields);
+                fields.retain(|name, value| {
+                    if embedded && META_FIELDS.contains(&name.as_str()) {
+                        if let ("metadata", false, Value::Object(metadata)) = (name.as_str(), root, value) {
+                            prune_metadata(metadata, &joined(path, name), self.unknown);
+                        }
+                        return true;
+                    }
+                    if schema.is_some_and(|schema| schema.knows(name)) {
+                        let inner = schema.and_then(|schema| schema.field(name));
+                        self.prune(value, inner, &joined(path, name), false);
+                    } else if !keeps_all {
+                        self.unknown.push(joined(path, name));
+                        return false;
+                    }
+                    true
+                });
+            }
+            Value::Array(items) => {
+                let keeps_all = schema.is_some_and(|schema| schema.preserve_unknown_fields);
+                let of_items = schema.and_then(|schema| schema.items.as_deref());
+                // What keeps all it has keeps what is in its lists, where nothing else is said of them.
+                if keeps_all && of_items.is_none() {
+                    return;
+                }
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.prune(item, of_items, &format!("{path}[{index}]"), false);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+impl Schema {
+    /// What is said of the fields of a map, where it is a schema.
+    pub(super) fn of_fields(&self) -> Option<&Self> {
+        match &self.additional {
+            Some(Additional::Of(schema)) => Some(schema),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Schema;
+
+    fn pruned(schema: &Value, mut object: Value) -> (Value, Vec<String>) {
+        let unknown = Schema::parse(schema).expect("a schema").prune(&mut object);
+        (object, unknown)
+    }
+
+    #[test]
+    fn unknown_fields_go_and_are_named() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "known": {"type": "string"},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+            "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"a": {}}}},
+        }}}});
+        let object = json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "n", "odd": 1}, "more": 1,
+            "spec": {"known": "x", "odd": 1, "list": [{"a": "y", "b": 1}], "map": {"m": {"a": 1, "c": 2}}}});
+        let (object, unknown) = pruned(&schema, object);
+        assert_eq!(
+            object,
+            json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "n"},
+                   "spec": {"known": "x", "list": [{"a": "y"}], "map": {"m": {"a": 1}}}})
+        );
+        assert_eq!(unknown, ["metadata.odd", "more", "spec.list[0].b", "spec.map.m.c", "spec.odd"]);
+    }
+
+    #[test]
+    fn what_preserves_unknown_fields_keeps_them_and_prunes_what_it_describes() {
+        let schema = json!({"type": "object", "properties": {"spec": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        }}});
+        let (object, unknown) = pruned(&schema, json!({"spec": {"any": {"x": 1}, "strict": {"a": "y", "b": 1}}}));
+        assert_eq!(object, json!({"spec": {"any": {"x": 1}, "strict": {"a": "y"}}}));
+        assert_eq!(unknown, ["spec.strict.b"]);
+    }
+
+    #[test]
+    fn an_embedded_object_keeps_its_identity() {
+        let schema = json!({"type": "object", "properties": {"inner": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}},
+        }}});
+        let object = json!({"inner": {"kind": "K", "apiVersion": "v1", "metadata": {"name": "n", "x": 1}, "other": 1}});
+        let (object, unknown) = pruned(&schema, object);
+        assert_eq!(object, json!({"inner": {"kind": "K", "apiVersion": "v1", "metadata": {"name": "n"}}}));
+        assert_eq!(unknown, ["inner.metadata.x", "inner.other"]);
+    }
+
+    #[test]
+    fn nulls_that_are_not_allowed_go() {
+        let schema = json!({"properties": {
+            "plain": {"type": "string"}, "nullable": {"type": "string", "nullable": true},
+            "defaulted": {"type": "string", "default": "x"},
+        }});
+        let mut object = json!({"plain": null, "nullable": null, "defaulted": null});
+        Schema::parse(&schema).expect("a schema").prune_nulls(&mut object);
+        assert_eq!(object, json!({"nullable": null, "defaulted": null}));
+    }
+}

@@ -1,0 +1,376 @@
+//! Finding what is wrong with a value, in the words and the order of the real server's validation.
+
+use serde_json::{Map, Value};
+
+use super::correlate::Before;
+use super::numbers::{self, Held};
+use super::{Cause, Schema, Type, formats, go};
+
+/// What was found so far, and how many checks passed: of several alternatives the one that fits best is told of.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    found: Vec<Finding>,
+    passed: usize,
+}
+
+impl Findings {
+    /// Adds a finding, unless its words were said before.
+    pub(super) fn add(&mut self, finding: Finding) {
+        if !self.found.iter().any(|known| known.words == finding.words) {
+            self.found.push(finding);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        for finding in other.found {
+            self.add(finding);
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.found.is_empty()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Type,
+    Required,
+    Unsupported(Vec<String>),
+    TooLong(i64),
+    TooMany(i64),
+    Invalid,
+    /// Told of the whole, without a path.
+    Plain,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    kind: Kind,
+    path: String,
+    value: Value,
+    words: String,
+}
+
+impl Finding {
+    pub(super) fn plain(words: String) -> Self {
+        Self { kind: Kind::Plain, path: String::new(), value: "".into(), words }
+    }
+
+    pub(super) fn invalid(path: &str, value: Value, words: String) -> Self {
+        Self { kind: Kind::Invalid, path: path.to_owned(), value, words }
+    }
+
+    /// A value of another type: `is` says of which.
+    fn other_type(path: &str, wanted: &str, is: &str) -> Self {
+        let words = format!("{path} in body must be of type {wanted}: {}", go::quoted(is));
+        Self { kind: Kind::Type, path: path.to_owned(), value: is.into(), words }
+    }
+
+    fn cause(self, prefix: &str) -> Cause {
+        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
+        let whole = if prefix.is_empty() { "<nil>" } else { prefix };
+        let field = match (path, prefix) {
+            ("", _) => whole.to_owned(),
+            (path, "") => path.to_owned(),
+            (path, prefix) => format!("{prefix}.{path}"),
+        };
+        match self.kind {
+            Kind::Type => Cause::new(
+                "FieldValueTypeInvalid",
+                field,
+                go::complaint("Invalid value", Some(&self.value), &self.words),
+            ),
+            Kind::Required => Cause::required(field, ""),
+            Kind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
+            Kind::TooLong(most) => {
+                let bytes = if most == 1 { "byte" } else { "bytes" };
+                let message = format!("Too long: may not be more than {most} {bytes}");
+                Cause::new("FieldValueTooLong", field, message)
+            }
+            Kind::TooMany(most) => {
+                let items = if most == 1 { "item" } else { "items" };
+                let message = format!("Too many: {}: must have at most {most} {items}", self.value);
+                Cause::new("FieldValueTooMany", field, message)
+            }
+            Kind::Invalid => Cause::invalid(field, &self.value, &self.words),
+            Kind::Plain => Cause::invalid(whole, &self.value, &self.words),
+        }
+    }
+}
+
+impl Schema {
+    /// What is wrong with a value; `prefix` is its own path, and `before` what it was before an update: what did not
+    /// change is not complained of.
+    pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<Cause> {
+        let before = before.map(|value| Before { value, schema: self });
+        let findings = self.unless_unchanged("", value, before);
+        findings.found.into_iter().map(|finding| finding.cause(prefix)).collect()
+    }
+
+    fn unless_unchanged(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+        let mut findings = self.check(path, value, before);
+        if !findings.is_valid() && before.is_some_and(|before| before.is(value)) {
+            findings.found.clear();
+        }
+        findings
+    }
+
+    fn check(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+        let mut findings = Findings::default();
+        if value.is_null() {
+            self.check_null(path, &mut findings);
+            self.check_enumeration(path, value, &mut findings);
+            return findings;
+        }
+        // One for each check that applies, and one for the whole, beside those that the checks count themselves.
+        if self.has_type() || !self.format.is_empty() {
+            self.check_type(path, value, &mut findings);
+            findings.passed += 1;
+        }
+        findings.merge(self.check_alternatives(path, value, before));
+        findings.passed += 1;
+        match value {
+            Value::String(text) => {
+                self.check_text(path, text, &mut findings);
+                findings.passed += 1 + usize::from(formats::is_known(&self.format));
+            }
+            Value::Number(number) => {
+                numbers::check(self, path, number, &mut findings);
+                findings.passed += 2;
+            }
+            Value::Array(items) => {
+                self.check_items(path, items, before, &mut findings);
+                findings.passed += 2;
+            }
+            _ => {}
+        }
+        self.check_enumeration(path, value, &mut findings);
+        findings.passed += 1;
+        if let Value::Object(fields) = value {
+            self.check_fields(path, fields, before, &mut findings);
+            findings.passed += 1;
+        }
+        findings.passed += 1;
+        findings
+    }
+
+    fn has_type(&self) -> bool {
+        self.kind.is_some() || self.int_or_string
+    }
+
+    fn type_names(&self) -> &'static str {
+        if self.int_or_string { "integer,string" } else { self.kind.map_or("", Type::as_str) }
+    }
+
+    fn check_null(&self, path: &str, findings: &mut Findings) {
+        if self.has_type() && !self.nullable {
+            findings.add(Finding::other_type(path, self.type_names(), "null"));
+        } else {
+            findings.passed += 1;
+        }
+    }
+
+    fn check_type(&self, path: &str, value: &Value, findings: &mut Findings) {
+        let (is, format) = match value {
+            Value::Bool(_) => (Type::Boolean, ""),
+            Value::String(_) => (Type::String, ""),
+            Value::Array(_) => (Type::Array, ""),
+            Value::Number(number) => match Held::of(number) {
+                Held::Whole(_) => (Type::Integer, "int64"),
+                Held::Float(_) => (Type::Number, "float64"),
+            },
+            _ => (Type::Object, ""),
+        };
+        let wants =
+            |kind: Type| self.kind == Some(kind) || self.int_or_string && matches!(kind, Type::Integer | Type::String);
+        let whole = matches!(value, Value::Number(number) if Held::of(number).is_whole());
+        let fits = wants(is)
+            || is == Type::Number && whole && wants(Type::Integer)
+            || is == Type::Integer && wants(Type::Number);
+        let sequence = matches!(value, Value::String(_) | Value::Array(_));
+        if !sequence && !self.format.is_empty() && !fits && format != self.format {
+            findings.add(Finding::other_type(path, &self.format, format));
+        } else if sequence && !self.format.is_empty() && !wants(Type::Number) && !wants(Type::Integer) {
+            // Whether a text fits a format is checked as such; that a list passes here is the real server's way.
+            findings.passed += 1;
+        } else if fits {
+            findings.passed += 1;
+        } else {
+            findings.add(Finding::other_type(path, self.type_names(), is.as_str()));
+        }
+    }
+
+    fn check_text(&self, path: &str, text: &str, findings: &mut Findings) {
+        let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+        if let Some(most) = self.max_length.filter(|&most| length() > most) {
+            let words = format!("{path} in body should be at most {most} chars long");
+            findings.add(Finding { kind: Kind::TooLong(most), ..Finding::invalid(path, text.into(), words) });
+        } else if let Some(least) = self.min_length.filter(|&least| length() < least) {
+            let words = format!("{path} in body should be at least {least} chars long");
+            findings.add(Finding::invalid(path, text.into(), words));
+        } else if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+            let words = format!("{path} in body should match '{}'", pattern.text());
+            findings.add(Finding::invalid(path, text.into(), words));
+        }
+        if !formats::fits(&self.format, text) {
+            let words = format!("{path} in body must be of type {}: {}", self.format, go::quoted(text));
+            findings.add(Finding { kind: Kind::Type, ..Finding::invalid(path, text.into(), words) });
+        }
+    }
+
+    fn check_enumeration(&self, path: &str, value: &Value, findings: &mut Findings) {
+        if self.enumeration.is_empty() || self.enumeration.iter().any(|one| is_one(one, value)) {
+            return;
+        }
+        let text = |value: &Value| value.as_str().map_or_else(|| go::json(value), str::to_owned);
+        let values = self.enumeration.iter().map(text).collect();
+        let words = format!("{path} in body should be one of {}", go::json(&self.enumeration.clone().into()));
+        findings.add(Finding { kind: Kind::Unsupported(values), ..Finding::invalid(path, value.clone(), words) });
+    }
+
+    fn check_items(&self, path: &str, items: &[Value], before: Option<Before<'_>>, findings: &mut Findings) {
+        if let Some(schema) = &self.items {
+            for (index, item) in items.iter().enumerate() {
+                let before = before.and_then(|before| before.item(item));
+                findings.merge(schema.unless_unchanged(&format!("{path}[{index}]"), item, before));
+            }
+        }
+        let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        if let Some(least) = self.min_items.filter(|&least| count < least) {
+            let words = format!("{path} in body should have at least {least} items");
+            findings.add(Finding::invalid(path, count.into(), words));
+        }
+        if let Some(most) = self.max_items.filter(|&most| count > most) {
+            let words = format!("{path} in body should have at most {most} items");
+            findings.add(Finding { kind: Kind::TooMany(most), ..Finding::invalid(path, count.into(), words) });
+        }
+    }
+
+    fn check_fields(
+        &self,
+        path: &str,
+        fields: &Map<String, Value>,
+        before: Option<Before<'_>>,
+        findings: &mut Findings,
+    ) {
+        let count = i64::try_from(fields.len()).unwrap_or(i64::MAX);
+        if let Some(least) = self.min_properties.filter(|&least| count < least) {
+            let words = format!("{path} in body should have at least {least} properties");
+            findings.add(Finding::invalid(path, count.into(), words));
+        }
+        if let Some(most) = self.max_properties.filter(|&most| count > most) {
+            let words = format!("{path} in body should have at most {most} properties");
+            findings.add(Finding { kind: Kind::TooMany(most), ..Finding::invalid(path, count.into(), words) });
+        }
+        // The type of the whole is fixed, and so cannot have been something else before.
+        let before_of = |name: &str| match name {
+            "kind" | "apiVersion" if path.is_empty() => None,
+            name => before.and_then(|before| before.field(name)),
+        };
+        if let Some(schema) = self.of_fields() {
+            for (name, value) in fields.iter().filter(|(name, _)| !self.properties.contains_key(*name)) {
+                findings.merge(schema.unless_unchanged(&format!("{path}.{name}"), value, before_of(name)));
+            }
+        }
+        for (name, schema) in &self.properties {
+            let Some(value) = fields.get(name) else { continue };
+            let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            findings.merge(schema.unless_unchanged(&inner, value, before_of(name)));
+        }
+        for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
+            let path = format!("{path}.{name}");
+            let words = format!("{path} in body is required");
+            findings.add(Finding { kind: Kind::Required, ..Finding::invalid(&path, Value::Null, words) });
+        }
+    }
+
+    fn check_alternatives(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+        let mut findings = Findings::default();
+        let name = go::quoted(path);
+        if !self.any_of.is_empty() {
+            let best = best_of(&self.any_of, path, value, before, true);
+            if best.valid == 0 {
+                findings.add(Finding::plain(format!("{name} must validate at least one schema (anyOf)")));
+            }
+            findings.merge(best.findings);
+        }
+        if !self.one_of.is_empty() {
+            let best = best_of(&self.one_of, path, value, before, false);
+            match best.valid {
+                1 => findings.merge(best.findings),
+                valid => {
+                    let told = if valid == 0 {
+                        "Found none valid".to_owned()
+                    } else {
+                        format!("Found {valid} valid alternatives")
+                    };
+                    let words = format!("{name} must validate one and only one schema (oneOf). {told}");
+                    findings.add(Finding::plain(words));
+                    if valid == 0 {
+                        findings.merge(best.findings);
+                    }
+                }
+            }
+        }
+        let mut valid = 0;
+        for schema in &self.all_of {
+            let one = schema.check(path, value, before);
+            valid += usize::from(one.is_valid());
+            findings.merge(one);
+        }
+        if valid < self.all_of.len() {
+            let none = if valid == 0 { ". None validated" } else { "" };
+            findings.add(Finding::plain(format!("{name} must validate all the schemas (allOf){none}")));
+        }
+        if self.not.as_ref().is_some_and(|not| not.check(path, value, before).is_valid()) {
+            findings.add(Finding::plain(format!("{name} must not validate the schema (not)")));
+        }
+        findings.passed += 1;
+        findings
+    }
+}
+
+/// The alternative that fits, or that nearly does.
+struct Best {
+    valid: usize,
+    findings: Findings,
+}
+
+fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<'_>>, first: bool) -> Best {
+    let mut best: Option<Findings> = None;
+    let mut valid = 0;
+    for schema in schemas {
+        let one = schema.check(path, value, before);
+        if one.is_valid() {
+            valid += 1;
+            if valid == 1 {
+                best = Some(one);
+            }
+            if first {
+                break;
+            }
+        } else if valid == 0 && best.as_ref().is_none_or(|best| one.passed > best.passed) {
+            best = Some(one);
+        }
+    }
+    Best { valid, findings: best.unwrap_or_default() }
+}
+
+/// Whether a value is one of an enumeration; a fraction beside a whole number does not count, nor does null.
+fn is_one(one: &Value, value: &Value) -> bool {
+    match (one, value) {
+        (Value::Null, _) | (_, Value::Null) => false,
+        (Value::Number(one), Value::Number(value)) => match (Held::of(one), Held::of(value)) {
+            (Held::Whole(one), Held::Whole(value)) => one == value,
+            (Held::Whole(one), Held::Float(value)) => one == value as i64,
+            (Held::Float(one), value) => one.total_cmp(&value.as_float()).is_eq(),
+        },
+        (one, value) => one == value,
+    }
+}
+
+#[cfg(test)]
+mod tests;

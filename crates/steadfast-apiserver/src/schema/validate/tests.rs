@@ -1,0 +1,123 @@
+use serde_json::{Value, json};
+
+use super::super::Schema;
+
+fn found(schema: &Value, value: &Value, before: Option<&Value>) -> Vec<String> {
+    let schema = Schema::parse(schema).expect("a schema");
+    let causes = schema.validate("", value, before);
+    causes.into_iter().map(|cause| format!("{} {}: {}", cause.reason, cause.field, cause.message)).collect()
+}
+
+fn of_spec(spec: &Value) -> Value {
+    json!({"type": "object", "properties": {"spec": spec}})
+}
+
+#[test]
+fn wrong_types_are_named() {
+    let spec = of_spec(&json!({"type": "object", "properties": {"size": {"type": "integer"}}}));
+    assert_eq!(
+        found(&spec, &json!({"spec": {"size": "x"}}), None),
+        ["FieldValueTypeInvalid spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \
+          \"string\""]
+    );
+    assert_eq!(found(&spec, &json!({"spec": {"size": 2.0}}), None), Vec::<String>::new());
+    assert_eq!(
+        found(&spec, &json!({"spec": {"size": 2.5}}), None),
+        [
+            "FieldValueTypeInvalid spec.size: Invalid value: \"number\": spec.size in body must be of type integer: \
+             \"number\"",
+            "FieldValueInvalid <nil>: Invalid value: \"\": Checked value must be of type integer (default format) in \
+             spec.size",
+        ]
+    );
+    assert_eq!(
+        found(&spec, &json!({"spec": null}), None),
+        ["FieldValueTypeInvalid spec: Invalid value: \"null\": spec in body must be of type object: \"null\""]
+    );
+}
+
+#[test]
+fn an_integer_or_a_text_is_both() {
+    let spec = of_spec(&json!({"x-kubernetes-int-or-string": true}));
+    assert!(found(&spec, &json!({"spec": 1}), None).is_empty() && found(&spec, &json!({"spec": "1"}), None).is_empty());
+    assert_eq!(
+        found(&spec, &json!({"spec": true}), None),
+        ["FieldValueTypeInvalid spec: Invalid value: \"boolean\": spec in body must be of type integer,string: \
+          \"boolean\""]
+    );
+}
+
+#[test]
+fn bounds_are_told_with_the_value() {
+    let spec = of_spec(&json!({"type": "object", "required": ["a", "name"], "maxProperties": 1, "properties": {
+        "name": {"type": "string", "maxLength": 3, "pattern": "^a"}, "color": {"type": "string", "enum": ["red", "blue"]},
+        "size": {"type": "integer", "minimum": 2, "maximum": 4, "exclusiveMaximum": true, "multipleOf": 3},
+        "parts": {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "string"}},
+    }}));
+    let value = json!({"spec": {"name": "long", "color": "green", "size": 1, "parts": ["a"]}});
+    assert_eq!(
+        found(&spec, &value, None),
+        [
+            "FieldValueTooMany spec: Too many: 4: must have at most 1 item",
+            "FieldValueNotSupported spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+            "FieldValueTooLong spec.name: Too long: may not be more than 3 bytes",
+            "FieldValueInvalid spec.parts: Invalid value: 1: spec.parts in body should have at least 2 items",
+            "FieldValueInvalid spec.size: Invalid value: 1: spec.size in body should be a multiple of 3",
+            "FieldValueInvalid spec.size: Invalid value: 1: spec.size in body should be greater than or equal to 2",
+            "FieldValueRequired spec.a: Required value",
+        ]
+    );
+    assert_eq!(
+        found(&spec, &json!({"spec": {"a": 1, "name": "b", "size": 4, "parts": [1, 2, 3]}}), None)[1..3],
+        [
+            "FieldValueInvalid spec.name: Invalid value: \"b\": spec.name in body should match '^a'",
+            "FieldValueTypeInvalid spec.parts[0]: Invalid value: \"integer\": spec.parts[0] in body must be of type \
+             string: \"integer\"",
+        ]
+    );
+}
+
+#[test]
+fn of_alternatives_the_nearest_is_told_of() {
+    let spec = of_spec(&json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+                               "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}));
+    assert_eq!(
+        found(&spec, &json!({"spec": {"a": 1, "b": "x"}}), None),
+        [
+            "FieldValueInvalid <nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found 2 \
+          valid alternatives"
+        ]
+    );
+    assert_eq!(
+        found(&spec, &json!({"spec": {}}), None),
+        [
+            "FieldValueInvalid <nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found \
+             none valid",
+            "FieldValueRequired spec.a: Required value",
+        ]
+    );
+}
+
+#[test]
+fn what_did_not_change_is_not_complained_of() {
+    let spec = of_spec(&json!({"type": "object", "properties": {
+        "size": {"type": "integer", "maximum": 3}, "other": {"type": "string"},
+        "list": {"type": "array", "items": {"type": "integer", "maximum": 3}},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"},
+                                                           "v": {"type": "integer", "maximum": 3}}}},
+    }}));
+    let old = json!({"spec": {"size": 9, "list": [9], "map": [{"k": "a", "v": 9}]}});
+    let new = json!({"spec": {"size": 9, "list": [9], "map": [{"k": "b", "v": 1}, {"k": "a", "v": 9}], "other": "x"}});
+    assert_eq!(found(&spec, &new, Some(&old)), Vec::<String>::new());
+    assert_eq!(found(&spec, &json!({"spec": {"list": [9, 1]}}), Some(&old)).len(), 1);
+    assert_eq!(found(&spec, &new, None).len(), 3);
+}
+
+#[test]
+fn the_path_of_a_part_stands_before_its_own() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"phase": {"type": "string"}}}));
+    let causes = schema.expect("a schema").validate("status", &json!({"phase": 1}), None);
+    assert_eq!(causes[0].field, "status.phase");
+    assert_eq!(causes[0].message, "Invalid value: \"integer\": phase in body must be of type string: \"integer\"");
+}
