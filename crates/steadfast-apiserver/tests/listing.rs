@@ -147,7 +147,7 @@ async fn objects_are_shown_as_rows_and_as_metadata() {
     let accept = |form: &'static str| [("accept", form)];
     let table = accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
     let (_, rows) = client.call_with(Method::GET, CONFIG_MAPS, &table, &Value::Null).await.unwrap();
-    assert_eq!((&rows["kind"], &rows["rows"][0]["cells"]), (&json!("Table"), &json!(["a", 0, "90s"])));
+    assert_eq!((&rows["kind"], &rows["rows"][0]["cells"]), (&json!("Table"), &json!(["a", 1, "90s"])));
     let partial = accept("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io");
     let (_, list) = client.call_with(Method::GET, CONFIG_MAPS, &partial, &Value::Null).await.unwrap();
     assert_eq!(list["kind"], "PartialObjectMetadataList");

@@ -255,7 +255,7 @@ pub(super) fn event_message(row: &Row) -> Value {
 
 pub(super) fn event_count(row: &Row) -> Value {
     let counts = ["/series/count", "/count", "/deprecatedCount"];
-    counts.iter().map(|path| row.number(path)).find(|count| *count > 0).unwrap_or(1).to_string().into()
+    counts.iter().map(|path| row.number(path)).find(|count| *count > 0).unwrap_or(1).into()
 }
 
 pub(super) fn versions(row: &Row) -> Value {
