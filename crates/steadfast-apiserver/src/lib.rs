@@ -44,6 +44,7 @@
 //! | `storage` | the history: log, versions of every object, caches that follow it, the rules of writes |
 //! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
 //! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
+//! | `types` | the fields of the built-in types |
 //! | `selector` | label and field selectors |
 //! | `http` | from request to answer: routes, options, lists, watches, writes, discovery, the forms of objects |
 //! | `net` | connections: sockets or pipes, TLS, and the link that governs each of them |
@@ -72,6 +73,7 @@ mod signal;
 mod status;
 mod storage;
 mod streams;
+mod types;
 
 pub use builder::{ApiServerBuilder, StartError};
 pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, TooLarge};

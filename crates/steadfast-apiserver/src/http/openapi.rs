@@ -1,11 +1,18 @@
-//! `OpenAPI` documents: as much as `kubectl` needs to know that validation is the server's business.
+//! `OpenAPI` documents, version 3: what `kubectl explain` shows, and that validation is the server's business.
 //!
-//! There are no schemas of fields in them. Version 2 is not offered, since clients ask for it in protobuf.
+//! Built-in types come from the table of their fields, without descriptions; those of custom resources from their
+//! definitions, whole. Version 2 is not offered, since clients ask for it in protobuf.
+
+mod schemas;
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 
 use serde_json::{Map, Value, json};
 
-use crate::resources::ServedResource;
-use crate::storage::State;
+use crate::resources::{GroupResource, ServedResource};
+use crate::storage::{State, metadata};
+use crate::types;
 
 /// The documents there are, one for each group and version.
 pub(super) fn index(state: &State) -> Value {
@@ -13,10 +20,35 @@ pub(super) fn index(state: &State) -> Value {
     for (group, versions) in state.registry.groups() {
         for version in versions {
             let path = group_path(&group, &version);
-            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}")}));
+            let hash = hash(state, &group);
+            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
         }
     }
     json!({"paths": paths})
+}
+
+/// What changes when the documents of a group do. Built-in ones never do while the server runs.
+fn hash(state: &State, group: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    group.hash(&mut hasher);
+    for definition in definitions(state).filter(|definition| group_of(definition) == group) {
+        metadata::text(&definition, "uid").hash(&mut hasher);
+        metadata::text(&definition, "resourceVersion").hash(&mut hasher);
+    }
+    format!("{:016X}", hasher.finish())
+}
+
+fn group_of(definition: &Value) -> &str {
+    definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn definitions(state: &State) -> impl Iterator<Item = Value> {
+    let resource = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let found: Vec<Value> = state
+        .objects_at(&resource, None, std::ops::Bound::Unbounded, u64::MAX)
+        .filter_map(|(_, change)| change.object.as_deref().cloned())
+        .collect();
+    found.into_iter()
 }
 
 /// The document of a group and version by its path, `apis/apps/v1` for instance.
@@ -27,17 +59,35 @@ pub(super) fn document(state: &State, path: &str) -> Option<Value> {
         _ => return None,
     };
     let mut paths = Map::new();
-    let mut schemas = Map::new();
+    let mut schemas = schemas::Schemas::default();
     for served in state.registry.all().filter(|served| served.name.group() == group && served.serves(&version)) {
         paths.insert(object_path(served, path), json!({"patch": operation(served, &version)}));
-        schemas.insert(format!("{group}.{version}.{}", served.kind), schema(served, &version));
+        match types::of_kind(&served.api_version(&version), &served.kind) {
+            Some(name) if !served.custom => schemas.add_builtin(name, &identity(served, &version)),
+            _ => {
+                let declared = definitions(state).find_map(|definition| declared(&definition, served, &version));
+                schemas.add_custom(served, &version, declared, &identity(served, &version));
+            }
+        }
     }
     (!paths.is_empty()).then(|| {
         json!({
             "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.0"},
-            "paths": paths, "components": {"schemas": schemas},
+            "paths": paths, "components": {"schemas": schemas.into_value()},
         })
     })
+}
+
+/// What a definition says of the objects of a resource.
+fn declared(definition: &Value, served: &ServedResource, version: &str) -> Option<Value> {
+    let spec = definition.get("spec")?;
+    let is = |path: &str, wanted: &str| spec.pointer(path).and_then(Value::as_str) == Some(wanted);
+    if !is("/group", served.name.group()) || !is("/names/plural", served.name.resource()) {
+        return None;
+    }
+    let versions = spec.get("versions").and_then(Value::as_array)?;
+    let found = versions.iter().find(|found| found.get("name").and_then(Value::as_str) == Some(version))?;
+    found.pointer("/schema/openAPIV3Schema").cloned()
 }
 
 fn group_path(group: &str, version: &str) -> String {
@@ -62,12 +112,5 @@ fn operation(served: &ServedResource, version: &str) -> Value {
         "x-kubernetes-group-version-kind": identity(served, version),
         "parameters": [parameter("dryRun"), parameter("fieldManager"), parameter("fieldValidation")],
         "responses": {"200": {"description": "OK"}},
-    })
-}
-
-fn schema(served: &ServedResource, version: &str) -> Value {
-    json!({
-        "type": "object", "description": format!("A {} of the embedded API server.", served.kind),
-        "x-kubernetes-group-version-kind": [identity(served, version)],
     })
 }

@@ -1,8 +1,6 @@
-//! Objects in protobuf, as `kubectl create configmap` and its like send them.
+//! Objects in protobuf, as `kubectl create configmap` and its like send them, and typed clients in Go.
 //!
-//! What is known of the types is a table. A field that is not in it is refused instead of being lost.
-
-mod schemas;
+//! What is known of the types is the table in `types`. A field that is not in it is refused instead of being lost.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::status::Status;
-use schemas::{Field, Holds, Presence};
+use crate::types::{self, Field, Holds, Kind};
 
 pub(super) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -35,14 +33,15 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Status> {
             _ => {}
         }
     }
-    let schema = schemas::of_kind(&kind).ok_or_else(|| unsupported(&kind, None))?;
-    let mut object = message(raw, schema).map_err(|failure| match failure {
+    let fields = types::of_kind(&api_version, &kind).and_then(types::fields).ok_or_else(|| unsupported(&kind, None))?;
+    let mut object = Map::new();
+    message(raw, fields, &mut Vec::new(), &mut object).map_err(|failure| match failure {
         Failure::Malformed => unreadable(),
         Failure::UnknownField(number) => unsupported(&kind, Some(number)),
     })?;
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    Ok(object)
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    Ok(Value::Object(object))
 }
 
 fn unsupported(kind: &str, field: Option<u64>) -> Status {
@@ -112,64 +111,116 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn message(bytes: &[u8], schema: &[Field]) -> Result<Value, Failure> {
-    let mut object = Map::new();
+/// Reads a message into an object; `path` are the numbers of the embedded structs that lead to it.
+fn message(
+    bytes: &[u8],
+    fields: &'static [Field],
+    path: &mut Vec<u64>,
+    object: &mut Map<String, Value>,
+) -> Result<(), Failure> {
     for (number, value) in Fields(bytes) {
         let value = value.ok_or(Failure::Malformed)?;
-        let Some(field) = schema.iter().find(|field| field.number == number) else {
-            if value.is_zero() {
-                continue;
-            }
+        path.push(number);
+        if let Some(field) = fields.iter().find(|field| field.numbers == *path) {
+            put(field, &value, object)?;
+        } else if fields.iter().any(|field| field.numbers.starts_with(path)) {
+            let Wire::Bytes(embedded) = value else { return Err(Failure::Malformed) };
+            message(embedded, fields, path, object)?;
+        } else if !value.is_zero() {
             return Err(Failure::UnknownField(number));
-        };
-        match (&field.holds, field.presence) {
-            (Holds::TextMap | Holds::BytesMap, _) => {
-                let Wire::Bytes(entry) = value else { return Err(Failure::Malformed) };
-                let (key, value) = map_entry(entry, matches!(field.holds, Holds::BytesMap))?;
-                object.entry(field.name).or_insert_with(|| json!({}))[key] = value.into();
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Result<(), Failure> {
+    match field.holds {
+        Holds::Map(kind) => {
+            let (key, value) = map_entry(value, |value| decoded(value, kind), kind)?;
+            object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
+        }
+        Holds::MapOfLists(kind) => {
+            let (key, value) = map_entry(value, |value| items(value, kind), kind)?;
+            object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
+        }
+        Holds::List(kind) => {
+            let item = decoded(value, kind)?;
+            if let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([])) {
+                items.push(item);
             }
-            (holds, Presence::List) => {
-                let item = decoded(&value, holds)?;
-                if let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([])) {
-                    items.push(item);
-                }
-            }
-            (holds, presence) => {
-                let decoded = decoded(&value, holds)?;
-                // Plain fields are always written; in JSON their zero values are left out.
-                if presence == Presence::Pointer || !is_empty(&decoded) {
-                    object.insert(field.name.to_owned(), decoded);
-                }
+        }
+        Holds::One(kind) => {
+            let decoded = decoded(value, kind)?;
+            // Plain fields are always written; in JSON their zero values are left out.
+            if field.pointer || !is_empty(&decoded) {
+                object.insert(field.name.to_owned(), decoded);
             }
         }
     }
-    Ok(Value::Object(object))
+    Ok(())
 }
 
-fn decoded(value: &Wire<'_>, holds: &Holds) -> Result<Value, Failure> {
-    Ok(match (holds, value) {
-        (Holds::Text, Wire::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned().into(),
-        (Holds::Bool, Wire::Varint(number)) => (*number != 0).into(),
-        (Holds::Integer, Wire::Varint(number)) => number.cast_signed().into(),
-        (Holds::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
-        (Holds::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
-        (Holds::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
-        (Holds::Message(schema), Wire::Bytes(bytes)) => message(bytes, schema)?,
+fn decoded(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
+    Ok(match (kind, value) {
+        (Kind::Text, Wire::Bytes(bytes)) => text(bytes),
+        (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (Kind::Bool, Wire::Varint(number)) => (*number != 0).into(),
+        (Kind::Integer32 | Kind::Integer64, Wire::Varint(number)) => number.cast_signed().into(),
+        (Kind::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
+        (Kind::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
+        (Kind::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
+        (Kind::Quantity, Wire::Bytes(bytes)) => text(only(bytes)?),
+        // Written as the JSON it is.
+        (Kind::Json(_), Wire::Bytes(bytes)) => match only(bytes)? {
+            [] => Value::Null,
+            json => serde_json::from_slice(json).map_err(|_| Failure::Malformed)?,
+        },
+        (Kind::Named(name), Wire::Bytes(bytes)) => {
+            let mut object = Map::new();
+            message(bytes, types::fields(name).unwrap_or_default(), &mut Vec::new(), &mut object)?;
+            Value::Object(object)
+        }
         _ => return Err(Failure::Malformed),
     })
 }
 
-fn map_entry(bytes: &[u8], in_base64: bool) -> Result<(String, String), Failure> {
-    let (mut key, mut text) = (String::new(), String::new());
-    for (number, value) in Fields(bytes) {
-        let Some(Wire::Bytes(bytes)) = value else { return Err(Failure::Malformed) };
-        match number {
-            1 => key = String::from_utf8_lossy(bytes).into_owned(),
-            _ if in_base64 => text = STANDARD.encode(bytes),
-            _ => text = String::from_utf8_lossy(bytes).into_owned(),
+fn text(bytes: &[u8]) -> Value {
+    String::from_utf8_lossy(bytes).into_owned().into()
+}
+
+/// The content of a message that has one field.
+fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
+    match Fields(bytes).next() {
+        None => Ok(&[]),
+        Some((1, Some(Wire::Bytes(content)))) => Ok(content),
+        Some(_) => Err(Failure::Malformed),
+    }
+}
+
+/// The items of a list that is a message of its own, since a map cannot have lists.
+fn items(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
+    let Wire::Bytes(bytes) = value else { return Err(Failure::Malformed) };
+    let items = Fields(bytes).map(|(_, item)| decoded(&item.ok_or(Failure::Malformed)?, kind));
+    items.collect::<Result<Vec<_>, _>>().map(Value::Array)
+}
+
+fn map_entry(
+    entry: &Wire<'_>,
+    read: impl Fn(&Wire<'_>) -> Result<Value, Failure>,
+    kind: Kind,
+) -> Result<(String, Value), Failure> {
+    let Wire::Bytes(entry) = entry else { return Err(Failure::Malformed) };
+    let (mut key, mut found) = (String::new(), None);
+    for (number, value) in Fields(entry) {
+        match (number, value.ok_or(Failure::Malformed)?) {
+            (1, Wire::Bytes(bytes)) => key = String::from_utf8_lossy(bytes).into_owned(),
+            (2, value) => found = Some(read(&value)?),
+            _ => return Err(Failure::Malformed),
         }
     }
-    Ok((key, text))
+    let empty = || if matches!(kind, Kind::Text | Kind::Bytes) { "".into() } else { Value::Null };
+    Ok((key, found.unwrap_or_else(empty)))
 }
 
 /// A time, to the second or (`micro`) to the microsecond, as the JSON of either writes it.
@@ -224,7 +275,11 @@ mod tests {
     }
 
     fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
-        let identity = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        within("v1", kind, raw)
+    }
+
+    fn within(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let identity = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
         [MAGIC.to_vec(), field(1, &identity), field(2, raw)].concat()
     }
 
@@ -248,8 +303,23 @@ mod tests {
         // Second 1 and 2 ms (2,000,000 ns) after 1970.
         let renewed = [0x08, 1, 0x10, 0x80, 0x89, 0x7a];
         let spec = [field(1, b""), field(4, &renewed)].concat();
-        let lease = decode(&envelope("Lease", &field(2, &spec))).unwrap();
+        let lease = decode(&within("coordination.k8s.io/v1", "Lease", &field(2, &spec))).unwrap();
         assert_eq!(lease["spec"], json!({"holderIdentity": "", "renewTime": "1970-01-01T00:00:01.002000Z"}));
+    }
+
+    #[test]
+    fn embedded_structs_are_written_among_the_fields_around_them() {
+        // A volume (2) of a pod's spec (1), whose source (2) is a secret (6) of this name (1), and one that is empty (2).
+        let secret = field(6, &field(1, b"s"));
+        let volumes = [
+            field(1, &[field(1, b"a"), field(2, &secret)].concat()),
+            field(1, &[field(1, b"b"), field(2, &field(2, b""))].concat()),
+        ];
+        let pod = decode(&envelope("Pod", &field(2, &volumes.concat()))).unwrap();
+        assert_eq!(
+            pod["spec"]["volumes"],
+            json!([{"name": "a", "secret": {"secretName": "s"}}, {"name": "b", "emptyDir": {}}])
+        );
     }
 
     #[test]

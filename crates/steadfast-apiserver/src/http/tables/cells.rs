@@ -259,8 +259,13 @@ pub(super) fn event_count(row: &Row) -> Value {
 }
 
 pub(super) fn versions(row: &Row) -> Value {
-    let served = row.items("/spec/versions").iter().filter(|version| version.get("served") == Some(&Value::Bool(true)));
-    served.map(|version| text_of(version, "name")).collect::<Vec<_>>().join(",").into()
+    let is = |version: &Value, key: &str| version.get(key) == Some(&Value::Bool(true));
+    let served = row.items("/spec/versions").iter().filter(|version| is(version, "served"));
+    let mut shown: Vec<String> = served
+        .map(|version| format!("{}{}", text_of(version, "name"), if is(version, "storage") { "(storage)" } else { "" }))
+        .collect();
+    shown.sort_unstable();
+    shown.join(",").into()
 }
 
 pub(super) fn short_names(row: &Row) -> Value {

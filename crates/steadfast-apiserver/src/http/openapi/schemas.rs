@@ -1,0 +1,151 @@
+//! The schemas of a document.
+
+use serde_json::{Map, Value, json};
+
+use crate::resources::ServedResource;
+use crate::types::{self, Field, Holds, Kind};
+
+/// The schemas that a document has so far, each with those it refers to.
+#[derive(Default)]
+pub(super) struct Schemas(Map<String, Value>);
+
+impl Schemas {
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// Adds a kind of the table.
+    pub(super) fn add_builtin(&mut self, name: &'static str, identity: &Value) {
+        self.add_named(name);
+        if let Some(schema) = self.0.get_mut(&full_name(name)) {
+            schema["x-kubernetes-group-version-kind"] = json!([identity]);
+        }
+    }
+
+    /// Adds a kind by what is declared of its objects; where nothing is, they may have any fields.
+    pub(super) fn add_custom(
+        &mut self,
+        served: &ServedResource,
+        version: &str,
+        declared: Option<Value>,
+        identity: &Value,
+    ) {
+        let open = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut schema = declared.filter(Value::is_object).unwrap_or_else(open);
+        if let Some(properties) =
+            schema.as_object_mut().and_then(|schema| schema.entry("properties").or_insert(json!({})).as_object_mut())
+        {
+            properties.insert("apiVersion".to_owned(), json!({"type": "string"}));
+            properties.insert("kind".to_owned(), json!({"type": "string"}));
+            properties.insert("metadata".to_owned(), self.reference(Kind::Named("meta.v1.ObjectMeta")));
+        }
+        schema["x-kubernetes-group-version-kind"] = json!([identity]);
+        let group: Vec<&str> = served.name.group().rsplit('.').collect();
+        self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);
+    }
+
+    fn add_named(&mut self, name: &'static str) {
+        let full = full_name(name);
+        if self.0.contains_key(&full) {
+            return;
+        }
+        // Its place is taken before its fields are looked at: some types contain themselves.
+        self.0.insert(full.clone(), json!({"type": "object"}));
+        let fields = types::fields(name).unwrap_or_default();
+        let mut schema = json!({"type": "object"});
+        if !fields.is_empty() {
+            let properties: Map<String, Value> =
+                fields.iter().map(|field| (field.name.to_owned(), self.field(field))).collect();
+            schema["properties"] = properties.into();
+        }
+        let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        self.0.insert(full, schema);
+    }
+
+    fn field(&mut self, field: &Field) -> Value {
+        let mut schema = match field.holds {
+            Holds::One(kind) => self.reference(kind),
+            Holds::List(kind) => json!({"type": "array", "items": self.reference(kind)}),
+            Holds::Map(kind) => json!({"type": "object", "additionalProperties": self.reference(kind)}),
+            Holds::MapOfLists(kind) => {
+                let list = json!({"type": "array", "items": self.reference(kind)});
+                json!({"type": "object", "additionalProperties": list})
+            }
+        };
+        for (name, key) in [
+            ("list", "x-kubernetes-list-type"),
+            ("object", "x-kubernetes-map-type"),
+            ("patch", "x-kubernetes-patch-strategy"),
+            ("key", "x-kubernetes-patch-merge-key"),
+        ] {
+            if let Some(values) = field.of_trait(name) {
+                schema[key] = values.collect::<Vec<_>>().join(",").into();
+            }
+        }
+        if let Some(keys) = field.of_trait("map") {
+            schema["x-kubernetes-list-type"] = "map".into();
+            schema["x-kubernetes-list-map-keys"] = json!(keys.collect::<Vec<_>>());
+        }
+        if let Some(values) = field.of_trait("enum") {
+            let values = json!(values.collect::<Vec<_>>());
+            match field.holds {
+                Holds::List(_) => schema["items"]["enum"] = values,
+                _ => schema["enum"] = values,
+            }
+        }
+        schema
+    }
+
+    /// The schema of a single value; types with a name of their own are referred to, and added.
+    fn reference(&mut self, kind: Kind) -> Value {
+        const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+        let (name, schema) = match kind {
+            Kind::Text => return json!({"type": "string"}),
+            Kind::Bytes => return json!({"type": "string", "format": "byte"}),
+            Kind::Bool => return json!({"type": "boolean"}),
+            Kind::Integer32 => return json!({"type": "integer", "format": "int32"}),
+            Kind::Integer64 => return json!({"type": "integer", "format": "int64"}),
+            Kind::Double => return json!({"type": "number", "format": "double"}),
+            Kind::Any => return json!({}),
+            Kind::Named(name) => {
+                self.add_named(name);
+                return refer_to(&full_name(name));
+            }
+            Kind::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
+            Kind::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
+            Kind::Duration => (format!("{META}.Duration"), json!({"type": "string"})),
+            Kind::Quantity => (
+                "io.k8s.apimachinery.pkg.api.resource.Quantity".to_owned(),
+                json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+            ),
+            Kind::IntOrString => (
+                "io.k8s.apimachinery.pkg.util.intstr.IntOrString".to_owned(),
+                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+            ),
+            Kind::Json("FieldsV1") => (format!("{META}.FieldsV1"), json!({"type": "object"})),
+            Kind::Json("RawExtension") => {
+                ("io.k8s.apimachinery.pkg.runtime.RawExtension".to_owned(), json!({"type": "object"}))
+            }
+            Kind::Json(name) => (format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}"), json!({})),
+        };
+        let reference = refer_to(&name);
+        self.0.insert(name, schema);
+        reference
+    }
+}
+
+fn refer_to(name: &str) -> Value {
+    json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]})
+}
+
+/// A type's name as documents have it.
+fn full_name(name: &str) -> String {
+    match name.strip_prefix("meta.v1.") {
+        Some(rest) => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{rest}"),
+        None if name.starts_with("io.k8s.") => name.to_owned(),
+        None => format!("io.k8s.api.{name}"),
+    }
+}
