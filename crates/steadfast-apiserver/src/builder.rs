@@ -19,7 +19,7 @@ use crate::resources::{Registry, ResourceDeclaration};
 use crate::server::ApiServer;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::storage::{Cache, Part, State, Store, WriteTarget};
+use crate::storage::{Asked, Cache, Part, State, Store, WriteTarget};
 use crate::streams::Streams;
 
 /// The calendar of servers in memory, so that their runs repeat exactly.
@@ -267,8 +267,14 @@ impl ApiServerBuilder {
 
 fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
     let Some(resource) = state.registry.of_kind("v1", "Namespace").cloned() else { return Ok(()) };
-    let target =
-        WriteTarget { resource, namespace: String::new(), name: name.to_owned(), part: Part::Whole, dry_run: false };
+    let target = WriteTarget {
+        resource,
+        namespace: String::new(),
+        name: name.to_owned(),
+        part: Part::Whole,
+        dry_run: false,
+        asked: Asked::default(),
+    };
     state.create(&target, json!({"metadata": {"name": name}}))?;
     Ok(())
 }

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::resources::ServedResource;
+use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
-use crate::storage::{Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
+use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
 
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
@@ -64,7 +64,7 @@ fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
     let resource = found.ok_or_else(|| {
         Status::of_code(404).with_message(format_args!("no resource of kind \"{kind}\" in version \"{api_version}\""))
     })?;
-    Ok(aim(resource, metadata::text(object, "namespace"), metadata::text(object, "name")))
+    Ok(aim(resource, version_of(object), metadata::text(object, "namespace"), metadata::text(object, "name")))
 }
 
 fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
@@ -74,16 +74,25 @@ fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Resu
     });
     let resource =
         found.ok_or_else(|| Status::of_code(404).with_message(format_args!("no resource is called \"{resource}\"")))?;
-    Ok(aim(resource, namespace, name))
+    let version = resource.storage_version().to_owned();
+    Ok(aim(resource, &version, namespace, name))
 }
 
-fn aim(resource: Arc<ServedResource>, namespace: &str, name: &str) -> WriteTarget {
+fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str) -> WriteTarget {
     let namespace = match (resource.namespaced, namespace) {
         (false, _) => "",
         (true, "") => "default",
         (true, namespace) => namespace,
     };
-    WriteTarget { namespace: namespace.to_owned(), name: name.to_owned(), part: Part::Whole, dry_run: false, resource }
+    let asked = Asked { version: version.to_owned(), ..Asked::default() };
+    WriteTarget {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        part: Part::Whole,
+        dry_run: false,
+        asked,
+        resource,
+    }
 }
 
 fn unshared(object: Arc<Value>) -> Value {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::resources::GroupResource;
+use crate::schema::Cause;
 
 /// A failure as the Kubernetes API reports it.
 ///
@@ -121,8 +122,23 @@ impl Status {
 
     /// A rejected object: `causes` are pairs of field and complaint.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
+        let causes: Vec<Cause> = causes
+            .iter()
+            .map(|(field, why)| Cause { reason: cause_reason(why), field: (*field).to_owned(), message: why.clone() })
+            .collect();
+        Self::invalid_causes(group, kind, name, &causes)
+    }
+
+    /// A rejected object, for each of the causes.
+    pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let complaints: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let mut complaints: Vec<String> = Vec::new();
+        for cause in causes {
+            let complaint = format!("{}: {}", cause.field, cause.message);
+            if !complaints.contains(&complaint) {
+                complaints.push(complaint);
+            }
+        }
         let list = match complaints.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -135,7 +151,7 @@ impl Status {
         }
         let causes: Vec<Value> = causes
             .iter()
-            .map(|(field, why)| json!({"reason": cause_reason(why), "message": why, "field": field}))
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
             .collect();
         details.insert("causes".to_owned(), causes.into());
         Self::new(422, "Invalid", format_args!("{qualified} \"{name}\" is invalid: {list}"))

@@ -16,6 +16,8 @@ pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) content_type: &'static str,
     pub(super) retry_after: Option<u64>,
+    /// What whoever asked is warned of.
+    pub(super) warnings: Vec<String>,
     pub(super) content: Content,
 }
 
@@ -38,11 +40,17 @@ impl Answer {
     }
 
     pub(super) fn bytes(code: u16, bytes: Bytes) -> Self {
-        Self { code, content_type: JSON, retry_after: None, content: Content::Whole(bytes) }
+        Self { code, content_type: JSON, retry_after: None, warnings: Vec::new(), content: Content::Whole(bytes) }
     }
 
     pub(super) fn stream(chunks: Chunks) -> Self {
-        Self { code: 200, content_type: JSON, retry_after: None, content: Content::Chunks(chunks) }
+        Self {
+            code: 200,
+            content_type: JSON,
+            retry_after: None,
+            warnings: Vec::new(),
+            content: Content::Chunks(chunks),
+        }
     }
 
     pub(super) fn text(code: u16, text: &'static str) -> Self {
@@ -50,12 +58,19 @@ impl Answer {
             code,
             content_type: TEXT,
             retry_after: None,
+            warnings: Vec::new(),
             content: Content::Whole(Bytes::from_static(text.as_bytes())),
         }
     }
 
     pub(super) fn switched(accept: HeaderValue, protocol: &'static str) -> Self {
-        Self { code: 101, content_type: JSON, retry_after: None, content: Content::Switched { accept, protocol } }
+        Self {
+            code: 101,
+            content_type: JSON,
+            retry_after: None,
+            warnings: Vec::new(),
+            content: Content::Switched { accept, protocol },
+        }
     }
 
     /// What a path that names nothing is answered.
@@ -75,6 +90,9 @@ impl Answer {
         if let Some(seconds) = self.retry_after {
             response = response.header(header::RETRY_AFTER, seconds);
         }
+        for warning in &self.warnings {
+            response = response.header(header::WARNING, warning_value(warning));
+        }
         let body = match self.content {
             Content::Whole(bytes) => ResponseBody::whole(bytes, Arc::clone(&entry)),
             Content::Chunks(chunks) => ResponseBody::chunks(chunks, Arc::clone(&entry)),
@@ -88,6 +106,19 @@ impl Answer {
             response
         })
     }
+}
+
+/// A warning as RFC 7234 has it, without a time.
+fn warning_value(text: &str) -> HeaderValue {
+    let mut value = "299 - \"".to_owned();
+    for letter in text.chars().filter(|letter| !letter.is_control()) {
+        if matches!(letter, '"' | '\\') {
+            value.push('\\');
+        }
+        value.push(letter);
+    }
+    value.push('"');
+    HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static("299 - \"a warning\""))
 }
 
 /// The head after which the connection speaks WebSocket.

@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::negotiate::Form;
 use super::options::ListOptions;
 use super::read;
-use super::rendering::{Rendering, Shown, object_of};
+use super::rendering::{Rendering, Shown};
 use super::serve::Target;
 use super::token::ContinueToken;
 use super::{encode, serve::Exchange};
@@ -44,7 +44,7 @@ pub(super) async fn list(
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref()).await?;
     let page = page(exchange, target, options, selector, token.as_ref(), revision, &rendering);
     if rendering.form == Form::Table {
-        let objects: Vec<Value> = page.objects.iter().map(|change| object_of(change, Shown::Now)).collect();
+        let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
         return Ok(Answer::json(200, &rendering.table(&page.metadata, &objects)));
     }
     let mut writer = ListWriter::new(page, rendering);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::route::percent_decode;
+use crate::schema::Cause;
 use crate::status::Status;
+use crate::storage::Strictness;
 
 /// The parameters of a query.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,22 @@ impl Query {
             other => {
                 let why = format!("Unsupported value: [\"{other}\"]: supported values: \"All\"");
                 Err(Status::invalid("meta.k8s.io", options, "", &[("dryRun", why)]))
+            }
+        }
+    }
+}
+
+impl Query {
+    /// What is to become of unknown fields.
+    pub(super) fn strictness(&self, options: &str) -> Result<Strictness, Status> {
+        match self.text("fieldValidation") {
+            "" | "Warn" => Ok(Strictness::Warn),
+            "Ignore" => Ok(Strictness::Ignore),
+            "Strict" => Ok(Strictness::Strict),
+            other => {
+                let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+                let cause = Cause::not_supported("fieldValidation", &other.into(), &supported);
+                Err(Status::invalid_causes("meta.k8s.io", options, "", &[cause]))
             }
         }
     }

@@ -50,20 +50,23 @@ impl Rendering {
                 encode::put_object(buffer, &self.resource.kind, &self.api_version, &self.fields(change, shown));
             }
             Form::Metadata => {
-                let object = object_of(change, shown);
+                let object = self.object_of(change, shown);
                 buffer.put_slice(&encode::json(&partial(&object)));
             }
             Form::Table => {
-                let object = object_of(change, shown);
-                let version = metadata::text(&object, "resourceVersion");
-                let table = self.table(&json!({"resourceVersion": version}), &[object_of(change, shown)]);
+                let object = self.object_of(change, shown);
+                let table = self.table(
+                    &json!({"resourceVersion": metadata::text(&object, "resourceVersion")}),
+                    std::slice::from_ref(&object),
+                );
                 buffer.put_slice(&encode::json(&table));
             }
         }
     }
 
     /// A value that is in no history, dry runs for instance.
-    pub(super) fn value(&self, object: &Value) -> Bytes {
+    pub(super) fn value(&self, object: &Arc<Value>) -> Bytes {
+        let object = &*self.resource.view(object, self.version());
         match self.form {
             Form::Object => {
                 let mut buffer = BytesMut::new();
@@ -142,23 +145,38 @@ impl Rendering {
     fn fields(&self, change: &Change, shown: Shown) -> Bytes {
         let namespace = change.namespace.clone().unwrap_or_default();
         if !self.undecodable.is_empty() && self.undecodable.contains(&(namespace, change.name.clone())) {
-            return encode::fields(&spoiled(&object_of(change, shown)), None);
+            return encode::fields(&spoiled(&self.object_of(change, shown)), None);
+        }
+        if !self.reads_as_stored(change) {
+            return encode::fields(&self.object_of(change, shown), None);
         }
         match shown {
             Shown::Now => change.fields(),
             Shown::Deleted => change.deleted_fields(),
         }
     }
-}
 
-/// The object of a change: after it, or before it under its revision.
-pub(super) fn object_of(change: &Change, shown: Shown) -> Value {
-    match shown {
-        Shown::Now => change.object.as_deref().cloned().unwrap_or_default(),
-        Shown::Deleted => {
-            let mut object = change.previous.as_deref().cloned().unwrap_or_default();
-            metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
-            object
+    fn version(&self) -> &str {
+        self.api_version.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether what is stored is what is shown: nothing to convert, and no defaults to fill in.
+    fn reads_as_stored(&self, change: &Change) -> bool {
+        let Some(definition) = &self.resource.definition else { return true };
+        let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
+        known && self.version() == definition.storage
+    }
+
+    /// The object of a change: after it, or before it under its revision.
+    pub(super) fn object_of(&self, change: &Change, shown: Shown) -> Value {
+        let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version()));
+        match shown {
+            Shown::Now => change.object.as_ref().map(view).unwrap_or_default(),
+            Shown::Deleted => {
+                let mut object = change.previous.as_ref().map(view).unwrap_or_default();
+                metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
+                object
+            }
         }
     }
 }

@@ -62,6 +62,8 @@ impl Exchange {
 pub(super) struct Target {
     pub(super) resource: Arc<ServedResource>,
     pub(super) namespace: Option<String>,
+    /// The version that the path names.
+    pub(super) version: String,
 }
 
 /// Answers a request.
@@ -153,7 +155,7 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
     }
     let part = match path.subresource.as_deref() {
         None => Part::Main,
-        Some("status") if target.resource.status_subresource => Part::Status,
+        Some("status") if target.resource.has_status(&target.version) => Part::Status,
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
     };
     let (head, body) = request.into_parts();
@@ -202,8 +204,11 @@ fn find(exchange: &Exchange, path: &ResourcePath) -> Option<Target> {
     let resource = exchange.cluster.store.read(|state| state.registry.get(&name).cloned())?;
     let in_scope = resource.namespaced || path.namespace.is_none();
     let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
-    (resource.serves(&path.version) && in_scope && whole)
-        .then(|| Target { resource, namespace: path.namespace.clone() })
+    (resource.serves(&path.version) && in_scope && whole).then(|| Target {
+        resource,
+        namespace: path.namespace.clone(),
+        version: path.version.clone(),
+    })
 }
 
 fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Form) -> Rendering {

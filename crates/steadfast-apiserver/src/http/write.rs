@@ -13,7 +13,7 @@ use super::serve::{Exchange, Target};
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Deletion, Outcome, Part, Patch, Update, WriteTarget};
+use crate::storage::{Asked, Deletion, Outcome, Part, Patch, Store, Update, Warnings, WriteTarget};
 
 /// A write's target, content type and body.
 pub(super) struct Write<'a> {
@@ -33,6 +33,11 @@ impl Write<'_> {
             name: self.name.to_owned(),
             part: self.part,
             dry_run: self.query.dry_run(options)?,
+            asked: Asked {
+                version: self.target.version.clone(),
+                strictness: self.query.strictness(options)?,
+                warnings: Warnings::default(),
+            },
         })
     }
 
@@ -76,6 +81,19 @@ pub(super) async fn write(
     })?;
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
+    let warnings = target.asked.warnings.clone();
+    let mut answer = carry_out(store, verb, write, target, rendering)?;
+    answer.warnings = warnings.take();
+    Ok(answer)
+}
+
+fn carry_out(
+    store: &Store,
+    verb: Verb,
+    write: &Write<'_>,
+    target: WriteTarget,
+    rendering: &Rendering,
+) -> Result<Answer, Status> {
     match verb {
         Verb::Create => {
             let object = write.object()?;

@@ -1,11 +1,19 @@
 //! `CustomResourceDefinition`: reading what it defines, and telling its author that it is served.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::{GroupResource, ServedResource};
+use super::{Definition, GroupResource, ServedResource};
+
+/// The name of the resource that a definition defines.
+pub(crate) fn defined_name(definition: &Value) -> Option<GroupResource> {
+    let text = |place: &str| definition.pointer(place).and_then(Value::as_str);
+    Some(GroupResource::new(text("/spec/group")?, text("/spec/names/plural")?))
+}
 
 /// The resource that a definition defines; `None` where the definition names none.
-pub(crate) fn served_by(definition: &Value) -> Option<ServedResource> {
+pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
     let spec = definition.get("spec")?;
     let names = spec.get("names")?;
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -16,29 +24,28 @@ pub(crate) fn served_by(definition: &Value) -> Option<ServedResource> {
     let group = text(spec, "group")?;
     let kind = text(names, "kind")?;
     let plural = text(names, "plural")?;
+    let definition = Definition::of(spec);
     let versions: Vec<&Value> = spec.get("versions").and_then(Value::as_array)?.iter().collect();
-    let is = |version: &Value, key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let mut served: Vec<&&Value> = versions.iter().filter(|version| is(version, "served")).collect();
-    served.sort_by_key(|version| !is(version, "storage"));
-    let has_status = |version: &&&Value| version.pointer("/subresources/status").is_some();
-    let selectable = served.iter().filter_map(|version| version.get("selectableFields").and_then(Value::as_array));
+    let selectable = versions.iter().filter_map(|version| version.get("selectableFields").and_then(Value::as_array));
     let selectable_fields = selectable
         .flatten()
         .filter_map(|field| text(field, "jsonPath"))
         .map(|path| path.trim_start_matches('.').to_owned())
         .collect();
+    let served = || definition.versions.iter().filter(|version| version.served);
     Some(ServedResource {
         name: GroupResource::new(&group, &plural),
-        versions: served.iter().filter_map(|version| text(version, "name")).collect(),
+        versions: served().map(|version| version.name.clone()).collect(),
         list_kind: text(names, "listKind").unwrap_or_else(|| format!("{kind}List")),
         singular: text(names, "singular").unwrap_or_else(|| kind.to_lowercase()),
         short_names: texts(names, "shortNames"),
         categories: texts(names, "categories"),
         namespaced: text(spec, "scope").is_none_or(|scope| scope == "Namespaced"),
-        status_subresource: served.iter().any(has_status),
+        status_subresource: served().any(|version| version.status),
         counts_generation: true,
         custom: true,
         selectable_fields,
+        definition: Some(Arc::new(definition)),
         kind,
     })
 }

@@ -1,13 +1,15 @@
 //! What the server serves: resources built in, declared, or defined by a `CustomResourceDefinition`.
 
 mod builtin;
+mod defined;
 mod definition;
 mod registry;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use definition::{established, served_by};
+pub(crate) use defined::{Definition, version_of};
+pub(crate) use definition::{defined_name, established};
 pub(crate) use registry::{Registry, ServedResource};
 
 /// A resource by its API group and plural name, whatever the version: what a history is kept by.

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::builtin::BUILTIN;
-use super::{GroupResource, ResourceDeclaration};
+use super::definition::{defined_name, served_by};
+use super::{Definition, GroupResource, ResourceDeclaration};
 
 /// A resource as it is served, in all its versions.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent traits of a resource")]
 pub(crate) struct ServedResource {
     pub(crate) name: GroupResource,
-    /// The versions served, the preferred (and stored) one first.
+    /// The versions served, the preferred one first.
     pub(crate) versions: Vec<String>,
     pub(crate) kind: String,
     pub(crate) list_kind: String,
@@ -24,12 +27,38 @@ pub(crate) struct ServedResource {
     /// Custom resources have no strategic merge, and their lists write `items` before `metadata`.
     pub(crate) custom: bool,
     pub(crate) selectable_fields: Vec<String>,
+    /// What a definition says of the versions, where there is one.
+    pub(crate) definition: Option<Arc<Definition>>,
 }
 
 impl ServedResource {
     pub(crate) fn api_version(&self, version: &str) -> String {
         let group = self.name.group();
         if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    }
+
+    /// The version in which objects are stored.
+    pub(crate) fn storage_version(&self) -> &str {
+        match &self.definition {
+            Some(definition) => &definition.storage,
+            None => self.versions.first().map_or("", String::as_str),
+        }
+    }
+
+    /// Whether `status` is a subresource in a version.
+    pub(crate) fn has_status(&self, version: &str) -> bool {
+        match &self.definition {
+            Some(definition) => definition.version(version).is_some_and(|version| version.status),
+            None => self.status_subresource,
+        }
+    }
+
+    /// A stored object as one of a version; shared where it is that already.
+    pub(crate) fn view(&self, stored: &Arc<Value>, version: &str) -> Arc<Value> {
+        let Some(definition) = &self.definition else { return Arc::clone(stored) };
+        let mut object = Value::clone(stored);
+        definition.read(&mut object, version);
+        if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
     }
 
     pub(crate) fn serves(&self, version: &str) -> bool {
@@ -52,6 +81,7 @@ impl From<&ResourceDeclaration> for ServedResource {
             counts_generation: true,
             custom: true,
             selectable_fields: Vec::new(),
+            definition: None,
         }
     }
 }
@@ -78,6 +108,7 @@ impl Registry {
             counts_generation: row.generation,
             custom: false,
             selectable_fields: row.selectable.iter().map(|&field| field.to_owned()).collect(),
+            definition: None,
         });
         let fixed = builtin
             .chain(declared.iter().map(ServedResource::from))
@@ -87,8 +118,18 @@ impl Registry {
     }
 
     /// Replaces what `CustomResourceDefinition`s define.
-    pub(crate) fn define(&mut self, defined: impl Iterator<Item = ServedResource>) {
-        self.defined = defined.map(|resource| (resource.name.clone(), Arc::new(resource))).collect();
+    pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Value>) {
+        let before = std::mem::take(&mut self.defined);
+        for definition in definitions {
+            // What did not change stays the same one, so that what was derived from it stays good.
+            let known = defined_name(definition).and_then(|name| before.get(&name));
+            let same = known.filter(|known| match (&known.definition, definition.get("spec")) {
+                (Some(known), Some(spec)) => known.is_of(spec),
+                _ => false,
+            });
+            let served = same.cloned().or_else(|| served_by(definition).map(Arc::new));
+            self.defined.extend(served.map(|resource| (resource.name.clone(), resource)));
+        }
     }
 
     pub(crate) fn get(&self, name: &GroupResource) -> Option<&Arc<ServedResource>> {

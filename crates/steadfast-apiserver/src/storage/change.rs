@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::http::encode;
-use crate::resources::GroupResource;
+use crate::resources::{Definition, GroupResource};
 
 /// One change: a revision, and what it made of one object.
 pub struct Change {
@@ -30,6 +30,8 @@ pub struct Change {
     pub object: Option<Arc<Value>>,
     /// The object before the change; `None` where it was created.
     pub previous: Option<Arc<Value>>,
+    /// The definition by which a custom resource reads as it is stored, in the version it is stored in.
+    pub(crate) read_by: Option<Arc<Definition>>,
     pub(crate) encoded: OnceLock<Bytes>,
     pub(crate) encoded_deleted: OnceLock<Bytes>,
 }

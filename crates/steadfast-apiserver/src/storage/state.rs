@@ -10,7 +10,7 @@ use super::metadata;
 use super::{Cache, Change, History};
 use crate::clock::Clock;
 use crate::random::Random;
-use crate::resources::{GroupResource, Registry, served_by};
+use crate::resources::{Definition, GroupResource, Registry};
 
 /// An object's place within its resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,10 +105,11 @@ impl State {
             namespace: (!key.namespace.is_empty()).then(|| key.namespace.clone()),
             name: key.name.clone(),
             uid: uid.unwrap_or_default(),
-            object,
-            previous,
             encoded: OnceLock::new(),
             encoded_deleted: OnceLock::new(),
+            read_by: self.readable_by(resource, object.as_ref().or(previous.as_ref())),
+            object,
+            previous,
         });
         for cache in &mut self.caches {
             cache.observe(&change);
@@ -229,11 +230,17 @@ impl State {
         self.epochs.len() as u32 - 1
     }
 
+    /// The definition by which an object reads as it is stored.
+    fn readable_by(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
+        let (served, object) = (self.registry.get(resource)?, object?);
+        let same = Arc::ptr_eq(&served.view(object, served.storage_version()), object);
+        served.definition.clone().filter(|_| same)
+    }
+
     fn define_resources(&mut self) {
         let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-        let defined: Vec<_> =
-            self.live(&definitions, None).filter_map(|(_, change)| served_by(change.object.as_deref()?)).collect();
-        self.registry.define(defined.into_iter());
+        let live: Vec<_> = self.live(&definitions, None).filter_map(|(_, change)| change.object.clone()).collect();
+        self.registry.define(live.iter().map(Arc::as_ref));
     }
 }
 

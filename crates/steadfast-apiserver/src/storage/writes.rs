@@ -10,9 +10,11 @@ use crate::status::Status;
 
 mod defaults;
 mod deletion;
+mod fields;
 mod validation;
 
 pub(crate) use deletion::Deletion;
+pub(crate) use fields::{Asked, Strictness, Warnings};
 
 /// Which part of an object a write may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct WriteTarget {
     pub(crate) part: Part,
     /// Everything is checked and answered, nothing is kept.
     pub(crate) dry_run: bool,
+    /// The version and the strictness of the request.
+    pub(crate) asked: Asked,
 }
 
 impl WriteTarget {
@@ -84,14 +88,21 @@ impl State {
     /// Creates an object.
     pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
+        let unknown = fields::take_in(target, &mut object);
+        fields::judge(target, unknown)?;
         if !metadata::text(&object, "resourceVersion").is_empty() {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         self.check_namespace(target)?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
-        validation::check_name(target, &name)?;
-        validation::check_labels(target, &object)?;
+        if target.part == Part::Main && target.resource.has_status(target.version()) {
+            set_status(&mut object, None);
+        }
+        let mut causes = validation::wrong_names(target, &name);
+        causes.extend(validation::wrong_labels(&object));
+        causes.extend(fields::wrong(target, &object, None));
+        validation::refuse(target, &name, &causes)?;
         let key = ObjectKey::new(&target.namespace, &name);
         if let Some(existing) = self.latest(target.group_resource(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
@@ -108,11 +119,9 @@ impl State {
         }
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
-        if target.part == Part::Main && target.resource.status_subresource {
-            set_status(&mut object, None);
-        }
         defaults::on_create(target.group_resource(), &name, &mut object);
         defaults::on_write(target.group_resource(), &mut object);
+        let object = fields::to_store(target, object);
         if target.dry_run {
             return Ok(Arc::new(object));
         }
@@ -155,14 +164,22 @@ impl State {
         };
         // An object that was sent to the wrong place is refused before anybody looks whether something is there.
         given.as_mut().map_or(Ok(()), |object| validation::identify(object, target))?;
-        let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
+        if let Some(object) = &mut given {
+            let unknown = fields::take_in(target, object);
+            fields::judge(target, unknown)?;
+        }
+        let Some(stored) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
+        let existing = target.resource.view(&stored, target.version());
         let mut wanted = match update {
             Update::Replace(_) => given.unwrap_or_default(),
             Update::Patch(patch) => {
                 let mut patched = patch.apply(&existing)?;
                 validation::identify(&mut patched, target)?;
+                let whole = patched.clone();
+                let unknown = fields::take_in(target, &mut patched);
+                fields::judge_patched(target, &whole, unknown)?;
                 patched
             }
         };
@@ -173,7 +190,7 @@ impl State {
                 set_status(&mut object, wanted.get("status").cloned());
                 object
             }
-            Part::Main if target.resource.status_subresource => {
+            Part::Main if target.resource.has_status(target.version()) => {
                 set_status(&mut wanted, existing.get("status").cloned());
                 wanted
             }
@@ -192,23 +209,26 @@ impl State {
         ] {
             metadata::copy(&mut object, &existing, field);
         }
-        validation::check_finalizers(target, &existing, &object)?;
-        validation::check_labels(target, &object)?;
+        let mut causes = validation::wrong_finalizers(&existing, &object);
+        causes.extend(validation::wrong_labels(&object));
+        causes.extend(fields::wrong(target, &object, Some(&existing)));
+        validation::refuse(target, &target.name, &causes)?;
         defaults::on_write(&resource, &mut object);
-        if target.resource.counts_generation && metadata::wants_differ(&existing, &object) {
+        if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
-        if object == *existing {
-            return Ok(Outcome::Stored(existing));
+        let object = fields::to_store(target, object);
+        if object == *stored {
+            return Ok(Outcome::Stored(stored));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
         if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
-            self.remove(&resource, &key, existing);
+            self.remove(&resource, &key, stored);
             return Ok(Outcome::Deleted(Arc::new(object)));
         }
-        let change = self.append(&resource, key, Some(object), Some(existing));
+        let change = self.append(&resource, key, Some(object), Some(stored));
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::{ObjectKey, State, metadata};
 use super::{Outcome, WriteTarget, is_definition, is_namespace};
-use crate::resources::{GroupResource, served_by};
+use crate::resources::{GroupResource, defined_name};
 use crate::status::Status;
 
 /// The conditions under which an object may be deleted; empty texts ask for nothing.
@@ -100,10 +100,10 @@ impl State {
     }
 
     fn delete_instances(&mut self, definition: &Value) {
-        let Some(defined) = served_by(definition) else { return };
+        let Some(defined) = defined_name(definition) else { return };
         let doomed = self
-            .live(&defined.name, None)
-            .filter_map(|(key, change)| Some((defined.name.clone(), key.clone(), change.object.clone()?)))
+            .live(&defined, None)
+            .filter_map(|(key, change)| Some((defined.clone(), key.clone(), change.object.clone()?)))
             .collect();
         self.delete_or_mark(doomed);
     }
@@ -121,7 +121,7 @@ impl State {
                 let holds = if is_namespace(resource) {
                     self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
                 } else {
-                    served_by(object).is_some_and(|defined| self.live(&defined.name, None).next().is_some())
+                    defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
                 if !holds && !metadata::has_finalizers(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));

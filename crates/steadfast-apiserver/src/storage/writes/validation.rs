@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::metadata;
 use super::{Part, WriteTarget};
+use crate::schema::Cause;
 use crate::status::Status;
 
 /// Checks that an object is of the kind, namespace and name it was sent to, and fills in what it left out.
@@ -17,7 +18,8 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
-    let known = resource.versions.iter().any(|version| resource.api_version(version) == api_version);
+    let expected = resource.api_version(target.version());
+    let known = api_version == expected;
     let (other_kind, other_version) = (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !known);
     if (other_kind || other_version) && !resource.custom {
         let version = api_version.rsplit('/').next().unwrap_or_default();
@@ -34,12 +36,11 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     }
     if other_version {
         return Err(Status::bad_request(format_args!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
-            resource.api_version(&resource.versions[0])
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )));
     }
     fields.insert("kind".to_owned(), resource.kind.as_str().into());
-    fields.insert("apiVersion".to_owned(), resource.api_version(&resource.versions[0]).into());
+    fields.insert("apiVersion".to_owned(), expected.into());
     let namespace = metadata::text(object, "namespace");
     if !namespace.is_empty() && namespace != target.namespace {
         return Err(Status::bad_request(
@@ -58,8 +59,8 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     Ok(())
 }
 
-/// Object names are DNS subdomains; only RBAC allows more.
-pub(super) fn check_name(target: &WriteTarget, name: &str) -> Result<(), Status> {
+/// What is wrong with a name: they are DNS subdomains; only RBAC allows more.
+pub(super) fn wrong_names(target: &WriteTarget, name: &str) -> Vec<Cause> {
     let resource = &target.resource;
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let label = |label: &str| {
@@ -74,18 +75,16 @@ pub(super) fn check_name(target: &WriteTarget, name: &str) -> Result<(), Status>
         name.len() <= 253 && name.split('.').all(label)
     };
     if valid {
-        return Ok(());
+        return Vec::new();
     }
-    let why = format!(
-        "Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+    let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
          characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex \
-         used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-    );
-    Err(Status::invalid(resource.name.group(), &resource.kind, name, &[("metadata.name", why)]))
+         used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    vec![Cause::invalid("metadata.name", &name.into(), why)]
 }
 
-/// Checks the values of labels.
-pub(super) fn check_labels(target: &WriteTarget, object: &Value) -> Result<(), Status> {
+/// What is wrong with the values of labels.
+pub(super) fn wrong_labels(object: &Value) -> Vec<Cause> {
     let edge = |byte: u8| byte.is_ascii_alphanumeric();
     let inner = |byte: u8| edge(byte) || matches!(byte, b'-' | b'_' | b'.');
     let valid = |value: &str| {
@@ -98,21 +97,19 @@ pub(super) fn check_labels(target: &WriteTarget, object: &Value) -> Result<(), S
     };
     let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let wrong = labels.filter_map(|(_, value)| value.as_str()).filter(|value| !valid(value));
-    let causes: Vec<(&str, String)> = wrong
-        .map(|value| {
-            let why = format!(
-                "Invalid value: \"{value}\": a valid label must be an empty string or consist of alphanumeric \
-                 characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
-                 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-            );
-            ("metadata.labels", why)
-        })
-        .collect();
+    let why = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+               start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
+               for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+    wrong.map(|value| Cause::invalid("metadata.labels", &value.into(), why)).collect()
+}
+
+/// Refuses a write for what is wrong with it.
+pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
     if causes.is_empty() {
         return Ok(());
     }
     let resource = &target.resource;
-    Err(Status::invalid(resource.name.group(), &resource.kind, metadata::text(object, "name"), &causes))
+    Err(Status::invalid_causes(resource.name.group(), &resource.kind, name, causes))
 }
 
 /// Checks the version and the UID that an update was made for.
@@ -158,8 +155,8 @@ fn etcd_key(target: &WriteTarget) -> String {
     format!("/registry/{}", steps.join("/"))
 }
 
-/// What is being deleted gets no new finalizers.
-pub(super) fn check_finalizers(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+/// What is wrong with finalizers: what is being deleted gets no new ones.
+pub(super) fn wrong_finalizers(existing: &Value, wanted: &Value) -> Vec<Cause> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -167,11 +164,8 @@ pub(super) fn check_finalizers(target: &WriteTarget, existing: &Value, wanted: &
     let before = finalizers(existing);
     let added: Vec<String> = finalizers(wanted).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
     if added.is_empty() || !metadata::is_terminating(existing) {
-        return Ok(());
+        return Vec::new();
     }
-    let why = format!(
-        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-    );
-    let resource = &target.resource;
-    Err(Status::invalid(resource.name.group(), &resource.kind, &target.name, &[("metadata.finalizers", why)]))
+    let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
+    vec![Cause::forbidden("metadata.finalizers", &why)]
 }

@@ -1,0 +1,248 @@
+//! What a definition says of the objects it defines, version by version.
+
+use std::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::schema::Schema;
+
+/// The versions of a defined resource.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Definition {
+    /// What it was read from: two definitions of the same words are the same.
+    spec: Value,
+    group: String,
+    /// The version in which objects are stored.
+    pub(crate) storage: String,
+    /// All versions, the preferred one first, be they served or not.
+    pub(crate) versions: Vec<DefinedVersion>,
+}
+
+/// One version of a defined resource.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DefinedVersion {
+    pub(crate) name: String,
+    pub(crate) served: bool,
+    pub(crate) schema: Schema,
+    /// `status` is a subresource.
+    pub(crate) status: bool,
+    /// Where `scale` finds what it shows, where that is a subresource.
+    pub(crate) scale: Option<ScalePaths>,
+    pub(crate) columns: Vec<PrinterColumn>,
+    /// What whoever asks for the version is warned of.
+    pub(crate) deprecation: Option<String>,
+}
+
+/// The fields that `scale` shows, as steps from the root of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    /// Empty where there is no selector.
+    pub(crate) selector: String,
+}
+
+/// A column of the table that `kubectl get` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrinterColumn {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) format: String,
+    pub(crate) description: String,
+    /// Above 0 it is shown with `-o wide` alone.
+    pub(crate) priority: i64,
+    pub(crate) path: String,
+}
+
+impl Definition {
+    /// Reads the `spec` of a `CustomResourceDefinition`; a schema that cannot be read says nothing of any field.
+    pub(crate) fn of(spec: &Value) -> Self {
+        let group = spec.get("group").and_then(Value::as_str).unwrap_or_default();
+        let all = || spec.get("versions").and_then(Value::as_array).into_iter().flatten();
+        let storage = all().find(|version| flag(version, "storage")).map(|version| text(version, "name"));
+        let mut versions: Vec<DefinedVersion> = all().map(|version| DefinedVersion::of(spec, version)).collect();
+        versions.sort_by(|one, other| by_priority(&one.name, &other.name));
+        Self { spec: spec.clone(), group: group.to_owned(), storage: storage.unwrap_or_default(), versions }
+    }
+
+    /// Whether it was read from these words.
+    pub(crate) fn is_of(&self, spec: &Value) -> bool {
+        self.spec == *spec
+    }
+
+    pub(crate) fn version(&self, name: &str) -> Option<&DefinedVersion> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    fn schema_of(&self, version: &str) -> Option<&Schema> {
+        self.version(version).or_else(|| self.version(&self.storage)).map(|version| &version.schema)
+    }
+
+    /// Makes a stored object one of a version: defaults come from the version it is stored in.
+    pub(crate) fn read(&self, object: &mut Value, version: &str) {
+        let stored = version_of(object).to_owned();
+        if let Some(schema) = self.schema_of(&stored) {
+            schema.prune(object);
+            schema.prune_nulls(object);
+            schema.fill_in(object);
+        }
+        if stored != version {
+            self.convert(object, version);
+        }
+    }
+
+    /// Makes an object one of another version: it is given its name, and loses what that does not know.
+    pub(crate) fn convert(&self, object: &mut Value, version: &str) {
+        object["apiVersion"] = format!("{}/{version}", self.group).into();
+        if let Some(schema) = self.schema_of(version) {
+            schema.prune(object);
+            schema.prune_nulls(object);
+        }
+    }
+}
+
+impl DefinedVersion {
+    fn of(spec: &Value, version: &Value) -> Self {
+        let schema = version.pointer("/schema/openAPIV3Schema").map(Schema::parse);
+        let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
+            spec_replicas: text(scale, "specReplicasPath"),
+            status_replicas: text(scale, "statusReplicasPath"),
+            selector: text(scale, "labelSelectorPath"),
+        });
+        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            name: text(version, "name"),
+            served: flag(version, "served"),
+            schema: schema.and_then(Result::ok).unwrap_or_else(Schema::of_anything),
+            status: version.pointer("/subresources/status").is_some(),
+            scale,
+            columns: columns.map(PrinterColumn::of).collect(),
+            deprecation: flag(version, "deprecated").then(|| deprecation(spec, version)),
+        }
+    }
+}
+
+impl PrinterColumn {
+    fn of(column: &Value) -> Self {
+        Self {
+            name: text(column, "name"),
+            kind: text(column, "type"),
+            format: text(column, "format"),
+            description: text(column, "description"),
+            priority: column.get("priority").and_then(Value::as_i64).unwrap_or_default(),
+            path: text(column, "jsonPath"),
+        }
+    }
+}
+
+/// The version that an object says it is of.
+pub(crate) fn version_of(object: &Value) -> &str {
+    let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    api_version.rsplit('/').next().unwrap_or_default()
+}
+
+/// The definition's own words, or the usual ones.
+fn deprecation(spec: &Value, version: &Value) -> String {
+    let own = text(version, "deprecationWarning");
+    if !own.is_empty() {
+        return own;
+    }
+    let (group, name) = (text(spec, "group"), text(version, "name"));
+    let kind = spec.pointer("/names/kind").and_then(Value::as_str).unwrap_or_default();
+    let others = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
+    let mut newer: Vec<String> = others
+        .filter(|other| flag(other, "served") && !flag(other, "deprecated"))
+        .map(|other| text(other, "name"))
+        .filter(|other| by_priority(other, &name).is_lt())
+        .collect();
+    newer.sort_by(|one, other| by_priority(one, other));
+    let instead = newer.first().map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{instead}")
+}
+
+/// The order in which clients are to prefer versions: `v2`, `v1`, `v2beta1`, `v1beta1`, `v1alpha1`, then all others.
+pub(crate) fn by_priority(one: &str, other: &str) -> Ordering {
+    match (stability(one), stability(other)) {
+        (Some(one), Some(other)) => other.cmp(&one),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => one.cmp(other),
+    }
+}
+
+/// How stable a version is, its number, and the number of what precedes it.
+fn stability(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, rest) = rest.split_at(end);
+    let major = whole(major)?;
+    if rest.is_empty() {
+        return Some((2, major, 0));
+    }
+    let (stage, minor) = rest
+        .strip_prefix("beta")
+        .map(|minor| (1, minor))
+        .or_else(|| rest.strip_prefix("alpha").map(|minor| (0, minor)))?;
+    Some((stage, major, whole(minor)?))
+}
+
+fn whole(digits: &str) -> Option<u64> {
+    (!digits.starts_with('0')).then(|| digits.parse().ok()).flatten()
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn flag(value: &Value, key: &str) -> bool {
+    value.get(key).and_then(Value::as_bool).unwrap_or_default()
+}
+
+impl Schema {
+    /// A schema that says nothing and keeps everything.
+    fn of_anything() -> Self {
+        Self::parse(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Definition, by_priority};
+
+    #[test]
+    fn stable_versions_are_preferred_to_others() {
+        let mut versions = ["v1alpha1", "foo1", "v10", "v1", "v2beta1", "v11beta2", "v3", "v1beta1"];
+        versions.sort_by(|one, other| by_priority(one, other));
+        assert_eq!(versions, ["v10", "v3", "v1", "v11beta2", "v2beta1", "v1beta1", "v1alpha1", "foo1"]);
+    }
+
+    #[test]
+    fn an_object_is_read_with_the_defaults_of_the_version_it_is_stored_in() {
+        let of = |default: &str| {
+            json!({"openAPIV3Schema": {"type": "object", "properties": {
+                "a": {"type": "string", "default": default}, "b": {"type": "string", "default": "b"},
+            }}})
+        };
+        let mut newer = of("new");
+        newer["openAPIV3Schema"]["properties"].as_object_mut().expect("fields").remove("b");
+        let definition = Definition::of(&json!({"group": "g", "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": of("old")},
+            {"name": "v2", "served": true, "schema": newer},
+        ]}));
+        assert_eq!((definition.storage.as_str(), definition.versions[0].name.as_str()), ("v1", "v2"));
+        let mut object = json!({"apiVersion": "g/v1"});
+        definition.read(&mut object, "v2");
+        assert_eq!(object, json!({"apiVersion": "g/v2", "a": "old"}));
+    }
+
+    #[test]
+    fn whoever_asks_for_a_deprecated_version_is_told_of_a_better_one() {
+        let definition = Definition::of(&json!({"group": "g.io", "names": {"kind": "K"}, "versions": [
+            {"name": "v1beta1", "served": true, "deprecated": true}, {"name": "v1", "served": true, "storage": true},
+        ]}));
+        let warning = definition.version("v1beta1").and_then(|version| version.deprecation.as_deref());
+        assert_eq!(warning, Some("g.io/v1beta1 K is deprecated; use g.io/v1 K"));
+    }
+}

@@ -1,0 +1,155 @@
+//! What the schema of a custom resource makes of a write: what it does not know is dropped, what is missing is filled
+//! in, and what is wrong is refused.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::super::metadata;
+use super::{Part, WriteTarget};
+use crate::resources::Definition;
+use crate::schema::{self, Cause};
+use crate::status::Status;
+
+/// What becomes of fields that nobody knows, or that are there twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// They are dropped.
+    #[default]
+    Ignore,
+    /// They are dropped, and whoever wrote them is warned.
+    Warn,
+    /// They are refused.
+    Strict,
+}
+
+/// How a write was asked for; by default it is one past the API, which is not checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// The version of the path; empty for that in which objects are stored.
+    pub(crate) version: String,
+    pub(crate) strictness: Strictness,
+    /// What whoever asked is to be warned of.
+    pub(crate) warnings: Warnings,
+}
+
+/// Warnings, as they come up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    pub(crate) fn add(&self, warnings: impl IntoIterator<Item = String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl WriteTarget {
+    /// The version that the write is in.
+    pub(crate) fn version(&self) -> &str {
+        if self.asked.version.is_empty() { self.resource.storage_version() } else { &self.asked.version }
+    }
+
+    fn definition(&self) -> Option<&Definition> {
+        self.resource.definition.as_deref()
+    }
+}
+
+/// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown.
+pub(super) fn take_in(target: &WriteTarget, object: &mut Value) -> Vec<String> {
+    let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
+        return Vec::new();
+    };
+    schema::settle_numbers(object);
+    let unknown = version.schema.prune(object);
+    version.schema.prune_nulls(object);
+    version.schema.fill_in(object);
+    unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect()
+}
+
+/// What is wrong with an object, or with its status alone; `before` is what it was before an update.
+pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+    let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
+        return Vec::new();
+    };
+    let schema = &version.schema;
+    let mut causes = match target.part {
+        // What is written past the API is kept as it is.
+        Part::Whole => return Vec::new(),
+        Part::Main => schema.validate("", object, before),
+        Part::Status => match (schema.field("status"), object.get("status")) {
+            (Some(schema), Some(status)) => {
+                schema.validate("status", status, before.and_then(|before| before.get("status")))
+            }
+            _ => Vec::new(),
+        },
+    };
+    // A list that had duplicates may keep them.
+    if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
+        causes.extend(schema.duplicates(object));
+    }
+    let blocking = [
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    if causes.iter().any(|cause| blocking.contains(&cause.reason)) {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                   complete validation";
+        causes.push(Cause::invalid("<nil>", &Value::Null, why));
+    }
+    causes
+}
+
+/// An object as it is stored.
+pub(super) fn to_store(target: &WriteTarget, mut object: Value) -> Value {
+    if let Some(definition) = target.definition() {
+        let storage = &definition.storage;
+        definition.convert(&mut object, storage);
+    }
+    object
+}
+
+/// Warns of, or refuses, what is unknown in an object that was sent.
+pub(super) fn judge(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
+    match target.asked.strictness {
+        Strictness::Strict if !unknown.is_empty() => Err(Status::bad_request(format_args!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            target.resource.kind,
+            target.version(),
+            target.resource.kind,
+            unknown.join(", ")
+        ))),
+        Strictness::Warn => {
+            target.asked.warnings.add(unknown);
+            Ok(())
+        }
+        Strictness::Strict | Strictness::Ignore => Ok(()),
+    }
+}
+
+/// The same for what a patch made: there it is the patch that is refused.
+pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
+    if target.asked.strictness != Strictness::Strict || unknown.is_empty() {
+        return judge(target, unknown);
+    }
+    let why = format!("strict decoding error: {}", unknown.join(", "));
+    let cause = Cause::invalid("patch", &schema::go::json(patched).into(), &why);
+    Err(Status::invalid_causes("", "", "", &[cause]))
+}
+
+/// Whether a write counts as a change of what is wanted.
+pub(super) fn counts_generation(target: &WriteTarget, before: &Value, object: &Value) -> bool {
+    let resource = &target.resource;
+    if !resource.counts_generation {
+        return false;
+    }
+    // Where the status is no part of its own, it is as much wanted as all else.
+    let status_counts = resource.definition.is_some() && target.part == Part::Main;
+    metadata::wants_differ(before, object) || status_counts && before.get("status") != object.get("status")
+}
