@@ -82,7 +82,8 @@ pub(super) async fn write(
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
     let warnings = target.asked.warnings.clone();
-    let mut answer = carry_out(store, verb, write, target, rendering)?;
+    // Warnings come with refusals too.
+    let mut answer = carry_out(store, verb, write, target, rendering).unwrap_or_else(Answer::from);
     answer.warnings = warnings.take();
     Ok(answer)
 }

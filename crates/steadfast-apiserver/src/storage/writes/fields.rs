@@ -63,7 +63,6 @@ pub(super) fn take_in(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
         return Vec::new();
     };
-    schema::settle_numbers(object);
     let unknown = version.schema.prune(object);
     version.schema.prune_nulls(object);
     version.schema.fill_in(object);
@@ -91,18 +90,6 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
     if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
         causes.extend(schema.duplicates(object));
     }
-    let blocking = [
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    ];
-    if causes.iter().any(|cause| blocking.contains(&cause.reason)) {
-        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
-                   complete validation";
-        causes.push(Cause::invalid("<nil>", &Value::Null, why));
-    }
     causes
 }
 
@@ -111,6 +98,7 @@ pub(super) fn to_store(target: &WriteTarget, mut object: Value) -> Value {
     if let Some(definition) = target.definition() {
         let storage = &definition.storage;
         definition.convert(&mut object, storage);
+        schema::settle_numbers(&mut object);
     }
     object
 }
