@@ -71,14 +71,14 @@ fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
         return None;
     }
     let served = state.registry.all().filter(|served| served.name.group() == group && served.serves(version));
-    let resources: Vec<Value> = served.flat_map(|served| entries(served)).collect();
+    let resources: Vec<Value> = served.flat_map(|served| entries(served, version)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
     }))
 }
 
-fn entries(served: &ServedResource) -> Vec<Value> {
+fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
     let plural = served.name.resource();
     let verbs = if served.custom {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
@@ -95,13 +95,20 @@ fn entries(served: &ServedResource) -> Vec<Value> {
     if !served.categories.is_empty() {
         entry["categories"] = json!(served.categories);
     }
-    let status = served.status_subresource.then(|| {
+    let status = served.has_status(version).then(|| {
         json!({
             "name": format!("{plural}/status"), "singularName": "", "namespaced": served.namespaced,
             "kind": served.kind, "verbs": ["get", "patch", "update"],
         })
     });
-    [Some(entry), status].into_iter().flatten().collect()
+    let scale = served.scale(version).map(|_| {
+        json!({
+            "name": format!("{plural}/scale"), "singularName": "", "namespaced": served.namespaced,
+            "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
+        })
+    });
+    let (second, third) = if served.custom { (status, scale) } else { (scale, status) };
+    [Some(entry), second, third].into_iter().flatten().collect()
 }
 
 fn version() -> Value {

@@ -116,10 +116,16 @@ impl Rendering {
                 })
             })
             .collect();
+        let own = self.resource.columns(self.version());
+        let definitions = if own.is_empty() { definitions } else { tables::defined::definitions(own) };
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
-                let cells: Vec<Value> = columns.iter().map(|column| column.cell(object, &self.clock)).collect();
+                let cells: Vec<Value> = if own.is_empty() {
+                    columns.iter().map(|column| column.cell(object, &self.clock)).collect()
+                } else {
+                    tables::defined::cells(own, object, &self.clock)
+                };
                 match self.included {
                     Included::Metadata => json!({"cells": cells, "object": partial(object)}),
                     Included::Object => json!({"cells": cells, "object": self.identified(object)}),

@@ -18,7 +18,7 @@ use super::negotiate::{self, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
-use super::{discovery, list, read, streaming, watch, write};
+use super::{discovery, list, read, scale, streaming, watch, write};
 use crate::cluster::Cluster;
 use crate::faults::{self, Ruling};
 use crate::net::Link;
@@ -150,12 +150,30 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
         // A group of built-in kinds answers for itself, others not even that.
         return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
     };
+    let deprecation = target.resource.deprecation(&target.version);
+    let mut answer = of_target(exchange, target, path, request).await.unwrap_or_else(Answer::from);
+    if let Some(warning) = deprecation {
+        answer.warnings.insert(0, warning);
+    }
+    Ok(answer)
+}
+
+async fn of_target(
+    exchange: &Exchange,
+    target: Target,
+    path: ResourcePath,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
     if path.is_streaming() {
         return streaming::answer(exchange, &target, &path, request);
     }
     let part = match path.subresource.as_deref() {
         None => Part::Main,
         Some("status") if target.resource.has_status(&target.version) => Part::Status,
+        Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
+        Some(_) if target.resource.definition.is_some() => {
+            return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
+        }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
     };
     let (head, body) = request.into_parts();
@@ -168,7 +186,7 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
     let verb = verb(&head.method, path.name.is_some(), &query);
     let selector = || Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), &target.resource);
     match verb {
-        Verb::Get => {
+        Verb::Get if path.subresource.as_deref() != Some("scale") => {
             let name = path.name.as_deref().unwrap_or_default();
             read::get(&exchange.cluster, exchange.replica, &target, name, &query, &rendering).await
         }
@@ -190,6 +208,9 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
                 content_type,
                 body: read_body(body).await?,
             };
+            if path.subresource.as_deref() == Some("scale") {
+                return scale::answer(exchange, verb, &write, &rendering).await;
+            }
             if verb == Verb::DeleteCollection {
                 let options = ListOptions::parse(&query)?;
                 return write::delete_collection(exchange, &write, &options, &selector()?, &rendering).await;

@@ -2,6 +2,7 @@
 
 mod cells;
 mod columns;
+pub(super) mod defined;
 mod network;
 mod pods;
 mod volumes;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::duplicates::duplicates;
 use super::encode;
 use super::options::{ListOptions, Query};
 use super::protobuf;
@@ -26,7 +27,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn aim(&self, options: &str) -> Result<WriteTarget, Status> {
+    pub(super) fn aim(&self, options: &str) -> Result<WriteTarget, Status> {
         Ok(WriteTarget {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
@@ -36,12 +37,19 @@ impl Write<'_> {
             asked: Asked {
                 version: self.target.version.clone(),
                 strictness: self.query.strictness(options)?,
+                duplicates: self.duplicates(),
                 warnings: Warnings::default(),
             },
         })
     }
 
-    fn object(&self) -> Result<Value, Status> {
+    /// The fields that were sent twice.
+    fn duplicates(&self) -> Vec<String> {
+        let whole = matches!(self.content_type, "" | "application/json");
+        if whole && self.target.resource.custom { duplicates(&self.body) } else { Vec::new() }
+    }
+
+    pub(super) fn object(&self) -> Result<Value, Status> {
         if self.content_type == protobuf::CONTENT_TYPE {
             return protobuf::decode(&self.body);
         }

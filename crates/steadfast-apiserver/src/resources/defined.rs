@@ -34,7 +34,7 @@ pub(crate) struct DefinedVersion {
 }
 
 /// The fields that `scale` shows, as steps from the root of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
     pub(crate) spec_replicas: String,
     pub(crate) status_replicas: String,

@@ -8,7 +8,7 @@ mod registry;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use defined::{Definition, version_of};
+pub(crate) use defined::{Definition, PrinterColumn, ScalePaths, version_of};
 pub(crate) use definition::{defined_name, established};
 pub(crate) use registry::{Registry, ServedResource};
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::builtin::BUILTIN;
 use super::definition::{defined_name, served_by};
-use super::{Definition, GroupResource, ResourceDeclaration};
+use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths};
 
 /// A resource as it is served, in all its versions.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +51,34 @@ impl ServedResource {
             Some(definition) => definition.version(version).is_some_and(|version| version.status),
             None => self.status_subresource,
         }
+    }
+
+    /// What whoever asks for a version is warned of.
+    pub(crate) fn deprecation(&self, version: &str) -> Option<String> {
+        self.definition.as_ref()?.version(version)?.deprecation.clone()
+    }
+
+    /// The columns that a definition gives the table of a version's objects.
+    pub(crate) fn columns(&self, version: &str) -> &[PrinterColumn] {
+        let version = self.definition.as_ref().and_then(|definition| definition.version(version));
+        version.map_or(&[], |version| &version.columns)
+    }
+
+    /// Where `scale` finds what it shows, where that is a subresource in a version.
+    pub(crate) fn scale(&self, version: &str) -> Option<ScalePaths> {
+        if let Some(definition) = &self.definition {
+            return definition.version(version)?.scale.clone();
+        }
+        let scales = match self.name.group() {
+            "" => self.name.resource() == "replicationcontrollers",
+            "apps" => matches!(self.name.resource(), "deployments" | "replicasets" | "statefulsets"),
+            _ => false,
+        };
+        (scales && !self.custom).then(|| ScalePaths {
+            spec_replicas: ".spec.replicas".to_owned(),
+            status_replicas: ".status.replicas".to_owned(),
+            selector: ".spec.selector".to_owned(),
+        })
     }
 
     /// A stored object as one of a version; shared where it is that already.

@@ -7,13 +7,14 @@
 //! | `defaults` | fills in what is missing |
 //! | `validate` | finds what is wrong, in the words of a real server; `correlate` finds the value that one was before |
 //! | `formats`, `pattern` | the texts that a format or a pattern stands for |
+//! | `embedded` | whether objects within objects say what they are |
 //! | `lists` | duplicates in sets and maps |
+//! | `structural` | whether the schema itself is one that a server takes |
 //! | `go` | values in the words of Go's formatting, which the API's messages are made by |
-
-#![allow(dead_code, reason = "the storage is taught to ask it step by step")]
 
 mod correlate;
 mod defaults;
+mod embedded;
 mod formats;
 pub(crate) mod go;
 mod lists;
@@ -21,6 +22,7 @@ mod numbers;
 mod parse;
 mod pattern;
 mod prune;
+mod structural;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ use std::collections::BTreeMap;
 use serde_json::{Number, Value};
 
 pub(crate) use pattern::Pattern;
+pub(crate) use structural::{complaints, no_label};
 
 /// How deep schemas may be nested.
 pub(crate) const DEPTH: usize = 64;

@@ -40,6 +40,13 @@ impl Schema {
         unknown
     }
 
+    /// Takes the unknown fields out of a part of an object; returns their paths.
+    pub(super) fn prune_value(&self, value: &mut Value) -> Vec<String> {
+        let mut unknown = Vec::new();
+        Pruner { unknown: &mut unknown }.value(value, Some(self), "", false);
+        unknown
+    }
+
     /// Takes out the nulls that no schema allows and no default replaces.
     pub(crate) fn prune_nulls(&self, value: &mut Value) {
         match value {

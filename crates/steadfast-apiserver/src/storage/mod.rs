@@ -14,7 +14,7 @@ pub(crate) use cache::{Cache, Source};
 pub use change::{Change, History};
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
-pub(crate) use writes::{Asked, Deletion, Outcome, Part, Strictness, Update, Warnings, WriteTarget};
+pub(crate) use writes::{Asked, Deletion, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of};
 
 use crate::signal::Signal;
 

@@ -9,12 +9,15 @@ use crate::resources::{GroupResource, ServedResource, established};
 use crate::status::Status;
 
 mod defaults;
+mod definitions;
 mod deletion;
 mod fields;
+mod scale;
 mod validation;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use fields::{Asked, Strictness, Warnings};
+pub(crate) use scale::scale_of;
 
 /// Which part of an object a write may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,7 @@ impl State {
     /// Creates an object.
     pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
+        fields::check_metadata(target, &object, false)?;
         let unknown = fields::take_in(target, &mut object);
         fields::judge(target, unknown)?;
         if !metadata::text(&object, "resourceVersion").is_empty() {
@@ -99,7 +103,13 @@ impl State {
         if target.part == Part::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
         }
+        if is_definition(target.group_resource()) {
+            definitions::fill_in(&mut object);
+            let status = definitions::new_status(&object);
+            set_status(&mut object, Some(status));
+        }
         let mut causes = validation::wrong_names(target, &name);
+        causes.extend(definitions::wrong(target, &name, &object));
         causes.extend(validation::wrong_labels(&object));
         causes.extend(fields::wrong(target, &object, None));
         validation::refuse(target, &name, &causes)?;
@@ -128,7 +138,11 @@ impl State {
         let change = self.append(target.group_resource(), key, Some(object), None);
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
-            stored = self.establish(target, &change.name, &stored)?;
+            let established = self.establish(target, &change.name, &stored)?;
+            // Over the API, this is told by another change.
+            if target.part == Part::Whole {
+                stored = established;
+            }
         }
         Ok(stored)
     }
@@ -165,6 +179,7 @@ impl State {
         // An object that was sent to the wrong place is refused before anybody looks whether something is there.
         given.as_mut().map_or(Ok(()), |object| validation::identify(object, target))?;
         if let Some(object) = &mut given {
+            fields::check_metadata(target, object, false)?;
             let unknown = fields::take_in(target, object);
             fields::judge(target, unknown)?;
         }
@@ -177,6 +192,7 @@ impl State {
             Update::Patch(patch) => {
                 let mut patched = patch.apply(&existing)?;
                 validation::identify(&mut patched, target)?;
+                fields::check_metadata(target, &patched, true)?;
                 let whole = patched.clone();
                 let unknown = fields::take_in(target, &mut patched);
                 fields::judge_patched(target, &whole, unknown)?;
@@ -209,8 +225,18 @@ impl State {
         ] {
             metadata::copy(&mut object, &existing, field);
         }
+        if is_definition(&resource) && target.part == Part::Main {
+            definitions::fill_in(&mut object);
+            definitions::carry_on(&mut object);
+        }
         let mut causes = validation::wrong_finalizers(&existing, &object);
-        causes.extend(validation::wrong_labels(&object));
+        causes.extend(definitions::wrong(target, &target.name, &object));
+        let labels = validation::wrong_labels(&object);
+        if target.resource.custom {
+            // There, metadata is looked at twice.
+            causes.extend(labels.clone());
+        }
+        causes.extend(labels);
         causes.extend(fields::wrong(target, &object, Some(&existing)));
         validation::refuse(target, &target.name, &causes)?;
         defaults::on_write(&resource, &mut object);

@@ -29,6 +29,8 @@ pub(crate) struct Asked {
     /// The version of the path; empty for that in which objects are stored.
     pub(crate) version: String,
     pub(crate) strictness: Strictness,
+    /// Fields that were sent twice.
+    pub(crate) duplicates: Vec<String>,
     /// What whoever asked is to be warned of.
     pub(crate) warnings: Warnings,
 }
@@ -56,6 +58,42 @@ impl WriteTarget {
     fn definition(&self) -> Option<&Definition> {
         self.resource.definition.as_deref()
     }
+}
+
+/// What is no metadata in an object, in few words.
+pub(super) fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
+    target.definition()?;
+    let metadata = object.get("metadata")?;
+    if !metadata.is_object() {
+        return Some("metadata is no object".to_owned());
+    }
+    for key in ["labels", "annotations"] {
+        let texts = metadata.get(key).filter(|value| !value.is_null());
+        let fits = |value: &Value| {
+            value.as_object().is_some_and(|fields| fields.values().all(|v| v.is_string() || v.is_null()))
+        };
+        if texts.is_some_and(|value| !fits(value)) {
+            return Some(format!("json: cannot unmarshal into Go struct field ObjectMeta.{key} of type string"));
+        }
+    }
+    let finalizers = metadata.get("finalizers").filter(|value| !value.is_null());
+    let fits = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
+    if finalizers.is_some_and(|value| !fits(value)) {
+        return Some("json: cannot unmarshal into Go struct field ObjectMeta.finalizers of type string".to_owned());
+    }
+    None
+}
+
+/// Refuses an object whose metadata is none; a patch is refused for what it makes.
+pub(super) fn check_metadata(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
+    let Some(why) = malformed(target, object) else { return Ok(()) };
+    if patched {
+        let cause = Cause::invalid("patch", &schema::go::json(object).into(), &why);
+        return Err(Status::invalid_causes("", "", "", &[cause]));
+    }
+    let kind = &target.resource.kind;
+    let version = target.version();
+    Err(Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")))
 }
 
 /// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown.
@@ -86,6 +124,12 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
             _ => Vec::new(),
         },
     };
+    if let Some(paths) = &version.scale {
+        causes.extend(super::scale::wrong(paths, object, target.part == Part::Status));
+    }
+    if target.part != Part::Status {
+        causes.extend(schema.nameless(object));
+    }
     // A list that had duplicates may keep them.
     if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
         causes.extend(schema.duplicates(object));
@@ -105,6 +149,7 @@ pub(super) fn to_store(target: &WriteTarget, mut object: Value) -> Value {
 
 /// Warns of, or refuses, what is unknown in an object that was sent.
 pub(super) fn judge(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
+    let unknown = target.asked.duplicates.iter().cloned().chain(unknown).collect::<Vec<_>>();
     match target.asked.strictness {
         Strictness::Strict if !unknown.is_empty() => Err(Status::bad_request(format_args!(
             "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",

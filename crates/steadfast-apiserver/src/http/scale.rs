@@ -1,0 +1,49 @@
+//! The `scale` subresource.
+
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::read;
+use super::rendering::Rendering;
+use super::rendering::Shown;
+use super::serve::Exchange;
+use super::write::Write;
+use crate::records::Verb;
+use crate::status::Status;
+use crate::storage::{ObjectKey, Patch, State, Update, scale_of};
+
+/// Shows how many replicas an object is to have, or changes that.
+pub(super) async fn answer(
+    exchange: &Exchange,
+    verb: Verb,
+    write: &Write<'_>,
+    rendering: &Rendering,
+) -> Result<Answer, Status> {
+    read::etcd_answers(&exchange.cluster, exchange.replica).await?;
+    let store = &exchange.cluster.store;
+    let target = write.aim(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" })?;
+    let scale: Value = match verb {
+        Verb::Get => {
+            let key = ObjectKey::new(&target.namespace, &target.name);
+            let revision = store.read(State::revision);
+            let found = store.read(|state| state.at(&target.resource.name, &key, revision).cloned());
+            let change = found.ok_or_else(|| Status::not_found(&target.resource.name, &target.name))?;
+            scale_of(&target.resource, target.version(), &rendering.object_of(&change, Shown::Now))?
+        }
+        Verb::Update => {
+            let update = Update::Replace(write.object()?);
+            store.write(|state| state.rescale(&target, &update))?
+        }
+        Verb::Patch => {
+            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
+            store.write(|state| state.rescale(&target, &update))?
+        }
+        _ if target.resource.custom => {
+            let name = &target.resource.name;
+            let why = format!("delete is not supported on resources of kind \"{name}\"");
+            return Err(Status::new(405, "MethodNotAllowed", why).of_object(name, ""));
+        }
+        _ => return Err(Status::method_not_allowed()),
+    };
+    Ok(Answer::json(200, &scale))
+}

@@ -1,0 +1,84 @@
+//! Objects within objects: each says what it is.
+
+use serde_json::Value;
+
+use super::{Cause, Schema, structural};
+
+impl Schema {
+    /// What is wrong with the identity of embedded objects.
+    pub(crate) fn nameless(&self, object: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        self.look_into("", object, &mut causes);
+        causes
+    }
+
+    fn look_into(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+        match value {
+            Value::Object(fields) => {
+                if self.embedded_resource {
+                    identity(path, value, causes);
+                }
+                for (name, value) in fields {
+                    let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    if let Some(schema) = self.properties.get(name) {
+                        schema.look_into(&inner, value, causes);
+                    } else if let Some(schema) = self.of_fields() {
+                        schema.look_into(&format!("{path}[{name}]"), value, causes);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    if let Some(schema) = &self.items {
+                        schema.look_into(&format!("{path}[{index}]"), item, causes);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn identity(path: &str, value: &Value, causes: &mut Vec<Cause>) {
+    for key in ["apiVersion", "kind"] {
+        let field = format!("{path}.{key}");
+        match value.get(key) {
+            None => causes.push(Cause::required(field, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
+            }
+            Some(Value::String(text)) if key == "kind" => {
+                if let Some(why) = structural::no_label(&text.to_lowercase()) {
+                    let why = format!("may have mixed case, but should otherwise match: {why}");
+                    causes.push(Cause::invalid(field, &text.as_str().into(), &why));
+                }
+            }
+            Some(Value::String(text)) if text.matches('/').count() > 1 => {
+                causes.push(Cause::invalid(
+                    field,
+                    &text.as_str().into(),
+                    &format!("unexpected GroupVersion string: {text}"),
+                ));
+            }
+            Some(Value::String(_)) => {}
+            Some(other) => causes.push(Cause::invalid(field, other, "must be a string")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Schema;
+
+    #[test]
+    fn an_embedded_object_says_what_it_is() {
+        let inner = json!({"type": "object", "x-kubernetes-embedded-resource": true});
+        let schema = Schema::parse(&json!({"properties": {"list": {"type": "array", "items": inner}}}));
+        let object = json!({"list": [{"kind": "K", "apiVersion": "v1"}, {"kind": "?"}]});
+        let causes = schema.expect("a schema").nameless(&object);
+        let told: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.reason)).collect();
+        assert_eq!(told, [("list[1].apiVersion", "FieldValueRequired"), ("list[1].kind", "FieldValueInvalid")]);
+    }
+}

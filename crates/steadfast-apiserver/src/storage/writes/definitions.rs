@@ -1,0 +1,240 @@
+//! What a `CustomResourceDefinition` is refused for, and what it is given.
+
+use serde_json::{Map, Value, json};
+
+use super::WriteTarget;
+use crate::schema::{Cause, complaints, no_label};
+
+/// Fills in the names that a definition leaves out, and how versions are converted.
+pub(super) fn fill_in(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
+        let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut name = |key: &str, text: String| {
+            if !kind.is_empty() && names.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
+                names.insert(key.to_owned(), text.into());
+            }
+        };
+        name("singular", kind.to_lowercase());
+        name("listKind", format!("{kind}List"));
+    }
+    spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
+    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(version) = version.as_object_mut() {
+            for key in ["served", "storage"] {
+                version.entry(key).or_insert(Value::Bool(false));
+            }
+        }
+    }
+}
+
+/// The status of a definition that nobody has looked at yet.
+pub(super) fn new_status(object: &Value) -> Value {
+    json!({
+        "conditions": null, "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored_versions(object, &Value::Null),
+    })
+}
+
+/// The versions in which objects have been stored, with the present one.
+pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
+    let before = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let storage = versions.filter(|version| version["storage"] == true).filter_map(|version| version.get("name"));
+    let mut stored = before;
+    for name in storage {
+        if !stored.contains(name) {
+            stored.push(name.clone());
+        }
+    }
+    stored.into()
+}
+
+/// Keeps the status of a changed definition true: the versions in which objects are stored, and its names.
+pub(super) fn carry_on(object: &mut Value) {
+    let names = object.pointer("/spec/names").cloned().unwrap_or_default();
+    let stored = stored_versions(object, object.get("status").unwrap_or(&Value::Null));
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.insert("storedVersions".to_owned(), stored);
+        status.insert("acceptedNames".to_owned(), names);
+    }
+}
+
+/// What is wrong with a definition.
+pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
+    if !super::is_definition(&target.resource.name) || target.part != super::Part::Main {
+        return Vec::new();
+    }
+    let nothing = Value::Object(Map::new());
+    let spec = object.get("spec").unwrap_or(&nothing);
+    let names = spec.get("names").unwrap_or(&nothing);
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let group = text(spec, "group");
+    let mut causes = Vec::new();
+    if name != format!("{}.{group}", text(names, "plural")) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &name.into(), why));
+    }
+    if group.is_empty() {
+        causes.push(Cause::required("spec.group", ""));
+    } else if !group.contains('.') {
+        causes.push(Cause::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
+    }
+    let scopes = ["Cluster", "Namespaced"].map(str::to_owned);
+    match text(spec, "scope") {
+        scope if scope.is_empty() => causes.push(Cause::required("spec.scope", "")),
+        scope if !scopes.contains(&scope) => {
+            causes.push(Cause::not_supported("spec.scope", &scope.into(), &scopes));
+        }
+        _ => {}
+    }
+    wrong_versions(spec, &mut causes);
+    wrong_names(names, &mut causes);
+    match spec.pointer("/conversion/strategy").and_then(Value::as_str).unwrap_or("None") {
+        "None" => {}
+        "Webhook" => {
+            if spec.pointer("/conversion/webhook/conversionReviewVersions").is_none() {
+                causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
+            }
+            if spec.pointer("/conversion/webhook/clientConfig").is_none() {
+                let why = "required when strategy is set to Webhook";
+                causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+            }
+        }
+        other => {
+            let supported = ["None", "Webhook"].map(str::to_owned);
+            causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &supported));
+        }
+    }
+    if stored_versions(object, object.get("status").unwrap_or(&nothing)).as_array().is_some_and(Vec::is_empty) {
+        let why = "must have at least one stored version";
+        causes.push(Cause::invalid("status.storedVersions", &Value::Null, why));
+    }
+    if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
+                   instead";
+        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), why));
+    }
+    causes
+}
+
+fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
+    let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
+    // What all versions have in common is told of as if it stood outside them: so the real server holds it.
+    let place = |index: usize, key: &str, common: &str| {
+        if all_same(key) { format!("spec.{common}") } else { format!("spec.versions[{index}].{key}") }
+    };
+    for (index, version) in versions.iter().enumerate() {
+        let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(why) = no_label(name) {
+            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), why));
+            if index == 0 {
+                causes.push(Cause::invalid("spec.version", &name.into(), why));
+            }
+        }
+        let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
+            let field = format!("spec.versions[{index}].schema.openAPIV3Schema");
+            causes.push(Cause::required(field, ""));
+            continue;
+        };
+        let once = |key: &str| index == 0 || !all_same(key);
+        if once("schema") {
+            causes.extend(complaints(schema, &format!("{}.openAPIV3Schema", place(index, "schema", "validation"))));
+        }
+        if let Some(scale) = version.pointer("/subresources/scale").filter(|_| once("subresources")) {
+            wrong_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
+        }
+        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+        for (column_index, column) in columns.enumerate().filter(|_| once("additionalPrinterColumns")) {
+            let path = place(index, "additionalPrinterColumns", "additionalPrinterColumns");
+            wrong_column(column, &format!("{path}[{column_index}]"), causes);
+        }
+    }
+    let names: Vec<&Value> = versions.iter().filter_map(|version| version.get("name")).collect();
+    let shown = || Value::from(versions.to_vec());
+    if (1..names.len()).any(|index| names[..index].contains(&names[index])) {
+        causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
+    }
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &shown(), why));
+    }
+}
+
+fn wrong_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (key, under) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
+    {
+        let field = format!("{path}.{key}");
+        match scale.get(key).and_then(Value::as_str).unwrap_or_default() {
+            "" if key == "labelSelectorPath" => {}
+            "" => causes.push(Cause::required(field, "")),
+            text if !text.starts_with('.') => {
+                causes.push(Cause::invalid(field, &text.into(), "must be a simple json path starting with ."));
+            }
+            text if !text.starts_with(under) => {
+                let why = format!("should be a json path under {}", under.trim_end_matches('.'));
+                causes.push(Cause::invalid(field, &text.into(), &why));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn wrong_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let text = |key: &str| column.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("name").is_empty() {
+        causes.push(Cause::required(format!("{path}.name"), ""));
+    }
+    let kinds = ["boolean", "date", "integer", "number", "string"];
+    match text("type") {
+        "" => {
+            let why = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::required(format!("{path}.type"), &why));
+        }
+        kind if !kinds.contains(&kind) => {
+            let why = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &why));
+        }
+        _ => {}
+    }
+    match text("jsonPath") {
+        "" => causes.push(Cause::required(format!("{path}.JSONPath"), "")),
+        text if !text.starts_with('.') => {
+            let why = "must be a simple json path starting with .";
+            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), why));
+        }
+        _ => {}
+    }
+}
+
+fn wrong_names(names: &Value, causes: &mut Vec<Cause>) {
+    let text = |key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default();
+    for key in ["plural", "singular", "kind", "listKind"] {
+        let field = format!("spec.names.{key}");
+        let name = text(key);
+        let of_kind = key.ends_with("ind");
+        if name.is_empty() {
+            causes.push(Cause::required(field, ""));
+        } else if let Some(why) = no_label(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
+            let why = if of_kind {
+                format!("may have mixed case, but should otherwise match: {why}")
+            } else {
+                why.to_owned()
+            };
+            causes.push(Cause::invalid(field, &name.into(), &why));
+        }
+    }
+    for key in ["shortNames", "categories"] {
+        let list = names.get(key).and_then(Value::as_array).into_iter().flatten();
+        for (index, name) in list.filter_map(Value::as_str).enumerate() {
+            if let Some(why) = no_label(name) {
+                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), why));
+            }
+        }
+    }
+    if !text("kind").is_empty() && text("kind") == text("listKind") {
+        let why = "kind and listKind may not be the same";
+        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), why));
+    }
+}

@@ -1,0 +1,237 @@
+//! The `scale` subresource: how many replicas there are to be, whatever kind it is that has them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::super::{State, metadata};
+use super::{Part, Update, WriteTarget, validation};
+use crate::resources::{ScalePaths, ServedResource};
+use crate::schema::{Cause, go};
+use crate::status::Status;
+
+const API_VERSION: &str = "autoscaling/v1";
+/// What stands for a number of replicas that is not there, so that a patch which gives none is told from others.
+const NO_REPLICAS: i64 = i32::MIN as i64;
+
+impl State {
+    /// Scales an object; returns its new scale.
+    pub(crate) fn rescale(&mut self, target: &WriteTarget, update: &Update) -> Result<Value, Status> {
+        let resource = Arc::clone(&target.resource);
+        let not_found = || Status::not_found(&resource.name, &target.name);
+        let paths = resource.scale(target.version()).ok_or_else(not_found)?;
+        let given = match update {
+            Update::Replace(scale) => Some(checked(target, scale.clone())?),
+            Update::Patch(_) => None,
+        };
+        let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
+        let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
+        let scale = match (update, given) {
+            (Update::Patch(patch), _) => {
+                checked(target, patch.apply(&shown(&resource, &paths, &existing, NO_REPLICAS)?)?)?
+            }
+            (_, given) => given.unwrap_or_default(),
+        };
+        let replicas = match scale.pointer("/spec/replicas") {
+            None | Some(Value::Null) => 0,
+            Some(value) => value.as_i64().filter(|&count| i32::try_from(count).is_ok()).ok_or_else(|| {
+                let why = format!(
+                    "json: cannot unmarshal {value} into Go struct field ScaleSpec.spec.replicas of type int32"
+                );
+                if let Update::Patch(_) = update {
+                    let cause = Cause::invalid("patch", &go::json(&scale).into(), &why);
+                    return Status::invalid_causes("", "", "", &[cause]);
+                }
+                Status::bad_request(format_args!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+            })?,
+        };
+        if replicas == NO_REPLICAS {
+            let why = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
+            return Err(Status::bad_request(why));
+        }
+        if replicas < 0 && !resource.custom {
+            let why = "must be greater than or equal to 0";
+            let cause = Cause::invalid("spec.replicas", &replicas.into(), why);
+            return Err(Status::invalid_causes("autoscaling", "Scale", &target.name, &[cause]));
+        }
+        let mut object = Value::clone(&existing);
+        put(&mut object, &paths.spec_replicas, replicas.into());
+        let version = metadata::text(&scale, "resourceVersion");
+        if !version.is_empty() {
+            metadata::set(&mut object, "resourceVersion", Some(version.into()));
+        }
+        validation::check_uid(target, &existing, &scale)?;
+        let target = WriteTarget { part: Part::Main, ..target.clone() };
+        let outcome = self.update(&target, &Update::Replace(object))?;
+        shown(&resource, &paths, &resource.view(outcome.object(), target.version()), 0)
+    }
+}
+
+/// The scale of an object, as it is shown.
+pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
+    let paths = resource.scale(version).unwrap_or_default();
+    if resource.custom && at(object, &paths.spec_replicas).is_none() {
+        let path = go::quoted(&paths.spec_replicas);
+        let why = format!("Internal error occurred: the spec replicas field {path} does not exist");
+        let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
+        return Err(Status::new(500, "InternalError", why).with_details(json!({"causes": [cause]})));
+    }
+    shown(resource, &paths, object, 0)
+}
+
+fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: i64) -> Result<Value, Status> {
+    let count = |path: &str, absent: i64| match whole(object, path) {
+        Ok(count) => Ok(count.unwrap_or(absent)),
+        Err(why) => Err(Status::new(500, "", why)),
+    };
+    // Built-in kinds have one replica where nothing else is said.
+    let replicas = count(&paths.spec_replicas, if resource.custom { absent } else { 1 })?;
+    let mut kept = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        let value = object.get("metadata").and_then(|metadata| metadata.get(field));
+        kept.extend(value.map(|value| (field.to_owned(), value.clone())));
+    }
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": API_VERSION, "metadata": kept, "spec": {},
+        "status": {"replicas": count(&paths.status_replicas, 0)?},
+    });
+    if replicas != 0 {
+        scale["spec"]["replicas"] = replicas.into();
+    }
+    let selector = if paths.selector.is_empty() { None } else { at(object, &paths.selector) };
+    let selector = match selector {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => selector_text(other),
+        None => String::new(),
+    };
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    Ok(scale)
+}
+
+/// Checks that what was sent is a scale, and that of this object.
+fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
+    let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    if kind != "Scale" && !kind.is_empty() || api_version != API_VERSION && !api_version.is_empty() {
+        if target.resource.custom {
+            return Err(Status::bad_request(
+                "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"",
+            ));
+        }
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(Status::bad_request(format_args!(
+            "{kind} in version \"{version}\" cannot be handled as a Scale: no kind \"{kind}\" is registered for version \
+             \"{api_version}\""
+        )));
+    }
+    let (name, namespace) = (metadata::text(&scale, "name"), metadata::text(&scale, "namespace"));
+    if !name.is_empty() && name != target.name {
+        return Err(Status::bad_request(format_args!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        )));
+    }
+    if !namespace.is_empty() && namespace != target.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(scale)
+}
+
+/// What is wrong with the fields that `scale` shows, in the order in which they are looked at.
+pub(super) fn wrong(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut count = |path: &str| match whole(object, path) {
+        Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
+        Ok(Some(count)) if count < 0 => {
+            causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
+        }
+        Ok(Some(count)) if count > i64::from(i32::MAX) => {
+            let why = format!("should be less than or equal to {}", i32::MAX);
+            causes.push(Cause::invalid(path, &count.into(), &why));
+        }
+        Ok(_) => {}
+    };
+    if !status_alone {
+        count(&paths.spec_replicas);
+    }
+    count(&paths.status_replicas);
+    if !paths.selector.is_empty()
+        && let Some(other) = at(object, &paths.selector).filter(|value| !value.is_string())
+    {
+        let why = mistaken(&paths.selector, other, "string");
+        causes.push(Cause::invalid(paths.selector.as_str(), &"".into(), &why));
+    }
+    causes
+}
+
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.trim_start_matches('.').split('.')
+}
+
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    steps(path).try_fold(object, |value, step| value.get(step))
+}
+
+/// The whole number at a path, where there is something.
+fn whole(object: &Value, path: &str) -> Result<Option<i64>, String> {
+    match at(object, path) {
+        None => Ok(None),
+        Some(value) => value.as_i64().map(Some).ok_or_else(|| mistaken(path, value, "int64")),
+    }
+}
+
+fn mistaken(path: &str, value: &Value, wanted: &str) -> String {
+    let (text, kind) = match value {
+        Value::String(text) => (text.clone(), "string"),
+        Value::Number(number) if number.is_f64() => (go::number_text(number), "float64"),
+        Value::Number(number) => (number.to_string(), "int64"),
+        Value::Bool(flag) => (flag.to_string(), "bool"),
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Array(_) => (go::json(value), "[]interface {}"),
+        Value::Object(_) => (go::json(value), "map[string]interface {}"),
+    };
+    let path = path.trim_start_matches('.');
+    format!(".{path} accessor error: {text} is of the type {kind}, expected {wanted}")
+}
+
+fn put(object: &mut Value, path: &str, value: Value) {
+    let mut place = object;
+    for step in steps(path) {
+        if !place.is_object() {
+            *place = Value::Object(Map::new());
+        }
+        place = &mut place[step];
+    }
+    *place = value;
+}
+
+/// A selector of a built-in kind, written as a text.
+fn selector_text(selector: &Value) -> String {
+    let texts = |value: Option<&Value>| -> Vec<String> {
+        let fields = value.and_then(Value::as_object).into_iter().flatten();
+        fields.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
+    };
+    if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
+        return texts(Some(selector)).join(",");
+    }
+    let mut parts = texts(selector.get("matchLabels"));
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    for expression in expressions {
+        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let (key, values) = (text("key"), values.join(","));
+        parts.push(match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    parts.join(",")
+}
