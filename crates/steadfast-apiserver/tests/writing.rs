@@ -261,20 +261,22 @@ async fn a_definition_serves_its_resource_and_takes_it_away() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(WIDGETS).await.0, 404);
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
         "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com", "scope": "Namespaced",
             "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "shortNames": ["wd"]},
             "versions": [
-                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}},
-                {"name": "v1beta1", "served": true, "storage": false},
+                {"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": schema},
+                {"name": "v1beta1", "served": true, "storage": false, "schema": schema},
             ],
         },
     });
     let (code, created) = post(&mut client, DEFINITIONS, &definition).await;
-    assert_eq!(code, 201);
-    assert_eq!(created["status"]["conditions"][1]["type"], "Established");
+    assert_eq!((code, &created["status"]["conditions"]), (201, &Value::Null));
+    let (_, defined) = client.get(&format!("{DEFINITIONS}/widgets.example.com")).await;
+    assert_eq!(defined["status"]["conditions"][1]["type"], "Established");
     let (_, widget) = post(&mut client, WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"size": 1}})).await;
     assert_eq!((&widget["apiVersion"], &widget["metadata"]["generation"]), (&json!("example.com/v1"), &json!(1)));
     let (_, older) = client.get(&format!("{}/w", WIDGETS.replace("v1", "v1beta1"))).await;
