@@ -138,6 +138,7 @@ func (p *progress) see(object any) {
 }
 
 func obey(informer cache.SharedIndexInformer, progress *progress) error {
+	var armed float64
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		words := strings.Fields(lines.Text())
@@ -152,12 +153,19 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 				return err
 			}
 			tell(map[string]any{"phase": "reset-peak"})
-		case "until":
+		case "arm":
+			armed = arm(progress)
+			tell(map[string]any{"phase": "arm"})
+		case "until", "reached":
 			version, err := strconv.ParseUint(words[1], 10, 64)
 			if err != nil {
 				return err
 			}
-			until(progress, version)
+			if words[0] == "until" {
+				armed = arm(progress)
+				tell(map[string]any{"phase": "armed"})
+			}
+			tell(reached(words[0], progress, version, armed))
 		case "fields":
 			begun := time.Now()
 			nodes := map[string]struct{}{}
@@ -189,19 +197,22 @@ func nodeName(object any) string {
 	return ""
 }
 
-// until waits for an object of a version or later; what came before it was armed does not count.
-func until(progress *progress, version uint64) {
+// arm says that what came before does not count; it tells what was used of the processors before.
+func arm(progress *progress) float64 {
 	progress.seen.Store(0)
 	progress.first.Store(0)
 	progress.latencies = progress.latencies[:0]
-	used := processorTime()
-	tell(map[string]any{"phase": "armed"})
+	return processorTime()
+}
+
+// reached waits for an object of a version or later.
+func reached(phase string, progress *progress, version uint64, usedBefore float64) map[string]any {
 	for progress.version.Load() < version {
 		time.Sleep(time.Millisecond)
 	}
 	answer := map[string]any{
-		"phase": "until", "seconds": time.Since(time.Unix(0, progress.first.Load())).Seconds(), "cpu": processorTime() - used, "seen": progress.seen.Load(),
+		"phase": phase, "seconds": time.Since(time.Unix(0, progress.first.Load())).Seconds(), "cpu": processorTime() - usedBefore, "seen": progress.seen.Load(),
 	}
 	addQuantiles(answer, progress.latencies)
-	tell(answer)
+	return answer
 }

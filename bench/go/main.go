@@ -1,6 +1,9 @@
 // The Go half of the bench: the generator of its data, and client-go as one of the clients that are measured.
 //
 //	bench-go generate -out DIR -count N -seed S
+//	bench-go fill -kubeconfig FILE -count N -seed S [-resource pods|widgets]
+//	bench-go stamp -kubeconfig FILE -objects N -seed S -count N -rate N [-resource pods|widgets]
+//	bench-go witness -kubeconfig FILE
 //	bench-go client -kubeconfig FILE -expect N [-resource pods|widgets] [-json] [-paged] [-trim]
 package main
 
@@ -11,16 +14,22 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a command: generate or client"))
+		fail(fmt.Errorf("name a command: generate, fill, stamp, client or witness"))
 	}
 	var err error
 	switch os.Args[1] {
 	case "generate":
 		err = generate(os.Args[2:])
+	case "fill":
+		err = fill(os.Args[2:])
+	case "stamp":
+		err = stamp(os.Args[2:])
+	case "witness":
+		err = witness(os.Args[2:])
 	case "client":
 		err = client(os.Args[2:])
 	default:
-		err = fmt.Errorf("no such command: %s; there are generate and client", os.Args[1])
+		err = fmt.Errorf("no such command: %s; there are generate, fill, stamp, client and witness", os.Args[1])
 	}
 	if err != nil {
 		fail(err)

@@ -5,6 +5,8 @@
 //! | `memory` | | what is resident now, and was at most |
 //! | `reset-peak` | forgets the most so far | |
 //! | `until VERSION` | waits until its handler has seen that version | the time since the first event, and what it cost |
+//! | `arm` | what came before does not count | |
+//! | `reached VERSION` | the same as `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | how long that took |
 //! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
 
@@ -12,6 +14,7 @@ mod measure;
 mod ours;
 mod peer;
 mod progress;
+mod witness;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,8 +39,11 @@ pub(crate) struct ClientArgs {
     #[arg(long)]
     kubeconfig: PathBuf,
     /// How many objects there are.
-    #[arg(long)]
+    #[arg(long, default_value_t = 0)]
     expect: usize,
+    /// Tell everything that is heard of config maps instead, for the faults.
+    #[arg(long)]
+    witness: bool,
     /// `pods`, or the custom resource `widgets` as dynamic objects.
     #[arg(long, default_value = "pods")]
     resource: String,
@@ -93,6 +99,9 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    if args.witness {
+        return witness::run(config, args.library).await;
+    }
     let progress = Progress::default();
     let (begun, used) = (Instant::now(), measure::processor_time()?);
     let widgets = ApiResource {
@@ -113,6 +122,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         return Err(format!("{} objects are in the store, not {}", cache.len(), args.expect).into());
     }
     tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
+    let mut armed = 0.0;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -122,7 +132,16 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
                 measure::reset_peak()?;
                 tell(&json!({ "phase": "reset-peak" }));
             }
-            "until" => until(&progress, rest.parse()?).await?,
+            "arm" => {
+                armed = arm(&progress)?;
+                tell(&json!({ "phase": "arm" }));
+            }
+            "reached" => tell(&reached("reached", &progress, rest.parse()?, armed).await?),
+            "until" => {
+                let armed = arm(&progress)?;
+                tell(&json!({ "phase": "armed" }));
+                tell(&reached("until", &progress, rest.parse()?, armed).await?);
+            }
             "fields" => {
                 let begun = Instant::now();
                 let distinct = cache.nodes();
@@ -138,18 +157,25 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Waits for an object of `version` or later; what came before does not count.
-async fn until(progress: &Progress, version: u64) -> Result<(), Trouble> {
+/// What came before does not count; tells what was used of the processors before.
+fn arm(progress: &Progress) -> Result<f64, Trouble> {
     progress.begin();
-    let used = measure::processor_time()?;
-    tell(&json!({ "phase": "armed" }));
+    measure::processor_time()
+}
+
+/// Waits for an object of `version` or later.
+async fn reached(
+    phase: &str,
+    progress: &Progress,
+    version: u64,
+    used_before: f64,
+) -> Result<serde_json::Value, Trouble> {
     while progress.version() < version {
         sleep(Duration::from_millis(1)).await;
     }
-    let mut answer = progress.answer();
-    answer["cpu"] = json!(measure::processor_time()? - used);
-    tell(&answer);
-    Ok(())
+    let mut answer = progress.answer(phase);
+    answer["cpu"] = json!(measure::processor_time()? - used_before);
+    Ok(answer)
 }
 
 fn tell(answer: &serde_json::Value) {

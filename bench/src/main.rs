@@ -22,6 +22,8 @@ use clap::Parser;
 enum Command {
     /// Runs everything; from the repository's root.
     Run(run::RunArgs),
+    /// Tables and pictures once more, from what was measured before.
+    Report(run::ReportArgs),
     /// The server that replays generated data.
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -37,6 +39,7 @@ type Trouble = Box<dyn std::error::Error + Send + Sync>;
 async fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Run(args) => run::run(args).await,
+        Command::Report(args) => run::report(&args),
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };

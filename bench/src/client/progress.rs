@@ -58,10 +58,10 @@ impl Progress {
     }
 
     /// What was seen since.
-    pub(super) fn answer(&self) -> Value {
+    pub(super) fn answer(&self, phase: &str) -> Value {
         let inner = &*self.inner;
         let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;
-        let mut answer = json!({ "phase": "until", "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
+        let mut answer = json!({ "phase": phase, "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
         let mut travelled = std::mem::take(&mut *inner.travelled.lock().unwrap_or_else(PoisonError::into_inner));
         travelled.sort_unstable();
         if !travelled.is_empty() {

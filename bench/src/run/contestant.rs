@@ -1,7 +1,9 @@
 //! Who is measured, and how each is started.
 
+use std::fmt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use crate::Trouble;
@@ -10,21 +12,26 @@ use crate::Trouble;
 #[derive(Clone, Copy)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
-    program: Program,
+    /// Whose it is.
+    pub(super) team: Team,
     /// What it is a cache of.
     pub(super) resource: Resource,
     arguments: &'static [&'static str],
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Program {
+/// The library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Team {
+    /// This one.
     Steadfast,
+    /// kube-runtime.
     Kube,
+    /// client-go.
     ClientGo,
 }
 
 /// The same objects under two names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Resource {
     /// A built-in type.
     Pods,
@@ -32,55 +39,102 @@ pub(super) enum Resource {
     Widgets,
 }
 
-const fn of(
-    name: &'static str,
-    program: Program,
-    resource: Resource,
-    arguments: &'static [&'static str],
-) -> Contestant {
-    Contestant { name, program, resource, arguments }
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pods => "pods",
+            Self::Widgets => "custom resources, dynamic",
+        })
+    }
+}
+
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Steadfast => "Steadfast",
+            Self::Kube => "kube-runtime",
+            Self::ClientGo => "client-go",
+        })
+    }
+}
+
+const fn of(name: &'static str, team: Team, resource: Resource, arguments: &'static [&'static str]) -> Contestant {
+    Contestant { name, team, resource, arguments }
 }
 
 /// Every peer in each of its settings that is the best at something.
-pub(super) const ALL: &[Contestant] = &[
-    of("steadfast, JSON, streamed", Program::Steadfast, Resource::Pods, &[]),
-    of("steadfast, JSON, pages", Program::Steadfast, Resource::Pods, &["--paged"]),
-    of("kube-runtime, JSON, streamed", Program::Kube, Resource::Pods, &[]),
-    of("kube-runtime, JSON, pages", Program::Kube, Resource::Pods, &["--paged"]),
-    of("kube-runtime, JSON, streamed, no managedFields", Program::Kube, Resource::Pods, &["--trim"]),
-    of("client-go, protobuf, streamed", Program::ClientGo, Resource::Pods, &[]),
-    of("client-go, protobuf, list", Program::ClientGo, Resource::Pods, &["-paged"]),
-    of("client-go, protobuf, streamed, no managedFields", Program::ClientGo, Resource::Pods, &["-trim"]),
-    of("client-go, JSON, list", Program::ClientGo, Resource::Pods, &["-json", "-paged"]),
-    of("steadfast, dynamic", Program::Steadfast, Resource::Widgets, &["--resource=widgets"]),
-    of("kube-runtime, dynamic", Program::Kube, Resource::Widgets, &["--resource=widgets"]),
-    of("client-go, dynamic", Program::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
+const ALL: &[Contestant] = &[
+    of("steadfast, JSON, streamed", Team::Steadfast, Resource::Pods, &[]),
+    of("steadfast, JSON, pages", Team::Steadfast, Resource::Pods, &["--paged"]),
+    of("kube-runtime, JSON, streamed", Team::Kube, Resource::Pods, &[]),
+    of("kube-runtime, JSON, pages", Team::Kube, Resource::Pods, &["--paged"]),
+    of("kube-runtime, JSON, streamed, no managedFields", Team::Kube, Resource::Pods, &["--trim"]),
+    of("client-go, protobuf, streamed", Team::ClientGo, Resource::Pods, &[]),
+    of("client-go, protobuf, list", Team::ClientGo, Resource::Pods, &["-paged"]),
+    of("client-go, protobuf, streamed, no managedFields", Team::ClientGo, Resource::Pods, &["-trim"]),
+    of("client-go, JSON, streamed", Team::ClientGo, Resource::Pods, &["-json"]),
+    of("client-go, JSON, list", Team::ClientGo, Resource::Pods, &["-json", "-paged"]),
+    of("steadfast, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets"]),
+    of("kube-runtime, dynamic", Team::Kube, Resource::Widgets, &["--resource=widgets"]),
+    of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
+
+/// Those whose name contains `only`; of each library's settings for a resource the first alone, where `few` are asked for.
+pub(super) fn chosen(only: Option<&str>, few: bool) -> Vec<&'static Contestant> {
+    let named = ALL.iter().filter(|one| only.is_none_or(|part| one.name.contains(part)));
+    let mut chosen: Vec<&Contestant> = Vec::new();
+    for one in named {
+        if !few || !chosen.iter().any(|other| (other.team, other.resource) == (one.team, one.resource)) {
+            chosen.push(one);
+        }
+    }
+    chosen
+}
 
 impl Contestant {
     /// The process that is this client of the server of `kubeconfig`, which has `expect` objects.
     pub(super) fn command(&self, go: &Path, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {
-        let dashes = if self.program == Program::ClientGo { "-" } else { "--" };
-        let mut command = match self.program {
-            Program::ClientGo => {
-                let mut command = Command::new(go);
-                command.arg("client");
-                command
-            }
-            Program::Steadfast | Program::Kube => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("client").arg(if self.program == Program::Kube { "kube" } else { "steadfast" });
-                command
-            }
-        };
-        command.arg(format!("{dashes}kubeconfig={}", kubeconfig.display()));
+        let dashes = self.team.dashes();
+        let mut command = self.team.command(go, kubeconfig)?;
         command.arg(format!("{dashes}expect={expect}"));
         command.args(self.arguments);
         Ok(command)
     }
+}
 
-    /// Whether the others are compared with it.
-    pub(super) fn is_ours(&self) -> bool {
-        self.program == Program::Steadfast
+impl Team {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
+
+    /// The process that is a client of the server of `kubeconfig`.
+    pub(super) fn command(self, go: &Path, kubeconfig: &Path) -> Result<Command, Trouble> {
+        let mut command = if self == Self::ClientGo {
+            let mut command = Command::new(go);
+            command.arg("client");
+            command
+        } else {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg("client").arg(if self == Self::Kube { "kube" } else { "steadfast" });
+            command
+        };
+        command.arg(format!("{}kubeconfig={}", self.dashes(), kubeconfig.display()));
+        Ok(command)
+    }
+
+    /// What its options begin with.
+    pub(super) fn dashes(self) -> &'static str {
+        if self == Self::ClientGo { "-" } else { "--" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_are_one_of_each_library_for_each_resource() {
+        let few: Vec<&str> = chosen(None, true).iter().map(|one| one.name).collect();
+        assert_eq!(few.len(), 6, "{few:?}");
+        assert!(chosen(Some("dynamic"), false).iter().all(|one| one.resource == Resource::Widgets));
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::outcome::{Figure, Outcomes};
+use super::contestant::{Resource, Team};
+use super::faults::Verdict;
+use super::outcome::{Figure, Ordeal, Outcomes};
 use crate::Trouble;
 
 /// What is drawn, and how its file is called.
@@ -19,45 +21,76 @@ const BAR: usize = 22;
 const LABELS: usize = 330;
 const WIDTH: usize = 460;
 
-/// Draws what was measured at the largest size.
-pub(super) fn draw(outcomes: &Outcomes, folder: &Path) -> Result<(), Trouble> {
-    let largest = outcomes.figures().iter().map(|figure| figure.size).max().unwrap_or_default();
+/// Draws what was measured of pods, each at the largest size it was measured at; the files' names begin with `part`.
+pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(), Trouble> {
     for (what, file) in DRAWN {
-        let figures: Vec<&Figure> =
-            outcomes.figures().iter().filter(|figure| figure.size == largest && figure.what == *what).collect();
-        if !figures.is_empty() {
-            std::fs::write(folder.join(format!("{file}.svg")), bars(what, largest, &figures))?;
-        }
+        let figures =
+            || outcomes.figures().iter().filter(|figure| figure.resource == Resource::Pods && figure.what == *what);
+        let Some(largest) = figures().map(|figure| figure.size).max() else { continue };
+        let figures: Vec<&Figure> = figures().filter(|figure| figure.size == largest).collect();
+        std::fs::write(folder.join(format!("{part}-{file}.svg")), bars(what, largest, &figures))?;
     }
     Ok(())
 }
 
+/// Draws how long each library took to recover; what took longer than it was waited for is drawn that long, and open.
+pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble> {
+    let played: Vec<&Verdict> = ordeal.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
+    let most = ordeal.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);
+    let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
+    let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
+    for (row, verdict) in played.iter().enumerate() {
+        let seconds = verdict.recovered.unwrap_or(verdict.patience as f64);
+        // From 50 ms, which is how often it is looked.
+        let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
+        let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.team);
+        let told =
+            verdict.recovered.map_or_else(|| format!("not in {} s", verdict.patience), |time| format!("{time:.1}"));
+        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.team, &label, &told);
+    }
+    svg.push_str("</svg>\n");
+    Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)
+}
+
 fn bars(what: &str, size: usize, figures: &[&Figure]) -> String {
     let most = figures.iter().map(|figure| figure.median()).fold(f64::MIN_POSITIVE, f64::max);
-    let unit = figures.first().map_or("", |figure| figure.unit);
+    let unit = figures.first().map_or("", |figure| &figure.unit);
     let (width, height) = (LABELS + WIDTH + 90, (figures.len() + 2) * BAR);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"8\" y=\"16\" font-weight=\"bold\">{what}, {unit}; {size} objects; shorter is better</text>\n"
-    );
+    let better = if figures.first().is_some_and(|figure| figure.is_rate()) { "longer" } else { "shorter" };
+    let mut svg = head(width, height, &format!("{what}, {unit}; {size} objects; {better} is better"));
     for (row, figure) in figures.iter().enumerate() {
-        let y = (row + 1) * BAR + 6;
         let length = (figure.median() / most * WIDTH as f64).max(1.0);
-        let colour = if figure.ours { "#0a7d5a" } else { "#9aa4ad" };
-        let text = y + 14;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{}</text>\
-             <rect x=\"{LABELS}\" y=\"{y}\" width=\"{length:.0}\" height=\"{}\" fill=\"{colour}\"/>\
-             <text x=\"{:.0}\" y=\"{text}\">{:.2}</text>",
-            LABELS - 8,
-            figure.contestant,
-            BAR - 4,
-            LABELS as f64 + length + 6.0,
-            figure.median(),
-        );
+        let told = format!("{:.2}", figure.median());
+        bar(&mut svg, row, LABELS, length, figure.team, &figure.contestant, &told);
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+fn head(width: usize, height: usize, title: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+         <text x=\"8\" y=\"16\" font-weight=\"bold\">{title}</text>\n"
+    )
+}
+
+/// One bar with what it is and what it says.
+fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label: &str, told: &str) {
+    let y = (row + 1) * BAR + 6;
+    let colour = match team {
+        Team::Steadfast => "#0a7d5a",
+        Team::Kube => "#c26a3d",
+        Team::ClientGo => "#4a7db0",
+    };
+    let text = y + 14;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{label}</text>\
+         <rect x=\"{left}\" y=\"{y}\" width=\"{length:.0}\" height=\"{}\" fill=\"{colour}\"/>\
+         <text x=\"{:.0}\" y=\"{text}\">{told}</text>",
+        left - 8,
+        BAR - 4,
+        left as f64 + length + 6.0,
+    );
 }

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(15);
 
 /// A process that ends with this.
 pub(super) struct Process {
-    _child: Child,
+    child: Child,
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -28,7 +28,13 @@ impl Process {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a process without pipes".into());
         };
-        Ok(Self { _child: child, input, lines: BufReader::new(output).lines() })
+        Ok(Self { child, input, lines: BufReader::new(output).lines() })
+    }
+
+    /// Its number.
+    pub(super) fn id(&self) -> u32 {
+        // It is not waited for, so it has one as long as this lives.
+        self.child.id().unwrap_or_default()
     }
 
     /// The next line that it writes.

@@ -1,69 +1,154 @@
-//! Tables in Markdown: a row for each measurement, a column for each contestant.
+//! Tables in Markdown: a row for each contestant, a column for each measurement.
 
+use std::fmt::Write;
+
+use super::contestant::{Resource, Team};
 use super::outcome::{Figure, Outcomes};
 
-/// Prints a table for each size and resource.
-pub(super) fn print(outcomes: &Outcomes) {
-    println!("\n{}", outcomes.machine());
-    let mut tables: Vec<(usize, &str)> = Vec::new();
+/// The columns that stand together, and what they are called.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "sync and memory",
+        &[
+            "sync",
+            "sync, processor",
+            "sync, server's processor",
+            "read a field of each",
+            "resident",
+            "resident, peak of the sync",
+        ],
+    ),
+    (
+        "events",
+        &[
+            "events",
+            "processor an event",
+            "server's processor a write",
+            "resident, after the events",
+            "write to handler, p50",
+            "write to handler, p99",
+        ],
+    ),
+    (
+        "reads beside writes, and a relist",
+        &[
+            "reads beside writes",
+            "get, p50",
+            "get, p99",
+            "list a namespace, p50",
+            "list a namespace, p99",
+            "relist, processor",
+            "relist, peak to settled",
+        ],
+    ),
+];
+
+/// All tables of a part, each with a heading of the third level.
+pub(super) fn tables(outcomes: &Outcomes) -> String {
+    let mut text = String::new();
+    let mut done: Vec<(usize, Resource)> = Vec::new();
     for figure in outcomes.figures() {
-        if !tables.contains(&(figure.size, figure.resource)) {
-            tables.push((figure.size, figure.resource));
+        let (size, resource) = (figure.size, figure.resource);
+        if done.contains(&(size, resource)) {
+            continue;
         }
-    }
-    for (size, resource) in tables {
+        done.push((size, resource));
         let figures: Vec<&Figure> =
             outcomes.figures().iter().filter(|figure| (figure.size, figure.resource) == (size, resource)).collect();
-        let rounds = figures.iter().map(|figure| figure.rounds.len()).max().unwrap_or_default();
-        println!("\n### {size} {resource}, medians of {rounds} rounds\n");
-        print_one(&figures);
+        for (group, columns) in GROUPS {
+            one(&mut text, &format!("{} {resource}: {group}", number(size as f64)), columns, &figures);
+        }
     }
     for failure in outcomes.failures() {
-        println!("\nnot measured: {} with {} objects: {}", failure.contestant, failure.size, failure.why);
+        let size = number(failure.size as f64);
+        let _ = writeln!(text, "Not measured: {} with {size} objects: {}.\n", failure.contestant, failure.why);
     }
+    text
 }
 
-fn print_one(figures: &[&Figure]) {
-    let contestants = distinct(figures.iter().map(|figure| figure.contestant));
-    println!("| | {} |", contestants.join(" | "));
-    println!("|---|{}", "---|".repeat(contestants.len()));
-    for what in distinct(figures.iter().map(|figure| figure.what)) {
-        let row: Vec<&&Figure> = figures.iter().filter(|figure| figure.what == what).collect();
-        let ours = row.iter().find(|figure| figure.ours).map(|figure| figure.median());
-        let cells = contestants.iter().map(|contestant| {
-            let figure = row.iter().find(|figure| figure.contestant == *contestant);
+fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
+    let columns: Vec<(&str, Vec<&Figure>)> = columns
+        .iter()
+        .map(|what| (*what, figures.iter().copied().filter(|figure| figure.what == *what).collect::<Vec<_>>()))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    let heads = columns.iter().map(|(what, figures)| format!("{what} ({})", figures[0].unit));
+    let _ = writeln!(text, "### {title}\n\n| | {} |", heads.collect::<Vec<_>>().join(" | "));
+    let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
+    for contestant in distinct(columns.iter().flat_map(|(_, figures)| figures.iter().map(|figure| &*figure.contestant)))
+    {
+        let cells = columns.iter().map(|(_, figures)| {
+            let ours = figures.iter().find(|figure| figure.team == Team::Steadfast).map(|figure| figure.median());
+            let figure = figures.iter().find(|figure| figure.contestant == contestant);
             figure.map_or_else(|| "-".to_owned(), |figure| cell(figure, ours))
         });
-        let unit = row.first().map_or("", |figure| figure.unit);
-        println!("| {what} ({unit}) | {} |", cells.collect::<Vec<_>>().join(" | "));
+        let _ = writeln!(text, "| {contestant} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
+    text.push('\n');
 }
 
-/// The median, and how many times ours it is worse: below 1 it is better.
+/// The median, the least and the most of the rounds, and how many times ours it is worse: below 1 it is better.
 fn cell(figure: &Figure, ours: Option<f64>) -> String {
-    let median = rounded(figure.median());
-    match ours {
-        Some(ours) if !figure.ours => {
-            let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
-            format!("{median} ({ratio:.1}×)")
-        }
-        _ => median,
+    let mut cell = number(figure.median());
+    if let Some((least, most)) = figure.spread() {
+        let _ = write!(cell, " ({}–{})", number(least), number(most));
     }
+    if let Some(ours) = ours.filter(|_| figure.team != Team::Steadfast) {
+        let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
+        let _ = write!(cell, " {}×", number(ratio));
+    }
+    cell
+}
+
+/// What a reader looks for first: each library at its best setting, for each measurement at its largest size.
+pub(super) fn summary(outcomes: &Outcomes, whats: &[&str]) -> String {
+    let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
+    for resource in [Resource::Pods, Resource::Widgets] {
+        for what in whats {
+            let figures =
+                || outcomes.figures().iter().filter(|figure| figure.resource == resource && figure.what == *what);
+            let Some(size) = figures().map(|figure| figure.size).max() else { continue };
+            let bests =
+                Team::ALL.map(|team| best(figures().filter(|figure| figure.team == team && figure.size == size)));
+            let winner = best(bests.iter().flatten().copied());
+            let cells =
+                bests.map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| summary_cell(figure, winner)));
+            let unit = figures().next().map_or("", |figure| &figure.unit);
+            let of = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
+            let _ = writeln!(text, "| {of}{what} ({unit}; {} objects) | {} |", number(size as f64), cells.join(" | "));
+        }
+    }
+    text
+}
+
+fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
+    figures.reduce(|best, other| {
+        let better = if best.is_rate() { other.median() > best.median() } else { other.median() < best.median() };
+        if better { other } else { best }
+    })
+}
+
+/// The figure, in bold where none is better, and the setting that it is from.
+fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
+    let median = number(figure.median());
+    let won = winner.is_some_and(|winner| number(winner.median()) == median);
+    let setting = figure.contestant.split_once(", ").map_or("", |(_, setting)| setting);
+    format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
 }
 
 /// Three digits that mean something.
-fn rounded(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
+    let whole = format!("{value:.0}");
     match value {
         _ if value >= 1000.0 => {
-            let digits = format!("{value:.0}");
-            let split = digits.len() - 3;
-            if digits.len() > 6 {
-                format!("{},{},{}", &digits[..split - 3], &digits[split - 3..split], &digits[split..])
-            } else {
-                format!("{},{}", &digits[..split], &digits[split..])
-            }
+            let groups: Vec<&str> =
+                whole.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+            groups.join(",")
         }
-        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value.fract() == 0.0 || value >= 100.0 => whole,
         _ if value >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
@@ -85,7 +170,7 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_that_mean_something() {
-        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0].map(rounded);
-        assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567"]);
+        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
+        assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
     }
 }

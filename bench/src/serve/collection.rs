@@ -1,6 +1,7 @@
 //! The collection: objects at their versions, and the changes since the beginning.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,6 +23,7 @@ pub(super) struct Collection {
     count: usize,
     state: Mutex<State>,
     moved: watch::Sender<u64>,
+    halts: AtomicU64,
 }
 
 struct State {
@@ -57,6 +59,7 @@ impl Collection {
             count,
             state: Mutex::new(State { versions, log: Vec::new(), window: first }),
             moved: watch::Sender::new(first),
+            halts: AtomicU64::new(0),
         })
     }
 
@@ -105,6 +108,17 @@ impl Collection {
         };
         self.moved.send_replace(version);
         version
+    }
+
+    /// Ends whatever makes changes bit by bit; says the version of the newest change.
+    pub(super) fn halt(&self) -> u64 {
+        self.halts.fetch_add(1, Ordering::Relaxed);
+        self.change(0, false)
+    }
+
+    /// How often it was halted.
+    pub(super) fn halts(&self) -> u64 {
+        self.halts.load(Ordering::Relaxed)
     }
 
     /// Makes `count` changes that no watch is told of, and forgets all before them; says the version of the last.

@@ -1,4 +1,5 @@
-//! What the run tells the server to do, one line a connection: `burst COUNT`, `paced COUNT PER-SECOND`, `expire COUNT`.
+//! What the run tells the server to do, one line a connection: `burst COUNT`, `paced COUNT PER-SECOND`, `expire COUNT`,
+//! `halt`, which ends what is paced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
     let version = match words.first() {
         Some(&"burst") => collection.change(number(1), false),
         Some(&"expire") => collection.expire(number(1)),
+        Some(&"halt") => collection.halt(),
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
             let target = collection.change(0, false) + count as u64;
@@ -43,7 +45,8 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
 async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
     let begun = Instant::now();
     let mut made = 0;
-    while made < count {
+    let halts = collection.halts();
+    while made < count && collection.halts() == halts {
         let due = (begun.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
             collection.change(due.min(count) - made, true);

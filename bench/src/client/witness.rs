@@ -1,0 +1,105 @@
+//! A client under faults: it tells each event that its handler gets, each doubt that its library lets it know of, and on
+//! demand what its cache holds. A line of JSON each.
+//!
+//! Everything is as the library has it by default.
+
+use std::pin::pin;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use kube::runtime::reflector;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, Scope};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::{Duration, timeout};
+
+use super::{Library, tell};
+use crate::Trouble;
+
+/// Freshness passes with time too, without anything to wake who looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Reads what the cache holds.
+type Read = Box<dyn Fn() -> Vec<Value> + Send>;
+
+/// Follows config maps until its standard input ends; a line there asks for the cache.
+pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Trouble> {
+    let read = match library {
+        Library::Steadfast => ours(config)?,
+        Library::Kube => theirs(config)?,
+    };
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while lines.next_line().await?.is_some() {
+        tell(&json!({ "cache": read() }));
+    }
+    Ok(())
+}
+
+fn ours(config: kube::Config) -> Result<Read, Trouble> {
+    let factory = InformerFactory::new(&Connection::new(config)?);
+    let informer = factory.informer::<ConfigMap>(Scope::all())?;
+    let registration = informer.on_event(|event| match event {
+        Event::Added { object, .. } | Event::Updated { new: object, .. } => told("applied", &object),
+        Event::Deleted { last, .. } => told("deleted", &last),
+        Event::Resynced { .. } => {}
+    });
+    tokio::spawn(doubts(informer.clone()));
+    Ok(Box::new(move || {
+        // What ends with them lives as long as this.
+        let _ = (&factory, &registration);
+        informer.snapshot().iter().filter_map(|(_, entry)| entry.object.as_deref()).map(known).collect()
+    }))
+}
+
+/// Tells when the cache is in doubt, and when it is not any more.
+async fn doubts(informer: Informer<ConfigMap>) {
+    let mut changed = informer.changed();
+    let mut before = "";
+    while !matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_))) {
+        let (kind, said) = match informer.freshness() {
+            Freshness::Fresh { tainted, .. } if tainted.is_empty() => ("fresh", String::new()),
+            Freshness::Fresh { tainted, .. } => ("tainted", format!("unknown: {tainted:?}")),
+            doubt @ Freshness::Starting(_) => ("starting", doubt.to_string()),
+            doubt @ Freshness::Failed(_) => ("failed", doubt.to_string()),
+            doubt => ("doubt", doubt.to_string()),
+        };
+        if kind != before {
+            tell(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": said }) });
+            before = kind;
+        }
+    }
+}
+
+fn theirs(config: kube::Config) -> Result<Read, Trouble> {
+    let api = Api::<ConfigMap>::all(Client::try_from(config)?);
+    let writer = reflector::store::Writer::new(());
+    let store = writer.as_reader();
+    let events = reflector::reflector(writer, watcher(api, watcher::Config::default()).default_backoff());
+    tokio::spawn(async move {
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => told("applied", &object),
+                Ok(watcher::Event::Delete(object)) => told("deleted", &object),
+                Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
+                Err(error) => tell(&json!({ "doubt": error.to_string() })),
+            }
+        }
+    });
+    Ok(Box::new(move || store.state().iter().map(|object| known(object)).collect()))
+}
+
+fn told(what: &str, object: &ConfigMap) {
+    let mut line = known(object);
+    line["told"] = what.into();
+    tell(&line);
+}
+
+fn known(object: &ConfigMap) -> Value {
+    json!({
+        "name": object.name_any(), "namespace": object.namespace(), "uid": object.uid(), "version": object.resource_version(),
+    })
+}

@@ -1,0 +1,76 @@
+//! The faults of the menu, played to each library as it is by default, over TCP and TLS, in real time.
+
+mod observer;
+mod scenarios;
+mod stage;
+mod truth;
+mod verdict;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::contestant::Team;
+use super::machine::Setting;
+use super::outcome::{Ordeal, Results};
+use super::{Place, RunArgs};
+use crate::Trouble;
+use scenarios::{SCENARIOS, Scenario};
+use stage::Stage;
+
+pub(super) use verdict::{Verdict, summary, table};
+
+/// Plays every scenario to every library; several at a time, for they are mostly waiting.
+pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
+    let begun = Instant::now();
+    let chosen = |scenario: &&Scenario| {
+        args.faults.is_empty() || args.faults.iter().any(|fault| fault.eq_ignore_ascii_case(scenario.fault))
+    };
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).collect();
+    if chosen.is_empty() {
+        return Err("none of these faults is played; the numbers are those of docs/faults.md, as F4".into());
+    }
+    let places = Arc::new(Semaphore::new(args.at_once.max(1)));
+    let mut playing = JoinSet::new();
+    for (order, scenario) in chosen.iter().copied().enumerate() {
+        for team in Team::ALL {
+            let (places, go, out) = (places.clone(), place.go.clone(), place.out.clone());
+            playing.spawn(async move {
+                // Those that are long wait beside the others, and cost nothing while they do.
+                let _turn = if scenario.is_long { None } else { places.acquire_owned().await.ok() };
+                (order, play(scenario, team, go, out).await)
+            });
+        }
+    }
+    place.say(&format!("{} faults played to {} libraries", chosen.len(), Team::ALL.len()));
+    let (whole, mut verdicts) = (playing.len(), Vec::new());
+    while let Some(played) = playing.join_next().await {
+        let (order, verdict) = played?;
+        verdicts.push((order, verdict));
+        let verdict = &verdicts[verdicts.len() - 1].1;
+        place.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
+        verdicts.sort_by_key(|(order, verdict)| (*order, verdict.team as u8));
+        let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
+        // What is there is kept, should the run be cut.
+        results.faults = Some(Ordeal { setting: Setting::now(), seconds: begun.elapsed().as_secs(), verdicts });
+        results.write(&place.out)?;
+    }
+    Ok(())
+}
+
+async fn play(scenario: &'static Scenario, team: Team, go: PathBuf, out: PathBuf) -> Verdict {
+    let mut verdict = Verdict::of(scenario.fault, scenario.title, team);
+    let played = async {
+        let name = format!("{}-{}-{}", scenario.fault, team as u8, scenario.title.len());
+        let mut stage = Stage::set(scenario.server, team, &go, &out.join(format!("kubeconfig-{name}"))).await?;
+        (scenario.play)(&mut stage).await?;
+        stage.judge(&mut verdict, scenario.patience).await
+    };
+    if let Err(error) = played.await {
+        verdict.trouble = Some(error.to_string());
+    }
+    verdict
+}

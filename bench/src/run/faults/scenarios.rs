@@ -1,0 +1,393 @@
+//! What happens in each scenario; the numbers are those of `docs/faults.md`.
+//!
+//! Not played: what is no matter between a client and its server (F18, F26 to F29, F33, F34), what is a size and measured
+//! elsewhere (F25), and what cannot be made (F31).
+
+use std::future::ready;
+use std::pin::Pin;
+use std::time::Duration;
+
+use steadfast_apiserver::{Answer, RequestRule, Status, TooLarge, Verb};
+use steadfast_testing::proxy::Direction;
+use tokio::time::sleep;
+
+use super::stage::{Kind, Stage, TOKEN};
+use crate::Trouble;
+
+/// What happens between the client's start and the end of the fault.
+type Play = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
+
+/// One story.
+pub(super) struct Scenario {
+    pub(super) fault: &'static str,
+    pub(super) title: &'static str,
+    pub(super) server: Kind,
+    /// How long a client may take to recover.
+    pub(super) patience: Duration,
+    /// Whether it mostly waits, for minutes.
+    pub(super) is_long: bool,
+    pub(super) play: Play,
+}
+
+/// Longer than kube-runtime takes to give up a silent connection: 295 s.
+const SILENCE: Duration = Duration::from_secs(320);
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a fault lasts that lasts for a while.
+const WHILE: Duration = Duration::from_secs(10);
+
+const fn story(fault: &'static str, title: &'static str, play: Play) -> Scenario {
+    Scenario { fault, title, server: Kind::Plain, patience: PATIENCE, is_long: false, play }
+}
+
+impl Scenario {
+    const fn on(mut self, server: Kind) -> Self {
+        self.server = server;
+        self
+    }
+
+    const fn long(mut self) -> Self {
+        (self.patience, self.is_long) = (SILENCE, true);
+        self
+    }
+}
+
+/// All of them, in the menu's order.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    story("F1", "no server for 10 s at the start", |stage| Box::pin(absent(stage))),
+    story("F2", "server restarts, 2 s down; its window begins anew", |stage| Box::pin(restarts(stage))),
+    story("F3", "RST in mid-stream, five times in 5 s", |stage| Box::pin(resets(stage))),
+    story("F4", "black hole of the open connection, new ones work", |stage| Box::pin(black_hole(stage))).long(),
+    story("F4", "the whole network dark for 60 s", |stage| Box::pin(dark(stage))).long(),
+    story("F5", "flows idle for 45 s are dropped in silence", |stage| Box::pin(idle(stage))).long(),
+    story("F6", "pings answered, server frozen for 90 s", |stage| Box::pin(frozen(stage))).long(),
+    story("F7", "one stream stalled on a healthy connection", |stage| Box::pin(stalled(stage))).long(),
+    story("F8", "GOAWAY, once a second for 5 s", |stage| Box::pin(goaway(stage))),
+    story("F9", "watches ended in good order, once a second for 5 s", |stage| Box::pin(ended(stage))),
+    story("F10", "connections accepted and closed for 10 s", |stage| Box::pin(turned_away(stage))),
+    story("F11", "changes during a cut of 2 s, history gone", |stage| Box::pin(compacted(stage))),
+    story("F11", "410 in the stream, nothing changed", |stage| Box::pin(gone_in_stream(stage))),
+    story("F12", "10 recreated during a cut of 2 s, history gone", |stage| Box::pin(recreated(stage))),
+    story("F13", "10 deleted during a cut of 2 s, history gone", |stage| Box::pin(deleted(stage))),
+    story("F14", "continue tokens expire in the first list of 1,200", |stage| Box::pin(ready(continues(stage)))),
+    story("F15", "resource version too large, twice", |stage| Box::pin(too_large(stage))),
+    story("F16", "moved to a replica that lags for 10 s", |stage| Box::pin(lagging(stage))).on(Kind::Two),
+    story("F16", "410, then a list on a replica that lags for 10 s", |stage| Box::pin(lagging_list(stage)))
+        .on(Kind::Two),
+    story("F17", "streamed lists never end", |stage| Box::pin(ready(endless(stage)))),
+    story("F19", "a change, a deletion and a creation sent to nobody", |stage| Box::pin(events_lost(stage))),
+    story("F20", "three old events again after a resume", |stage| Box::pin(repeated(stage))),
+    story("F21", "429 with Retry-After of 5 s, twice", |stage| Box::pin(too_many(stage))),
+    story("F21", "503 for 10 s", |stage| Box::pin(unavailable(stage))),
+    story("F22", "401 for 10 s", |stage| Box::pin(unauthorized(stage))).on(Kind::Closed),
+    story("F23", "403 for 10 s", |stage| Box::pin(forbidden(stage))),
+    story("F24", "one object cannot be decoded for 10 s", |stage| Box::pin(undecodable(stage))),
+    story("F30", "restored from a backup 40 writes old", |stage| Box::pin(restored(stage))).long(),
+    story("F32", "etcd frozen for 90 s behind a live server", |stage| Box::pin(frozen_etcd(stage))).long(),
+];
+
+async fn absent(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.network().refuse(true);
+    stage.start_client()?;
+    stage.fault();
+    stage.write_for(WHILE).await?;
+    stage.network().refuse(false);
+    stage.healed();
+    Ok(())
+}
+
+async fn restarts(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.network().refuse(true);
+    stage.faults().stop();
+    stage.write_for(Duration::from_secs(2)).await?;
+    stage.faults().start();
+    stage.network().refuse(false);
+    stage.healed();
+    Ok(())
+}
+
+async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    for reset in 0..5 {
+        // In the middle of an object, wherever that is.
+        stage.network().reset_after(100 + 97 * reset, Direction::ToClient);
+        stage.write_for(Duration::from_secs(1)).await?;
+    }
+    stage.healed();
+    Ok(())
+}
+
+/// It never ends for the connection that has it, so all that passes after it comes by another.
+async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.darken_open_connections();
+    stage.fault();
+    stage.write_for(Duration::from_secs(5)).await
+}
+
+async fn dark(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.network().black_hole(Direction::Both, true);
+    stage.fault();
+    stage.write_for(Duration::from_mins(1)).await?;
+    stage.network().heal();
+    stage.healed();
+    Ok(())
+}
+
+async fn idle(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.network().drop_idle_after(Some(Duration::from_secs(45)));
+    sleep(Duration::from_secs(65)).await;
+    stage.fault();
+    stage.write_for(Duration::from_secs(5)).await
+}
+
+async fn frozen(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.faults().freeze(true);
+    stage.fault();
+    stage.write_for(Duration::from_secs(90)).await?;
+    stage.faults().freeze(false);
+    stage.healed();
+    Ok(())
+}
+
+/// The stream that is stalled never goes on, so all that passes after it comes by another.
+async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.faults().stall_streams(true);
+    stage.fault();
+    stage.write_for(Duration::from_secs(5)).await
+}
+
+async fn goaway(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    for _ in 0..5 {
+        stage.faults().goaway();
+        stage.write_for(Duration::from_secs(1)).await?;
+    }
+    stage.healed();
+    Ok(())
+}
+
+async fn ended(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    for _ in 0..5 {
+        stage.faults().end_watches();
+        stage.write_for(Duration::from_secs(1)).await?;
+    }
+    stage.healed();
+    Ok(())
+}
+
+async fn turned_away(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.network().accept_and_close(true);
+    stage.network().reset();
+    stage.write_for(WHILE).await?;
+    stage.network().accept_and_close(false);
+    stage.healed();
+    Ok(())
+}
+
+/// A cut of two seconds, after which no version from before it is held.
+async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), Trouble>) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.network().cut();
+    change(stage)?;
+    stage.server.compact();
+    stage.faults().expire_events();
+    sleep(Duration::from_secs(2)).await;
+    stage.network().heal();
+    stage.healed();
+    Ok(())
+}
+
+async fn compacted(stage: &mut Stage) -> Result<(), Trouble> {
+    let changes = |stage: &mut Stage| some(stage).iter().try_for_each(|name| stage.truth.change(&stage.server, name));
+    cut(stage, changes).await
+}
+
+async fn recreated(stage: &mut Stage) -> Result<(), Trouble> {
+    cut(stage, |stage| {
+        some(stage).iter().try_for_each(|name| {
+            stage.truth.delete(&stage.server, name)?;
+            stage.truth.create(&stage.server, name)
+        })
+    })
+    .await
+}
+
+async fn deleted(stage: &mut Stage) -> Result<(), Trouble> {
+    cut(stage, |stage| some(stage).iter().try_for_each(|name| stage.truth.delete(&stage.server, name))).await
+}
+
+async fn gone_in_stream(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    let gone = Answer::InStream(Status::of_code(410));
+    stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), gone);
+    stage.faults().end_watches();
+    Ok(())
+}
+
+fn continues(stage: &mut Stage) -> Result<(), Trouble> {
+    for _ in 0..1_125 {
+        stage.truth.create_another(&stage.server)?;
+    }
+    stage.faults().refuse_streamed_lists(true);
+    stage.faults().expire_continue_tokens(3);
+    stage.fault();
+    stage.start_client()
+}
+
+async fn too_large(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
+    stage.faults().answer_with(rule, Answer::too_large(TooLarge::Cause));
+    stage.faults().end_watches();
+    stage.write(20)
+}
+
+/// Whatever is connected moves to the second replica, which stands still for a while.
+async fn move_to_lagging(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.faults().replica(1).lag(true);
+    stage.write_for(Duration::from_secs(3)).await?;
+    // What was told by the first replica is what the second does not know of.
+    sleep(Duration::from_millis(500)).await;
+    stage.fault();
+    stage.network().send_to(1);
+    stage.faults().replica(0).stop();
+    stage.network().reset();
+    stage.write_for(WHILE).await?;
+    stage.faults().replica(1).lag(false);
+    stage.healed();
+    Ok(())
+}
+
+async fn lagging(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    move_to_lagging(stage).await
+}
+
+async fn lagging_list(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    move_to_lagging(stage).await
+}
+
+fn endless(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.faults().no_initial_events_end(true);
+    stage.fault();
+    stage.start_client()
+}
+
+async fn events_lost(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
+    let names = some(stage);
+    stage.truth.change(&stage.server, &names[0])?;
+    stage.truth.delete(&stage.server, &names[1])?;
+    stage.truth.create_another(&stage.server)?;
+    stage.write(2)
+}
+
+async fn repeated(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.faults().repeat_events(3);
+    stage.faults().end_watches();
+    stage.write_for(Duration::from_secs(2)).await?;
+    stage.healed();
+    Ok(())
+}
+
+async fn too_many(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
+    stage.faults().answer_with(rule, Answer::retry_after(429, Duration::from_secs(5)));
+    stage.faults().end_watches();
+    stage.write(20)
+}
+
+/// Every read is answered so for a while.
+async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.faults().answer_with(RequestRule::any().resource("configmaps"), answer);
+    stage.faults().end_watches();
+    stage.write_for(WHILE).await?;
+    stage.faults().answer_truly();
+    stage.healed();
+    Ok(())
+}
+
+async fn unavailable(stage: &mut Stage) -> Result<(), Trouble> {
+    refused(stage, Answer::code(503)).await
+}
+
+async fn forbidden(stage: &mut Stage) -> Result<(), Trouble> {
+    refused(stage, Answer::Forbidden).await
+}
+
+async fn unauthorized(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    stage.faults().replace_tokens(&["the-token-of-others"]);
+    stage.faults().end_watches();
+    stage.write_for(WHILE).await?;
+    stage.faults().replace_tokens(&[TOKEN]);
+    stage.healed();
+    Ok(())
+}
+
+async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.fault();
+    let name = some(stage)[0].clone();
+    stage.faults().undecodable("default", &name, true);
+    stage.truth.change(&stage.server, &name)?;
+    sleep(WHILE).await;
+    stage.faults().undecodable("default", &name, false);
+    stage.truth.change(&stage.server, &name)?;
+    stage.healed();
+    Ok(())
+}
+
+async fn restored(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    let (objects, revision) = (stage.truth.objects().clone(), stage.server.revision());
+    stage.write_for(Duration::from_secs(2)).await?;
+    sleep(Duration::from_millis(500)).await;
+    stage.fault();
+    stage.faults().restore(revision);
+    stage.truth.restore(objects);
+    stage.healed();
+    Ok(())
+}
+
+async fn frozen_etcd(stage: &mut Stage) -> Result<(), Trouble> {
+    stage.ready().await?;
+    stage.faults().freeze_etcd(true);
+    stage.fault();
+    sleep(Duration::from_secs(90)).await;
+    stage.faults().freeze_etcd(false);
+    stage.write(20)?;
+    stage.healed();
+    Ok(())
+}
+
+/// Ten names of objects that are there.
+fn some(stage: &Stage) -> Vec<String> {
+    stage.truth.objects().keys().skip(20).take(10).cloned().collect()
+}

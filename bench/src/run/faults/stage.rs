@@ -1,0 +1,197 @@
+//! Where a fault is played: a server, a proxy before it, one client behind that, and someone who writes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, Faults, RequestCounts};
+use steadfast_testing::proxy::{Direction, FaultProxy, NetworkFaults};
+use tokio::process::Command;
+use tokio::time::{sleep, sleep_until};
+
+use super::observer::Observer;
+use super::truth::Truth;
+use super::verdict::Verdict;
+use crate::Trouble;
+use crate::run::contestant::Team;
+
+/// How many objects there are.
+const OBJECTS: usize = 75;
+/// How many writes a second there are while there are any.
+const RATE: u32 = 20;
+/// How long a client may take for its first list.
+const READY: Duration = Duration::from_secs(30);
+/// How often a cache is compared with what is there.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long events may be under way to a handler whose cache has them.
+const SETTLE: Duration = Duration::from_millis(700);
+
+/// What a server is to be.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// One replica, open to all.
+    Plain,
+    /// Two replicas; clients reach the first one.
+    Two,
+    /// One that wants the token [`TOKEN`].
+    Closed,
+}
+
+/// The token of a client.
+pub(super) const TOKEN: &str = "the-token-of-this-run";
+
+/// Server, network, client and writer.
+pub(super) struct Stage {
+    pub(super) server: ApiServer,
+    pub(super) truth: Truth,
+    proxy: FaultProxy,
+    client: Option<Observer>,
+    team: Team,
+    go: PathBuf,
+    kubeconfig: PathBuf,
+    fault: Option<(Instant, RequestCounts, u64)>,
+    healed: Option<Instant>,
+}
+
+impl Stage {
+    /// Sets it up; the client is not there yet.
+    pub(super) async fn set(kind: Kind, team: Team, go: &Path, kubeconfig: &Path) -> Result<Self, Trouble> {
+        let builder: ApiServerBuilder = match kind {
+            Kind::Plain => ApiServer::builder(),
+            Kind::Two => ApiServer::builder().replicas(2),
+            Kind::Closed => ApiServer::builder().token(TOKEN),
+        };
+        let server = builder.tls(true).start().await?;
+        let proxy = FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?;
+        let address = server.address(0).ok_or("the server has no address")?;
+        let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
+        std::fs::write(kubeconfig, written)?;
+        let truth = Truth::begin(&server, OBJECTS)?;
+        let (go, kubeconfig) = (go.to_owned(), kubeconfig.to_owned());
+        Ok(Self { server, truth, proxy, client: None, team, go, kubeconfig, fault: None, healed: None })
+    }
+
+    /// The client begins.
+    pub(super) fn start_client(&mut self) -> Result<(), Trouble> {
+        let mut command = if self.team == Team::ClientGo {
+            let mut command = Command::new(&self.go);
+            command.arg("witness").arg(format!("-kubeconfig={}", self.kubeconfig.display()));
+            command
+        } else {
+            self.team.command(&self.go, &self.kubeconfig)?
+        };
+        if self.team != Team::ClientGo {
+            command.arg("--witness");
+        }
+        self.client = Some(Observer::start(command)?);
+        Ok(())
+    }
+
+    /// The client begins, has everything, and follows for a while.
+    pub(super) async fn ready(&mut self) -> Result<(), Trouble> {
+        self.start_client()?;
+        if self.until_equal(Instant::now(), READY).await?.is_none() {
+            return Err("the client did not sync before the fault".into());
+        }
+        self.write_for(Duration::from_secs(2)).await?;
+        if self.until_equal(Instant::now(), READY).await?.is_none() {
+            return Err("the client did not follow before the fault".into());
+        }
+        Ok(())
+    }
+
+    /// The switches of the server's faults.
+    pub(super) fn faults(&self) -> &Faults {
+        self.server.faults()
+    }
+
+    /// The switches of the network's faults.
+    pub(super) fn network(&self) -> &NetworkFaults {
+        self.proxy.faults()
+    }
+
+    /// The fault comes now: times, requests and bytes count from here.
+    pub(super) fn fault(&mut self) {
+        self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
+        if let Some(client) = &self.client {
+            client.heard().begin();
+        }
+    }
+
+    /// The fault is over now.
+    pub(super) fn healed(&mut self) {
+        self.healed = Some(Instant::now());
+    }
+
+    /// Writes for a while, at an even rate.
+    pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), Trouble> {
+        let begun = tokio::time::Instant::now();
+        let mut written = 0;
+        while begun.elapsed() < time {
+            self.truth.write(&self.server)?;
+            written += 1;
+            sleep_until(begun + Duration::from_secs(1) * written / RATE).await;
+        }
+        Ok(())
+    }
+
+    /// Writes so many times at once.
+    pub(super) fn write(&mut self, times: usize) -> Result<(), Trouble> {
+        (0..times).try_for_each(|_| self.truth.write(&self.server))
+    }
+
+    /// What passes on the connections that are open now vanishes in silence; new ones are not concerned.
+    pub(super) fn darken_open_connections(&self) {
+        for connection in self.network().connections().iter().filter(|connection| connection.ended.is_none()) {
+            self.network().connection(connection.connection).black_hole(Direction::Both, true);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.network().connections().iter().map(|connection| connection.to_server + connection.to_client).sum()
+    }
+
+    /// Waits until the client's cache is what is there; tells how long after `from` that was.
+    async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, Trouble> {
+        let client = self.client.as_mut().ok_or("there is no client")?;
+        loop {
+            if client.cache().await? == *self.truth.objects() {
+                return Ok(Some(from.elapsed()));
+            }
+            if from.elapsed() > limit {
+                return Ok(None);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until all is well or patience is at its end, and writes down what became of the client.
+    pub(super) async fn judge(mut self, verdict: &mut Verdict, patience: Duration) -> Result<(), Trouble> {
+        let (fault, requests, bytes) = self.fault.ok_or("no fault was played")?;
+        verdict.patience = patience.as_secs();
+        let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
+        verdict.recovered = recovered.map(|time| time.as_secs_f64());
+        sleep(SETTLE).await;
+        let now = self.server.request_counts();
+        verdict.lists = now.full_transfers() - requests.full_transfers();
+        verdict.watches = now.watches - requests.watches;
+        verdict.bytes = self.bytes() - bytes;
+        let client = self.client.as_ref().ok_or("there is no client")?;
+        let heard = client.heard();
+        if let Some((after, said)) = heard.doubt(fault) {
+            (verdict.noticed, verdict.said) = (Some(after.as_secs_f64()), Some(said));
+        }
+        let truth = self.truth.objects();
+        let ghosts = heard.world.keys().filter(|name| !truth.contains_key(*name)).count();
+        let untold = truth.iter().filter(|(name, known)| heard.world.get(*name) != Some(known)).count();
+        verdict.lost = ghosts + untold;
+        (verdict.merged, verdict.again, verdict.back) = (heard.merged, heard.again, heard.back);
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It is of no use without the server.
+        let _ = std::fs::remove_file(&self.kubeconfig);
+    }
+}

@@ -1,0 +1,99 @@
+//! What is really there, as who writes it knows.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+
+use crate::Trouble;
+
+/// Where all objects live.
+const NAMESPACE: &str = "default";
+
+/// UIDs and versions by name.
+pub(super) type Objects = BTreeMap<String, (String, u64)>;
+
+/// The objects, and who writes them: the same way each time.
+pub(super) struct Truth {
+    objects: Objects,
+    next: usize,
+    written: usize,
+}
+
+impl Truth {
+    /// `count` objects that are there from the beginning.
+    pub(super) fn begin(server: &ApiServer, count: usize) -> Result<Self, Trouble> {
+        let mut truth = Self { objects: Objects::new(), next: 0, written: 0 };
+        for _ in 0..count {
+            truth.create_another(server)?;
+        }
+        Ok(truth)
+    }
+
+    /// What is there.
+    pub(super) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// The history went back to when `objects` were there.
+    pub(super) fn restore(&mut self, objects: Objects) {
+        self.objects = objects;
+    }
+
+    /// Changes one object.
+    pub(super) fn change(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+        self.written += 1;
+        let patch = json!({ "data": { "value": self.written.to_string() } });
+        let object = server.merge_patch("configmaps", NAMESPACE, name, patch)?;
+        self.know(&object)
+    }
+
+    /// Deletes one object.
+    pub(super) fn delete(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+        server.delete_named("configmaps", NAMESPACE, name)?;
+        self.objects.remove(name);
+        Ok(())
+    }
+
+    /// Creates an object with this name.
+    pub(super) fn create(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+        self.written += 1;
+        let object = server.create(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": NAMESPACE },
+            "data": { "value": self.written.to_string(), "ballast": "x".repeat(300) },
+        }))?;
+        self.know(&object)
+    }
+
+    /// Creates one that was never there.
+    pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), Trouble> {
+        self.next += 1;
+        self.create(server, &format!("c-{:04}", self.next))
+    }
+
+    /// One write, of all sorts in turn: of ten, seven are changes, one creates, one deletes, one deletes and creates.
+    pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), Trouble> {
+        let names: Vec<&String> = self.objects.keys().collect();
+        let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
+        let Some(name) = name else { return self.create_another(server) };
+        match self.written % 10 {
+            3 => self.create_another(server),
+            6 => {
+                self.written += 1;
+                self.delete(server, &name)
+            }
+            8 => {
+                self.delete(server, &name)?;
+                self.create(server, &name)
+            }
+            _ => self.change(server, &name),
+        }
+    }
+
+    fn know(&mut self, object: &Value) -> Result<(), Trouble> {
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("an object without metadata");
+        let version = text("resourceVersion")?.parse()?;
+        self.objects.insert(text("name")?, (text("uid")?, version));
+        Ok(())
+    }
+}

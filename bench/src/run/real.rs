@@ -1,0 +1,147 @@
+//! The rounds with the real API server, whose own cost is part of what a user waits for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{SysconfVar, sysconf};
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use super::contestant::{self, Resource};
+use super::machine::Setting;
+use super::outcome::{Outcomes, Results};
+use super::process::Process;
+use super::session::Session;
+use super::{Place, RunArgs, report, succeed};
+use crate::Trouble;
+
+/// How many writes there are at most, and how many a second; not more than there are objects.
+const WRITES: (usize, usize) = (1_000, 200);
+/// How long a server that was filled may come to rest.
+const REST: Duration = Duration::from_secs(5);
+
+/// Fills a real server with the same objects, and runs all contestants in turn, as often as there are rounds.
+pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
+    let program = program()?;
+    let folder = place.out.join("reference");
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut command = Command::new(&program);
+    command
+        .arg("-while-stdin")
+        .arg("-dir")
+        .arg(&folder)
+        .stderr(std::fs::File::create(place.out.join("reference.log"))?);
+    place.say("starting the real API server");
+    let mut server = Process::start(command)?;
+    let ready = server.line().await?;
+    let kubeconfig = PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference said {ready}"))?);
+    for resource in ["pods", "widgets"] {
+        place.say(&format!("writing {} {resource} to it", args.real_size));
+        let mut fill = Command::new(&place.go);
+        fill.arg("fill").arg(format!("-kubeconfig={}", kubeconfig.display())).arg(format!("-resource={resource}"));
+        fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", place.seed));
+        succeed(fill, "filling the real API server").await?;
+    }
+    sleep(REST).await;
+    let mut outcomes = Outcomes::new(Setting::now());
+    let mut chosen = contestant::chosen(args.only.as_deref(), args.quick);
+    // Beside the server, what is kept is of little account.
+    chosen.retain(|one| !one.name.contains("no managedFields"));
+    for round in 0..args.real_rounds {
+        for step in 0..chosen.len() {
+            let contestant = chosen[(step + round) % chosen.len()];
+            place.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, contestant.name));
+            let before = processor_time(server.id())?;
+            let client = Process::start(contestant.command(&place.go, &kubeconfig, args.real_size)?)?;
+            let session = Session { contestant, size: args.real_size, client, outcomes: &mut outcomes };
+            let real = Real { session, server: server.id(), place, kubeconfig: &kubeconfig };
+            if let Err(error) = real.run(before).await {
+                place.say(&format!("{}: {error}", contestant.name));
+                outcomes.failed(contestant.name, args.real_size, &error.to_string());
+            }
+        }
+        results.real = Some(outcomes);
+        results.write(&place.out)?;
+        report::write_files(results, &place.out)?;
+        outcomes = results.real.take().ok_or("just put there")?;
+    }
+    results.real = Some(outcomes);
+    drop(server);
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+struct Real<'a> {
+    session: Session<'a>,
+    server: u32,
+    place: &'a Place,
+    kubeconfig: &'a Path,
+}
+
+impl Real<'_> {
+    /// `before` is what the server had used before the client began.
+    async fn run(mut self, before: f64) -> Result<(), Trouble> {
+        self.session.synced().await?;
+        let used = processor_time(self.server)? - before;
+        self.session.note("sync, server's processor", "s", &Value::from(used));
+        self.session.memory().await?;
+        let (count, rate) = (WRITES.0.min(self.session.size), WRITES.1);
+        let mut writer = self.writer(count)?;
+        if writer.line().await? != "ready" {
+            return Err("the writer is not ready".into());
+        }
+        let before = processor_time(self.server)?;
+        self.session.client.ask("arm").await?;
+        writer.tell("go").await?;
+        let stamped = writer.answer("stamped").await?;
+        let version = stamped["version"].as_str().ok_or("the writer names no version")?;
+        let reached = self.session.client.ask(&format!("reached {version}")).await?;
+        let used = processor_time(self.server)? - before;
+        let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
+        self.session.note("processor an event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
+        self.session.note("server's processor a write", "µs", &each(used));
+        self.session.note("write to handler, p50", "µs", &reached["p50_us"]);
+        self.session.note("write to handler, p99", "µs", &reached["p99_us"]);
+        let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);
+        if took > 1.5 * count as f64 / rate as f64 {
+            self.place
+                .say(&format!("the server took {took:.1} s for {count} writes: its own pace, not {rate} a second"));
+        }
+        Ok(())
+    }
+
+    fn writer(&self, count: usize) -> Result<Process, Trouble> {
+        let mut stamp = Command::new(&self.place.go);
+        let resource = if self.session.contestant.resource == Resource::Widgets { "widgets" } else { "pods" };
+        stamp
+            .arg("stamp")
+            .arg(format!("-kubeconfig={}", self.kubeconfig.display()))
+            .arg(format!("-resource={resource}"));
+        stamp.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.place.seed));
+        stamp.arg(format!("-count={count}")).arg(format!("-rate={}", WRITES.1));
+        Process::start(stamp)
+    }
+}
+
+/// The reference: `STEADFAST_REFERENCE`, or where `conformance/reference/build` puts it.
+fn program() -> Result<PathBuf, Trouble> {
+    if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {
+        return Ok(program);
+    }
+    let built = Path::new("target/reference/reference");
+    if built.is_file() {
+        return Ok(built.canonicalize()?);
+    }
+    Err("there is no real API server: run conformance/reference/build, or name one by STEADFAST_REFERENCE".into())
+}
+
+/// What a process has used of the processors so far, in seconds.
+fn processor_time(process: u32) -> Result<f64, Trouble> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The second field is a name in parentheses that may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')').ok_or("no such statistics")?.1.split_whitespace().collect();
+    let field = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("no processor time");
+    let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or("the kernel does not say how long a tick is")?;
+    Ok((field(11)? + field(12)?) / ticks as f64)
+}

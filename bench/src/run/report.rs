@@ -1,0 +1,153 @@
+//! What is made of the figures: text to read, pictures, and the tables of documents.
+//!
+//! A document says where a table belongs by a line `<!-- bench: NAME -->` before it and `<!-- bench: end -->` after it;
+//! what is between them is renewed. `NAME` is one of those in [`texts`].
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::machine::Setting;
+use super::outcome::Results;
+use super::{faults, picture, table};
+use crate::Trouble;
+
+/// Makes tables and pictures again from what an earlier run has measured.
+#[derive(clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Where the results are.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// Documents in which the tables are renewed.
+    #[arg(long)]
+    write: Vec<PathBuf>,
+}
+
+const END: &str = "<!-- bench: end -->";
+
+/// What a reader of the whole looks for first.
+const HEADLINES: &[&str] = &[
+    "sync",
+    "sync, processor",
+    "sync, server's processor",
+    "read a field of each",
+    "resident",
+    "resident, peak of the sync",
+    "events",
+    "processor an event",
+    "write to handler, p50",
+    "write to handler, p99",
+    "reads beside writes",
+    "get, p50",
+    "list a namespace, p50",
+    "list a namespace, p99",
+    "relist, processor",
+    "relist, peak to settled",
+];
+
+/// Prints and writes everything.
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Trouble> {
+    write(&Results::read(&args.out)?, &args.out, &args.write)
+}
+
+/// Prints all tables, writes them and the pictures into `folder`, and renews the tables of `documents`.
+pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> Result<(), Trouble> {
+    println!("{}", write_files(results, folder)?);
+    let texts = texts(results);
+    for document in documents {
+        let old = std::fs::read_to_string(document).map_err(|error| format!("{}: {error}", document.display()))?;
+        let new = renewed(&old, &texts).map_err(|error| format!("{}: {error}", document.display()))?;
+        std::fs::write(document, new)?;
+    }
+    Ok(())
+}
+
+/// Writes `tables.md` and the pictures into `folder`; returns the tables.
+pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Trouble> {
+    let mut whole = String::new();
+    for (name, text) in texts(results) {
+        let _ = writeln!(whole, "## {name}\n\n{}\n", text.trim_end());
+    }
+    std::fs::write(folder.join("tables.md"), &whole)?;
+    for (part, outcomes) in [("replayed", &results.replayed), ("real", &results.real)] {
+        if let Some(outcomes) = outcomes {
+            picture::draw(outcomes, part, folder)?;
+        }
+    }
+    if let Some(ordeal) = &results.faults {
+        picture::draw_faults(ordeal, folder)?;
+    }
+    Ok(whole)
+}
+
+/// The texts by name: of each part that was run, its setting, its summary and its tables.
+fn texts(results: &Results) -> Vec<(&'static str, String)> {
+    let mut texts = Vec::new();
+    let parts = [
+        (["replayed-setting", "replayed-summary", "replayed"], &results.replayed),
+        (["real-setting", "real-summary", "real"], &results.real),
+    ];
+    for ([setting, summary, tables], outcomes) in parts {
+        if let Some(outcomes) = outcomes {
+            texts.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
+            texts.push((summary, table::summary(outcomes, HEADLINES)));
+            texts.push((tables, table::tables(outcomes)));
+        }
+    }
+    if let Some(ordeal) = &results.faults {
+        texts.push(("faults-setting", setting_of(&ordeal.setting, ordeal.seconds)));
+        texts.push(("faults-summary", faults::summary(ordeal)));
+        texts.push(("faults", faults::table(ordeal)));
+    }
+    texts
+}
+
+fn setting_of(setting: &Setting, seconds: u64) -> String {
+    let lines = [&setting.day, &setting.machine, &setting.versions].map(|line| format!("- {line}\n")).concat();
+    format!("{lines}- `{}`: {seconds} s of it\n", setting.command)
+}
+
+/// `document` with what is between its marks renewed; a mark of something that was not measured stays as it is.
+fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> {
+    let mut new = String::new();
+    let mut rest = document;
+    let mut marks = 0;
+    while let Some(at) = rest.find("<!-- bench: ") {
+        let line = rest[at..].find('\n').ok_or("a mark ends the document")? + at + 1;
+        let name = rest[at + "<!-- bench: ".len()..line].trim().trim_end_matches("-->").trim();
+        let end = rest[line..].find(END).ok_or_else(|| format!("the mark {name} has no end: {END}"))? + line;
+        new.push_str(&rest[..line]);
+        match texts.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => {
+                let _ = writeln!(new, "{}", text.trim_end());
+            }
+            None => new.push_str(&rest[line..end]),
+        }
+        new.push_str(END);
+        rest = &rest[end + END.len()..];
+        marks += 1;
+    }
+    if marks == 0 {
+        return Err("it has no mark <!-- bench: NAME -->".into());
+    }
+    new.push_str(rest);
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_renewed_between_its_marks_alone() -> Result<(), Trouble> {
+        let document =
+            "a\n<!-- bench: one -->\nold\n<!-- bench: end -->\nb\n<!-- bench: two -->\nold\n<!-- bench: end -->\n";
+        let new = renewed(document, &[("one", "new\n".to_owned())])?;
+        assert_eq!(
+            new,
+            "a\n<!-- bench: one -->\nnew\n<!-- bench: end -->\nb\n<!-- bench: two -->\nold\n<!-- bench: end -->\n"
+        );
+        assert!(renewed("nothing", &[]).is_err());
+        assert!(renewed("<!-- bench: one -->\nopen", &[]).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! One contestant, from its start to its end: what it says of itself is noted.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::contestant::Contestant;
+use super::outcome::Outcomes;
+use super::process::Process;
+use crate::Trouble;
+
+/// How long memory may settle.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// A client that runs, and where its figures go.
+pub(super) struct Session<'a> {
+    pub(super) contestant: &'a Contestant,
+    pub(super) size: usize,
+    pub(super) client: Process,
+    pub(super) outcomes: &'a mut Outcomes,
+}
+
+impl Session<'_> {
+    /// What the sync cost, and what one field of each object costs after it.
+    pub(super) async fn synced(&mut self) -> Result<(), Trouble> {
+        let synced = self.client.answer("synced").await?;
+        self.note("sync", "s", &synced["seconds"]);
+        self.note("sync, processor", "s", &synced["cpu"]);
+        let fields = self.client.ask("fields").await?;
+        if fields["distinct"].as_u64().unwrap_or_default() < 2 {
+            return Err(format!("the objects name too few nodes: {fields}").into());
+        }
+        self.note("read a field of each", "s", &fields["seconds"]);
+        Ok(())
+    }
+
+    /// What is resident once all is quiet, and what was at most.
+    pub(super) async fn memory(&mut self) -> Result<(), Trouble> {
+        sleep(SETTLE).await;
+        let memory = self.client.ask("memory").await?;
+        let (settled, peak) = (self.per_object(&memory["resident"]), self.per_object(&memory["peak"]));
+        self.note("resident", "KB an object", &settled);
+        self.note("resident, peak of the sync", "KB an object", &peak);
+        Ok(())
+    }
+
+    /// Kilobytes for each object, of a number of bytes.
+    pub(super) fn per_object(&self, bytes: &Value) -> Value {
+        Value::from(bytes.as_f64().unwrap_or(f64::NAN) / self.size as f64 / 1e3)
+    }
+
+    /// One more round of a figure; nothing where there is none.
+    pub(super) fn note(&mut self, what: &str, unit: &str, value: &Value) {
+        if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
+            self.outcomes.add(self.contestant, self.size, what, unit, value);
+        }
+    }
+}
