@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use crate::Trouble;
 
-/// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_mins(15);
+/// Longer than anything takes: a list of 100,000 dynamic objects takes client-go a minute.
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A process that ends with this.
 pub(super) struct Process {

@@ -1,6 +1,7 @@
 //! The rounds with the real API server, whose own cost is part of what a user waits for.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -23,7 +24,7 @@ const REST: Duration = Duration::from_secs(5);
 
 /// Fills a real server with the same objects, and runs all contestants in turn, as often as there are rounds.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
-    let program = program()?;
+    let program = program(place).await?;
     let folder = place.out.join("reference");
     let _ = std::fs::remove_dir_all(&folder);
     let mut command = Command::new(&program);
@@ -124,8 +125,8 @@ impl Real<'_> {
     }
 }
 
-/// The reference: `STEADFAST_REFERENCE`, or where `conformance/reference/build` puts it.
-fn program() -> Result<PathBuf, Trouble> {
+/// The reference: `STEADFAST_REFERENCE`, or where `conformance/reference/build` puts it, which is run where it was not yet.
+async fn program(place: &Place) -> Result<PathBuf, Trouble> {
     if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {
         return Ok(program);
     }
@@ -133,7 +134,15 @@ fn program() -> Result<PathBuf, Trouble> {
     if built.is_file() {
         return Ok(built.canonicalize()?);
     }
-    Err("there is no real API server: run conformance/reference/build, or name one by STEADFAST_REFERENCE".into())
+    place.say("building the real API server, which takes some minutes; name one by STEADFAST_REFERENCE instead");
+    let output = Command::new("conformance/reference/build").stderr(Stdio::inherit()).output().await?;
+    let folder = String::from_utf8(output.stdout)?;
+    let program = Path::new(folder.trim()).join("reference");
+    if output.status.success() && program.is_file() {
+        Ok(program)
+    } else {
+        Err("conformance/reference/build failed".into())
+    }
 }
 
 /// What a process has used of the processors so far, in seconds.

@@ -124,7 +124,7 @@ async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.darken_open_connections();
     stage.fault();
-    stage.write_for(Duration::from_secs(5)).await
+    stage.write(20)
 }
 
 async fn dark(stage: &mut Stage) -> Result<(), Trouble> {
@@ -142,7 +142,7 @@ async fn idle(stage: &mut Stage) -> Result<(), Trouble> {
     stage.network().drop_idle_after(Some(Duration::from_secs(45)));
     sleep(Duration::from_secs(65)).await;
     stage.fault();
-    stage.write_for(Duration::from_secs(5)).await
+    stage.write(20)
 }
 
 async fn frozen(stage: &mut Stage) -> Result<(), Trouble> {
@@ -160,7 +160,7 @@ async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.faults().stall_streams(true);
     stage.fault();
-    stage.write_for(Duration::from_secs(5)).await
+    stage.write(20)
 }
 
 async fn goaway(stage: &mut Stage) -> Result<(), Trouble> {
