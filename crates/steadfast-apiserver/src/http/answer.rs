@@ -21,8 +21,18 @@ pub(super) struct Answer {
     pub(super) content: Content,
 }
 
+/// Which version of a document an answer is.
+#[derive(Clone, Debug)]
+pub(super) struct DocumentVersion {
+    /// What `ETag` says, without its quotes.
+    pub(super) tag: String,
+    pub(super) cache_control: &'static str,
+}
+
 pub(super) enum Content {
     Whole(Bytes),
+    /// A document in a certain version.
+    Document(Bytes, DocumentVersion),
     Chunks(Chunks),
     /// No body: what follows is WebSocket, in the agreed subprotocol.
     Switched {
@@ -73,6 +83,20 @@ impl Answer {
         }
     }
 
+    /// A document in a certain version: not sent again to a client that has it.
+    pub(super) fn document(
+        content_type: &'static str,
+        value: &Value,
+        version: DocumentVersion,
+        request: &http::HeaderMap,
+    ) -> Self {
+        let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+        let unchanged =
+            known.is_some_and(|known| known.split(',').any(|tag| tag.trim().trim_matches('"') == version.tag));
+        let (code, bytes) = if unchanged { (304, Bytes::new()) } else { (200, encode::json(value)) };
+        Self { content_type, content: Content::Document(bytes, version), ..Self::bytes(code, Bytes::new()) }
+    }
+
     /// What a path that names nothing is answered.
     pub(super) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
@@ -83,10 +107,15 @@ impl Answer {
         if let Content::Switched { accept, protocol } = self.content {
             return switched(accept, protocol, entry);
         }
+        let version = if let Content::Document(_, version) = &self.content { Some(version) } else { None };
+        let cache_control = version.map_or("no-cache, private", |version| version.cache_control);
         let mut response = Response::builder()
             .status(self.code)
             .header(header::CONTENT_TYPE, self.content_type)
-            .header(header::CACHE_CONTROL, "no-cache, private");
+            .header(header::CACHE_CONTROL, cache_control);
+        if let Some(version) = version {
+            response = response.header(header::ETAG, format!("\"{}\"", version.tag)).header(header::VARY, "Accept");
+        }
         if let Some(seconds) = self.retry_after {
             response = response.header(header::RETRY_AFTER, seconds);
         }
@@ -94,7 +123,7 @@ impl Answer {
             response = response.header(header::WARNING, warning_value(warning));
         }
         let body = match self.content {
-            Content::Whole(bytes) => ResponseBody::whole(bytes, Arc::clone(&entry)),
+            Content::Whole(bytes) | Content::Document(bytes, _) => ResponseBody::whole(bytes, Arc::clone(&entry)),
             Content::Chunks(chunks) => ResponseBody::chunks(chunks, Arc::clone(&entry)),
             Content::Switched { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
         };

@@ -16,7 +16,7 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
         return answer;
     }
     answer.content = match answer.content {
-        Content::Whole(body) => Content::Whole(spoiled(&body, corruption)),
+        Content::Whole(body) | Content::Document(body, _) => Content::Whole(spoiled(&body, corruption)),
         Content::Chunks(chunks) => {
             let mut intact = false;
             let spoiled =
@@ -36,7 +36,7 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
 /// Sends the body in pieces of so many bytes, at least one, wherever that cuts it.
 pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
     let chunks = match answer.content {
-        Content::Whole(body) => futures::stream::iter([body]).boxed(),
+        Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),
         Content::Chunks(chunks) => chunks,
         switched @ Content::Switched { .. } => {
             answer.content = switched;

@@ -1,20 +1,40 @@
 //! What is served, told to clients; health and version.
 
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer::{Answer, DocumentVersion, JSON};
 use super::openapi;
+use super::options::Query;
 use super::read;
+use super::reviews::{self, Review};
 use super::route::Route;
 use super::serve::Exchange;
 use crate::resources::ServedResource;
 use crate::status::Status;
 use crate::storage::State;
 
+/// The form in which all of discovery comes as one document.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 /// Answers what is not about objects.
-pub(super) async fn answer(exchange: &Exchange, route: &Route) -> Result<Answer, Status> {
+pub(super) async fn answer(
+    exchange: &Exchange,
+    route: &Route,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Answer, Status> {
     let store = &exchange.cluster.store;
     Ok(match route {
+        Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
+            let document = store.read(|state| aggregated(state, *route == Route::CoreVersions));
+            let version = DocumentVersion { tag: tag(&document), cache_control: "public" };
+            Answer::document(AGGREGATED, &document, version, headers)
+        }
         Route::CoreVersions => Answer::json(200, &core_versions()),
         Route::Groups => Answer::json(200, &store.read(groups)),
         Route::Group(group) => match store.read(|state| group_of(state, group)) {
@@ -32,11 +52,107 @@ pub(super) async fn answer(exchange: &Exchange, route: &Route) -> Result<Answer,
         }
         Route::OpenApi(path) if path == "v3" => Answer::json(200, &store.read(openapi::index)),
         Route::OpenApi(path) => {
-            let document = path.strip_prefix("v3/").and_then(|path| store.read(|state| openapi::document(state, path)));
-            document.map_or_else(Answer::page_not_found, |document| Answer::json(200, &document))
+            let path = path.strip_prefix("v3/").unwrap_or_default();
+            match store.read(|state| openapi::document(state, path)) {
+                None => Answer::page_not_found(),
+                Some((document, tag)) => {
+                    // By its hash, a document is always the same.
+                    let is_fixed = query.text("hash") == tag;
+                    let cache_control = if is_fixed { "public, immutable" } else { "no-cache, private" };
+                    Answer::document(JSON, &document, DocumentVersion { tag, cache_control }, headers)
+                }
+            }
         }
         Route::Resource(_) | Route::Unknown => Answer::page_not_found(),
     })
+}
+
+/// Whether the first form in `Accept` that is offered is the aggregated one.
+fn wants_aggregated(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let first = accept.split(',').find_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
+            return None;
+        }
+        let traits: Vec<&str> = parts.filter(|part| !part.starts_with("q=")).collect();
+        let wanted = ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"];
+        let is_aggregated = wanted.iter().all(|wanted| traits.contains(wanted));
+        (is_aggregated || traits.iter().all(|part| !part.starts_with("as="))).then_some(is_aggregated)
+    });
+    first == Some(true)
+}
+
+/// What tells one document from another.
+fn tag(document: &Value) -> String {
+    let mut hasher = DefaultHasher::new();
+    document.to_string().hash(&mut hasher);
+    format!("{:016X}", hasher.finish())
+}
+
+/// The core group, or all others, with their resources in one document.
+fn aggregated(state: &State, core: bool) -> Value {
+    let groups = all_groups(state);
+    let items: Vec<Value> = groups
+        .iter()
+        .filter(|(name, _)| name.is_empty() == core)
+        .map(|(name, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let listed = resources(state, name, version).unwrap_or_default();
+                    let resources = aggregated_resources(listed["resources"].as_array().map_or(&[], Vec::as_slice));
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if core { json!({}) } else { json!({"name": name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+/// The same resources in the other form, in which subresources stand within theirs.
+fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
+    let mut resources: Vec<Value> = Vec::new();
+    for entry in listed {
+        let name = entry["name"].as_str().unwrap_or_default();
+        let kind = json!({
+            "group": entry.get("group").cloned().unwrap_or_else(|| "".into()),
+            "version": entry.get("version").cloned().unwrap_or_else(|| "".into()),
+            "kind": entry["kind"],
+        });
+        if let Some((_, subresource)) = name.split_once('/') {
+            let entry = json!({"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]});
+            if let Some(resource) = resources.last_mut().and_then(Value::as_object_mut)
+                && let Value::Array(subresources) = resource.entry("subresources").or_insert_with(|| json!([]))
+            {
+                subresources.push(entry);
+            }
+            continue;
+        }
+        let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
+        let mut resource = json!({
+            "resource": name, "responseKind": kind, "scope": scope, "singularResource": entry["singularName"],
+            "verbs": entry["verbs"],
+        });
+        for key in ["shortNames", "categories"] {
+            if let Some(names) = entry.get(key) {
+                resource[key] = names.clone();
+            }
+        }
+        resources.push(resource);
+    }
+    resources
+}
+
+/// The groups of objects, and those of reviews.
+fn all_groups(state: &State) -> BTreeMap<String, Vec<String>> {
+    let mut groups = state.registry.groups();
+    for review in reviews::ALL {
+        groups.entry(review.group.to_owned()).or_insert_with(|| vec!["v1".to_owned()]);
+    }
+    groups
 }
 
 fn core_versions() -> Value {
@@ -44,14 +160,14 @@ fn core_versions() -> Value {
 }
 
 fn groups(state: &State) -> Value {
-    let groups = state.registry.groups();
+    let groups = all_groups(state);
     let groups: Vec<Value> =
         groups.iter().filter(|(name, _)| !name.is_empty()).map(|(name, versions)| group(name, versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 fn group_of(state: &State, name: &str) -> Option<Value> {
-    let groups = state.registry.groups();
+    let groups = all_groups(state);
     let mut found = group(name, groups.get(name)?);
     found["kind"] = "APIGroup".into();
     found["apiVersion"] = "v1".into();
@@ -67,11 +183,12 @@ fn group(name: &str, versions: &[String]) -> Value {
 }
 
 fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
-    if !state.registry.groups().get(group)?.iter().any(|served| served == version) {
+    if !all_groups(state).get(group)?.iter().any(|served| served == version) {
         return None;
     }
     let served = state.registry.all().filter(|served| served.name.group() == group && served.serves(version));
-    let resources: Vec<Value> = served.flat_map(|served| entries(served, version)).collect();
+    let reviews = reviews::ALL.iter().filter(|review| review.group == group && version == "v1");
+    let resources: Vec<Value> = served.flat_map(|served| entries(served, version)).chain(reviews.map(Review::entry)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,

@@ -13,6 +13,7 @@ mod options;
 mod protobuf;
 mod read;
 mod rendering;
+mod reviews;
 mod route;
 mod scale;
 mod serve;

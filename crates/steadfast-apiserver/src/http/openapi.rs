@@ -51,8 +51,8 @@ fn definitions(state: &State) -> impl Iterator<Item = Value> {
     found.into_iter()
 }
 
-/// The document of a group and version by its path, `apis/apps/v1` for instance.
-pub(super) fn document(state: &State, path: &str) -> Option<Value> {
+/// The document of a group and version by its path, `apis/apps/v1` for instance, and its hash.
+pub(super) fn document(state: &State, path: &str) -> Option<(Value, String)> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => (String::new(), (*version).to_owned()),
         ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
@@ -71,10 +71,11 @@ pub(super) fn document(state: &State, path: &str) -> Option<Value> {
         }
     }
     (!paths.is_empty()).then(|| {
-        json!({
+        let document = json!({
             "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.0"},
             "paths": paths, "components": {"schemas": schemas.into_value()},
-        })
+        });
+        (document, hash(state, &group))
     })
 }
 

@@ -18,7 +18,7 @@ use super::negotiate::{self, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
-use super::{discovery, list, read, scale, streaming, watch, write};
+use super::{discovery, list, read, reviews, scale, streaming, watch, write};
 use crate::cluster::Cluster;
 use crate::faults::{self, Ruling};
 use crate::net::Link;
@@ -111,9 +111,20 @@ async fn answer(
         return Err(Status::method_not_allowed());
     }
     match route {
-        Route::Resource(path) => resource(exchange, path, request).await,
+        Route::Resource(path) => match reviews::of(&path) {
+            Some(review) => {
+                let (head, body) = request.into_parts();
+                let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                let object = write::parse(media_type(content_type), &read_body(body).await?, review.kind)?;
+                Ok(review.answer(exchange, &object, user))
+            }
+            None => resource(exchange, path, request).await,
+        },
         Route::Unknown => Ok(Answer::page_not_found()),
-        other => discovery::answer(exchange, &other).await,
+        other => {
+            let query = Query::parse(request.uri().query().unwrap_or_default());
+            discovery::answer(exchange, &other, &query, request.headers()).await
+        }
     }
 }
 
@@ -199,7 +210,7 @@ async fn of_target(
             watch::watch(exchange, &target, &options, selector()?, rendering).await
         }
         _ => {
-            let content_type = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+            let content_type = media_type(Some(text(header::CONTENT_TYPE)));
             let write = write::Write {
                 target: &target,
                 name: path.name.as_deref().unwrap_or_default(),
@@ -218,6 +229,11 @@ async fn of_target(
             write::write(exchange, verb, &write, &rendering).await
         }
     }
+}
+
+/// A content type without its parameters.
+fn media_type(content_type: Option<&str>) -> &str {
+    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
 fn find(exchange: &Exchange, path: &ResourcePath) -> Option<Target> {

@@ -50,28 +50,31 @@ impl Write<'_> {
     }
 
     pub(super) fn object(&self) -> Result<Value, Status> {
-        if self.content_type == protobuf::CONTENT_TYPE {
-            return protobuf::decode(&self.body);
-        }
-        if !matches!(self.content_type, "" | "application/json") {
-            return Err(Status::new(
-                415,
-                "UnsupportedMediaType",
-                format_args!(
-                    "the body of the request was in an unknown format - accepted media types include: \
-                     application/json, {}",
-                    protobuf::CONTENT_TYPE
-                ),
-            ));
-        }
-        serde_json::from_slice(&self.body).map_err(|error| {
-            Status::bad_request(format_args!(
-                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
-                 error: {error}",
-                self.target.resource.kind
-            ))
-        })
+        parse(self.content_type, &self.body, &self.target.resource.kind)
     }
+}
+
+/// Reads the object of a body that is to be of this kind.
+pub(super) fn parse(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
+    if content_type == protobuf::CONTENT_TYPE {
+        return protobuf::decode(body);
+    }
+    if !matches!(content_type, "" | "application/json") {
+        return Err(Status::new(
+            415,
+            "UnsupportedMediaType",
+            format_args!(
+                "the body of the request was in an unknown format - accepted media types include: application/json, {}",
+                protobuf::CONTENT_TYPE
+            ),
+        ));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        Status::bad_request(format_args!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+             error: {error}"
+        ))
+    })
 }
 
 /// Carries out a write.

@@ -1,0 +1,224 @@
+//! What the server says of itself: discovery in both forms, `OpenAPI`, reviews.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use support::{Client, in_memory};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// What a resource is called where it is listed, and all that is said of it.
+type Entry = (String, String);
+
+fn definition(version: &str, field: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList",
+                "shortNames": ["wd"], "categories": ["all"]},
+            "versions": [{
+                "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {field: {"type": "string"}}},
+                }}},
+            }],
+        },
+    })
+}
+
+async fn plain(client: &mut Client, server: &ApiServer) -> BTreeSet<Entry> {
+    let mut group_versions = vec!["/api/v1".to_owned()];
+    let (_, groups) = client.get("/apis").await;
+    for group in groups["groups"].as_array().unwrap() {
+        for version in group["versions"].as_array().unwrap() {
+            group_versions.push(format!("/apis/{}", version["groupVersion"].as_str().unwrap()));
+        }
+    }
+    let mut entries = BTreeSet::new();
+    for path in group_versions {
+        let (code, list) = client.get(&path).await;
+        assert_eq!(code, 200, "{path}: {list}");
+        for resource in list["resources"].as_array().unwrap() {
+            let name = format!("{path}/{}", resource["name"].as_str().unwrap());
+            let traits = ["kind", "verbs", "shortNames", "categories"].map(|key| resource[key].to_string());
+            let scope = if name.matches('/').count() > path.matches('/').count() + 1 {
+                Value::Null
+            } else {
+                resource["namespaced"].clone()
+            };
+            entries.insert((name, format!("{} {scope}", traits.join(" "))));
+        }
+    }
+    assert!(entries.len() > 50 && server.request_counts().bytes > 0, "{} resources are few", entries.len());
+    entries
+}
+
+async fn aggregated(client: &mut Client) -> BTreeSet<Entry> {
+    let mut entries = BTreeSet::new();
+    for root in ["/api", "/apis"] {
+        let (_, document) = client.call_with(Method::GET, root, &[("accept", AGGREGATED)], &Value::Null).await.unwrap();
+        assert_eq!(document["kind"], "APIGroupDiscoveryList");
+        for group in document["items"].as_array().unwrap() {
+            for version in group["versions"].as_array().unwrap() {
+                let name = group["metadata"]["name"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
+                let path = format!("{root}{name}/{}", version["version"].as_str().unwrap());
+                for resource in version["resources"].as_array().unwrap() {
+                    let name = format!("{path}/{}", resource["resource"].as_str().unwrap());
+                    let of = |entry: &Value, key: &str| entry[key].to_string();
+                    let line = |entry: &Value, namespaced: Value| {
+                        let kind = of(&entry["responseKind"], "kind");
+                        let rest = ["verbs", "shortNames", "categories"].map(|key| of(entry, key)).join(" ");
+                        format!("{kind} {rest} {namespaced}")
+                    };
+                    for part in resource["subresources"].as_array().into_iter().flatten() {
+                        let name = format!("{name}/{}", part["subresource"].as_str().unwrap());
+                        entries.insert((name, line(part, Value::Null)));
+                    }
+                    entries.insert((name, line(resource, (resource["scope"] == "Namespaced").into())));
+                }
+            }
+        }
+    }
+    entries
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_forms_of_discovery_say_the_same() {
+    let server = in_memory().await;
+    server.create(&definition("v1", "a")).unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let plain = plain(&mut client, &server).await;
+    let aggregated = aggregated(&mut client).await;
+    assert_eq!(plain.difference(&aggregated).collect::<Vec<_>>(), Vec::<&Entry>::new());
+    assert_eq!(aggregated.difference(&plain).collect::<Vec<_>>(), Vec::<&Entry>::new());
+    assert!(plain.iter().any(|(name, said)| name == "/apis/example.com/v1/widgets/status" && said.contains("Widget")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn aggregated_discovery_is_sent_again_only_when_it_has_changed() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut ask = async |tag: &str| {
+        let headers = [("accept", AGGREGATED), ("if-none-match", tag)];
+        let answer = client.request(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
+        let header = |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
+        let (code, tag, kind) = (answer.status().as_u16(), header("etag"), header("content-type"));
+        (code, tag, kind, answer.into_body().collect().await.unwrap().to_bytes().len())
+    };
+    let (code, tag, kind, length) = ask("\"none\"").await;
+    assert_eq!((code, kind.as_str(), length > 1000), (200, AGGREGATED, true));
+    let (code, same, _, length) = ask(&tag).await;
+    assert_eq!((code, &same, length), (304, &tag, 0));
+    server.create(&definition("v1", "a")).unwrap();
+    let (code, other, _, _) = ask(&tag).await;
+    assert_eq!((code, other == tag), (200, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_prefers_the_plain_form_gets_it() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    for accept in ["application/json", "*/*", "application/json;as=Other;v=v1;g=x,application/json"] {
+        let (_, groups) = client.call_with(Method::GET, "/apis", &[("accept", accept)], &Value::Null).await.unwrap();
+        assert_eq!(groups["kind"], "APIGroupList", "{accept}");
+    }
+    let preferred = format!("{AGGREGATED},application/json");
+    let (_, all) = client.call_with(Method::GET, "/apis", &[("accept", &preferred)], &Value::Null).await.unwrap();
+    assert_eq!(all["kind"], "APIGroupDiscoveryList");
+}
+
+/// The names that a document refers to.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_str() {
+                    Some(target) if key == "$ref" => {
+                        found.insert(target.trim_start_matches("#/components/schemas/").to_owned());
+                    }
+                    _ => references(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_document_of_openapi_is_complete() {
+    let server = in_memory().await;
+    server.create(&definition("v1", "colour")).unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let (_, index) = client.get("/openapi/v3").await;
+    let paths = index["paths"].as_object().unwrap();
+    assert!(paths.len() > 15, "{paths:?}");
+    for (path, entry) in paths {
+        let (code, document) = client.get(entry["serverRelativeURL"].as_str().unwrap()).await;
+        assert_eq!(code, 200, "{path}");
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let mut wanted = BTreeSet::new();
+        references(&document, &mut wanted);
+        for name in wanted {
+            assert!(schemas.contains_key(&name), "{name} is missing in {path}");
+        }
+    }
+    let (_, document) = client.get("/openapi/v3/api/v1").await;
+    let pod = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"];
+    assert_eq!(pod["required"], json!(["containers"]));
+    assert_eq!(pod["properties"]["containers"]["x-kubernetes-list-map-keys"], json!(["name"]));
+    let (_, document) = client.get("/openapi/v3/apis/example.com/v1").await;
+    let widget = &document["components"]["schemas"]["com.example.v1.Widget"];
+    assert_eq!(widget["properties"]["spec"]["properties"]["colour"]["type"], "string");
+    assert_eq!(client.get("/openapi/v3/apis/none.example.com/v1").await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hash_of_a_document_follows_the_definitions_in_it() {
+    let server = in_memory().await;
+    server.create(&definition("v1", "a")).unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut urls = async || {
+        let (_, index) = client.get("/openapi/v3").await;
+        let url = |path: &str| index["paths"][path]["serverRelativeURL"].as_str().unwrap().to_owned();
+        (url("apis/example.com/v1"), url("apis/apps/v1"))
+    };
+    let before = urls().await;
+    assert_eq!(urls().await, before);
+    server.replace(&definition("v1", "b")).unwrap();
+    let after = urls().await;
+    assert_ne!(after.0, before.0);
+    assert_eq!(after.1, before.1);
+    let answer = client.request(Method::GET, &after.0, &[], &Value::Null).await.unwrap();
+    assert_eq!(answer.headers()["cache-control"], "public, immutable");
+    let answer = client.request(Method::GET, &before.0, &[], &Value::Null).await.unwrap();
+    assert_eq!(answer.headers()["cache-control"], "no-cache, private");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_let_in_may_do_everything() {
+    let server = ApiServer::builder().in_memory().token("known").start().await.unwrap();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let mut review = async |kind: &str, plural: &str, spec: Value| {
+        let group = if kind.contains("Access") { "authorization.k8s.io" } else { "authentication.k8s.io" };
+        let headers = [("content-type", "application/json"), ("authorization", "Bearer known")];
+        let object = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "spec": spec});
+        client.call_with(Method::POST, &format!("/apis/{group}/v1/{plural}"), &headers, &object).await.unwrap()
+    };
+    let attributes = json!({"resourceAttributes": {"verb": "delete", "resource": "pods"}});
+    let (code, answer) = review("SelfSubjectAccessReview", "selfsubjectaccessreviews", attributes.clone()).await;
+    assert_eq!((code, &answer["status"]["allowed"], &answer["spec"]), (201, &json!(true), &attributes));
+    let (_, answer) = review("SelfSubjectReview", "selfsubjectreviews", json!({})).await;
+    assert_eq!(answer["status"]["userInfo"]["username"], "admin");
+    let (_, answer) = review("TokenReview", "tokenreviews", json!({"token": "known"})).await;
+    assert_eq!(answer["status"]["authenticated"], true);
+    let (_, answer) = review("TokenReview", "tokenreviews", json!({"token": "other"})).await;
+    assert_eq!(answer["status"].get("authenticated"), None);
+}
