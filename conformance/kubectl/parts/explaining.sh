@@ -52,3 +52,11 @@ expect 'a table of them' $'NAME +AGE\none +[0-9]+s\ntwo +[0-9]+s' k get gadgets
 expect 'a condition is met' 'gadget.kubectl.conformance.example.com/one condition met' custom_condition
 expect 'undefine' "customresourcedefinition.*$gadgets\" deleted.*" k delete crd $gadgets
 refused 'they are gone' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
+
+echo "## fields that do not exist"
+misspelt='{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"misspelt","labls":{}},"dat":{"a":"b"}}'
+refused 'create with an unknown field' '.*ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k create -f - <<<"$misspelt"
+refused 'apply with an unknown field' '.*strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k apply -f - <<<"$misspelt"
+expect 'create with a warning' '.*Warning: unknown field "dat".*configmap/misspelt created.*|.*configmap/misspelt created.*Warning: unknown field "dat".*' k create --validate=warn -f - <<<"$misspelt"
+expect 'the field is not there' '' k get configmap misspelt -o 'jsonpath={.dat}'
+expect 'delete what was misspelt' 'configmap "misspelt" deleted.*' k delete configmap misspelt

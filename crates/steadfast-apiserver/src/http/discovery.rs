@@ -51,6 +51,7 @@ pub(super) async fn answer(
             Answer::text(200, "ok")
         }
         Route::OpenApi(path) if path == "v3" => Answer::json(200, &store.read(openapi::index)),
+        Route::OpenApi(path) if path == "v2" => openapi::version_2(headers),
         Route::OpenApi(path) => {
             let path = path.strip_prefix("v3/").unwrap_or_default();
             match store.read(|state| openapi::document(state, path)) {

@@ -1,18 +1,33 @@
 //! `OpenAPI` documents, version 3: what `kubectl explain` shows, and that validation is the server's business.
 //!
 //! Built-in types come from the table of their fields, without descriptions; those of custom resources from their
-//! definitions, whole. Version 2 is not offered, since clients ask for it in protobuf.
+//! definitions, whole. Version 2 is there and empty: `kubectl` asks for it where it checks a `List`, and leaves to the
+//! server whatever is not in it.
 
 mod schemas;
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use bytes::Bytes;
+use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
+
+use super::answer::Answer;
 
 use crate::resources::{GroupResource, ServedResource};
 use crate::storage::{State, metadata};
 use crate::types;
+
+/// The document of version 2, in protobuf where it is asked for: a version, and nothing else.
+pub(super) fn version_2(headers: &HeaderMap) -> Answer {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accept.contains("proto-openapi.spec.v2") {
+        return Answer { content_type: PROTOBUF, ..Answer::bytes(200, Bytes::from_static(b"\x0a\x032.0")) };
+    }
+    Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
+}
 
 /// The documents there are, one for each group and version.
 pub(super) fn index(state: &State) -> Value {

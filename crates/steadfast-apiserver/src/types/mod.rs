@@ -12,8 +12,12 @@
 //! The number is that of protobuf, a path (`2.5`) where a Go struct is embedded, `-` where there is none; `[]` is a list,
 //! `{}` a map, `?` a pointer.
 
+mod prune;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+
+pub(crate) use prune::prune;
 
 static TABLE: &str = include_str!("table.txt");
 

@@ -1,4 +1,4 @@
-//! What the schema of a custom resource makes of a write: what it does not know is dropped, what is missing is filled
+//! What the schema of a custom resource, or the type of a built-in kind, makes of a write: what it does not know is dropped, what is missing is filled
 //! in, and what is wrong is refused.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +10,7 @@ use super::{Part, WriteTarget};
 use crate::resources::Definition;
 use crate::schema::{self, Cause};
 use crate::status::Status;
+use crate::types;
 
 /// What becomes of fields that nobody knows, or that are there twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,13 +99,38 @@ pub(super) fn check_metadata(target: &WriteTarget, object: &Value, patched: bool
 
 /// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown.
 pub(super) fn take_in(target: &WriteTarget, object: &mut Value) -> Vec<String> {
+    let unknown = take_in_fields(target, object);
+    // All kinds have metadata of one type, which does not write what is empty.
+    for field in ["annotations", "finalizers", "labels", "managedFields", "ownerReferences"] {
+        if object.pointer(&format!("/metadata/{field}")).is_some_and(is_empty) {
+            metadata::set(object, field, None);
+        }
+    }
+    unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect()
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
+    // What is written past the API is kept as it is.
+    if !target.resource.custom && target.part != Part::Whole {
+        let api_version = target.resource.api_version(target.version());
+        return types::prune(&api_version, &target.resource.kind, object);
+    }
     let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
         return Vec::new();
     };
     let unknown = version.schema.prune(object);
     version.schema.prune_nulls(object);
     version.schema.fill_in(object);
-    unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect()
+    unknown
 }
 
 /// What is wrong with an object, or with its status alone; `before` is what it was before an update.

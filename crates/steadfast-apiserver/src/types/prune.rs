@@ -1,0 +1,84 @@
+//! Taking the fields out of an object that its type does not have.
+
+use serde_json::{Map, Value};
+
+use super::{Field, Holds, Kind, fields, of_kind};
+
+/// Takes out of an object of a built-in kind what it cannot have, and fields that are `null`, which mean nothing.
+/// Returns the paths of those that are unknown, in their order.
+pub(crate) fn prune(api_version: &str, kind: &str, object: &mut Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if let (Some(fields), Value::Object(object)) = (of_kind(api_version, kind).and_then(fields), object) {
+        prune_fields(object, fields, "", &mut unknown);
+    }
+    unknown
+}
+
+fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path: &str, unknown: &mut Vec<String>) {
+    object.retain(|key, value| {
+        let place = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let Some(field) = fields.iter().find(|field| field.name == key) else {
+            unknown.push(place);
+            return false;
+        };
+        if value.is_null() {
+            return false;
+        }
+        match field.holds {
+            Holds::One(Kind::Named(name)) => prune_value(value, name, &place, unknown),
+            Holds::List(Kind::Named(name)) => {
+                for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
+                    prune_value(item, name, &format!("{place}[{index}]"), unknown);
+                }
+            }
+            Holds::Map(Kind::Named(name)) => {
+                for (key, item) in value.as_object_mut().into_iter().flatten() {
+                    prune_value(item, name, &format!("{place}.{key}"), unknown);
+                }
+            }
+            _ => {}
+        }
+        true
+    });
+}
+
+fn prune_value(value: &mut Value, name: &str, path: &str, unknown: &mut Vec<String>) {
+    if let (Some(fields), Value::Object(object)) = (fields(name), value) {
+        prune_fields(object, fields, path, unknown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::prune;
+
+    #[test]
+    fn what_a_type_does_not_have_is_taken_out_and_named() {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "labls": {}, "labels": {"any": "thing"}, "creationTimestamp": null},
+            "spec": {
+                "containers": [{"name": "a", "immage": "b", "resources": {"limits": {"any": "1"}}}],
+                "x": 1,
+            },
+        });
+        assert_eq!(prune("v1", "Pod", &mut pod), ["metadata.labls", "spec.containers[0].immage", "spec.x"]);
+        assert_eq!(
+            pod,
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"any": "thing"}},
+                "spec": {"containers": [{"name": "a", "resources": {"limits": {"any": "1"}}}]},
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_no_built_in_kind_is_left_alone() {
+        let mut widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "anything": null});
+        assert_eq!(prune("example.com/v1", "Widget", &mut widget), Vec::<String>::new());
+        assert_eq!(widget["anything"], json!(null));
+        assert!(widget.get("anything").is_some());
+    }
+}
