@@ -189,7 +189,8 @@ fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
     }
     let served = state.registry.all().filter(|served| served.name.group() == group && served.serves(version));
     let reviews = reviews::ALL.iter().filter(|review| review.group == group && version == "v1");
-    let resources: Vec<Value> = served.flat_map(|served| entries(served, version)).chain(reviews.map(Review::entry)).collect();
+    let resources: Vec<Value> =
+        served.flat_map(|served| entries(served, version)).chain(reviews.map(Review::entry)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
