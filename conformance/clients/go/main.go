@@ -54,6 +54,7 @@ func main() {
 	define(ctx, config)
 	dynamics(ctx, config)
 	fmt.Println("-- controller-runtime")
+	typed(ctx, config)
 	manage(ctx, config)
 	undefine(ctx, config)
 	prepare(ctx, set)

@@ -77,6 +77,9 @@ func manage(ctx context.Context, config *rest.Config) {
 	})
 	must("a manager", err)
 	told := &story{}
+	must("an index", manager.GetFieldIndexer().IndexField(ctx, &corev1.ConfigMap{}, "size", func(object client.Object) []string {
+		return []string{object.(*corev1.ConfigMap).Data["size"]}
+	}))
 	err = ctrl.NewControllerManagedBy(manager).For(newWidget("", 0)).Owns(&corev1.ConfigMap{}).
 		Complete(&reconciler{Client: manager.GetClient(), told: told})
 	well("a controller finds its kinds by discovery", err)
@@ -109,6 +112,12 @@ func manage(ctx context.Context, config *rest.Config) {
 	must("the size", unstructured.SetNestedField(widget.Object, int64(2), "spec", "size"))
 	must("patch", cached.Patch(ctx, widget, client.MergeFrom(before)))
 	eventually("the controller follows the spec", has("2"))
+	found := func(size string) int {
+		maps := &corev1.ConfigMapList{}
+		must("list by an index", cached.List(ctx, maps, client.InNamespace(namespace), client.MatchingFields{"size": size}))
+		return len(maps.Items)
+	}
+	equal("an index finds objects by a field, as they are now", []int{found("1"), found("2")}, []int{0, 1})
 	made.Data = nil
 	must("update", cached.Update(ctx, made))
 	eventually("the controller mends what it owns", has("2"))
