@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+pub mod cluster;
 mod history;
 pub mod menu;
 mod objects;

@@ -138,6 +138,26 @@ impl Reference {
         self.servers[server].process = None;
     }
 
+    /// Ends an API server in good order, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not end, or does not run.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such server.
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+        let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
+        process.close_input();
+        process.until_ended(PATIENCE).await
+    }
+
+    /// Whether an API server runs: it was not killed, nor shut down.
+    pub fn runs(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.process.is_some())
+    }
+
     /// Starts an API server again that was killed, at the same address, and waits until it is ready.
     ///
     /// # Errors
@@ -292,6 +312,28 @@ impl Reference {
             historian.until_ended(PATIENCE).await?;
         }
         lines::history(&fs::read_to_string(self.folder.history())?, self.begun.0, group, plural)
+    }
+
+    /// What has happened until `revision`, which must be that of an object's write, and perhaps a little more. The
+    /// history goes on.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not come to `revision`, or is not what it should be.
+    pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, WorldError> {
+        let begun = Instant::now();
+        loop {
+            let text = fs::read_to_string(self.folder.history())?;
+            // The last line may be half written.
+            let text = text.rfind('\n').map_or("", |end| &text[..end]);
+            if lines::last_revision(text) >= Some(revision) {
+                return lines::history(text, self.begun.0, group, plural);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("the history does not come to revision {revision} within {PATIENCE:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 

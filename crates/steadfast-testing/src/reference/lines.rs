@@ -40,6 +40,15 @@ pub(super) fn history(text: &str, begun: SystemTime, group: &str, plural: &str) 
     Ok(history)
 }
 
+/// The revision of the newest change in the file `text`.
+pub(super) fn last_revision(text: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Revision {
+        revision: u64,
+    }
+    serde_json::from_str::<Revision>(text.lines().next_back()?).ok().map(|line| line.revision)
+}
+
 fn change(line: Line, begun: Duration) -> Change {
     let namespace = line.namespace.as_deref();
     let change = match line.object {
@@ -63,6 +72,7 @@ mod tests {
     fn changes_of_the_resource_are_taken_over_with_times_since_the_beginning() -> Result<(), WorldError> {
         let told = history(FILE.trim(), UNIX_EPOCH + Duration::from_secs(1000), "", "configmaps")?;
         let at = Duration::from_millis;
+        assert_eq!(last_revision(FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));
         assert_eq!(told.changes(), [created, Change::gone(9, "u", Some("d"), "a").at(at(700))]);
         Ok(())

@@ -1,0 +1,431 @@
+//! A cluster under test: one story, told on any server.
+//!
+//! `STEADFAST_SERVER` says on which: the embedded one, which is the default, the reference, or what a kubeconfig leads
+//! to. A story writes straight at the server and has informers look on through a proxy that can fail; what else is to
+//! go wrong it names beforehand, as [`Need`]s. Where a server cannot be made to do that, the story is [`NotHere`], with
+//! the reason. The history that the checker judges by is the server's own: the embedded one's, or that of the
+//! reference's etcd. Of a cluster that is not ours it comes from a watch of its own in the story's own namespace, and
+//! on our servers that watch is compared with the server's word, so that it can be relied on elsewhere.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use steadfast::InformerFactory;
+//! use steadfast_testing::cluster::{Cluster, Kind};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), steadfast_testing::WorldError> {
+//! let cluster = Cluster::start(&Kind::Embedded, &[]).await??;
+//! let recorder = cluster.recorder();
+//! let factory = InformerFactory::new(&cluster.connection().await?);
+//! recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?).until_synced().await;
+//!
+//! cluster.network().cut();
+//! cluster.writer().create("a", "1").await?;
+//! cluster.network().heal();
+//!
+//! cluster.settle(&recorder).await?;
+//! steadfast_contract::check(&cluster.history().await?, &recorder.trace())?;
+//! cluster.end().await
+//! # }
+//! ```
+
+mod chronicle;
+mod lease;
+mod need;
+mod server;
+mod writer;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, ApiResource, DeleteParams, PostParams};
+use kube::core::ObjectMeta;
+use steadfast::transport::Settings;
+use steadfast::{Connection, Scope};
+use steadfast_apiserver::{ApiServer, Faults};
+use steadfast_contract::History;
+
+use crate::proxy::{FaultProxy, NetworkFaults};
+use crate::{Recorder, WorldError};
+use chronicle::Chronicle;
+pub use need::{Kind, Need};
+use server::Server;
+pub use writer::Writer;
+
+/// How long informers may take until they have everything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a story cannot be told on this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHere {
+    /// What cannot be done to it.
+    pub need: Need,
+    /// Why not.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for NotHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} cannot be had: {}", self.need, self.reason)
+    }
+}
+
+impl Error for NotHere {}
+
+/// A server, a namespace in it, a writer there, and a network between it and the informers.
+pub struct Cluster {
+    kind: Kind,
+    needs: Vec<Need>,
+    server: Server,
+    proxy: FaultProxy,
+    config: kube::Config,
+    namespace: String,
+    writer: Writer,
+    chronicles: Vec<Chronicle>,
+    begun: Instant,
+}
+
+impl Cluster {
+    /// A cluster of this kind to which `needs` can be done; a story that needs nothing may share it with others.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start or does not answer; and within, where one of `needs` cannot be had.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current.
+    pub async fn start(kind: &Kind, needs: &[Need]) -> Result<Result<Self, NotHere>, WorldError> {
+        for need in needs {
+            if let Some(reason) = need.cannot_be_had(kind) {
+                return Ok(Err(NotHere { need: *need, reason }));
+            }
+        }
+        let begun = Instant::now();
+        let server = Server::start(kind, needs).await?;
+        let config = server.config().await?;
+        let client = Connection::new(config.clone())?.client();
+        let namespace = own_namespace()?;
+        create_namespace(&client, &namespace).await?;
+        let proxy = FaultProxy::start(server.addresses())?;
+        let writer = Writer::new(client, &namespace);
+        let (kind, needs) = (kind.clone(), needs.to_vec());
+        let mut cluster = Self { kind, needs, server, proxy, config, namespace, writer, chronicles: Vec::new(), begun };
+        cluster.follow(&ApiResource::erase::<ConfigMap>(&())).await?;
+        Ok(Ok(cluster))
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The story's own namespace, which nobody else writes in.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// All of the story's own namespace.
+    pub fn scope(&self) -> Scope {
+        Scope::namespace(&self.namespace)
+    }
+
+    /// `name` in the story's own namespace, as recordings name objects.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.namespace)
+    }
+
+    /// Who writes in the story's own namespace, straight at the first API server.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// One more namespace of the story's own, and who writes there. Nothing but the server's own word tells its history.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be created, or where the server has no word but its API.
+    pub async fn another_namespace(&self) -> Result<(String, Writer), WorldError> {
+        if matches!(self.kind, Kind::Other(_)) {
+            return Err("another namespace has no history here".into());
+        }
+        let name = own_namespace()?;
+        create_namespace(self.writer.client(), &name).await?;
+        let writer = Writer::new(self.writer.client().clone(), &name);
+        Ok((name, writer))
+    }
+
+    /// The network between informers and the API servers, which are its targets.
+    pub fn network(&self) -> &NetworkFaults {
+        self.proxy.faults()
+    }
+
+    /// A connection through the network that can fail, with everything as it is by default.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made.
+    pub async fn connection(&self) -> Result<Connection, WorldError> {
+        self.connection_with(Settings::default()).await
+    }
+
+    /// The same with these times and limits.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made.
+    #[allow(clippy::unused_async, reason = "as the others that connect")]
+    pub async fn connection_with(&self, settings: Settings) -> Result<Connection, WorldError> {
+        Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
+    }
+
+    /// The configuration of a client that comes through the network that can fail.
+    ///
+    /// # Errors
+    ///
+    /// Where the server's address is none.
+    pub fn proxied(&self) -> Result<kube::Config, WorldError> {
+        let mut config = self.config.clone();
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_owned();
+        // The certificate is still that of the server behind.
+        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        config.tls_server_name.get_or_insert(host);
+        config.cluster_url = format!("{scheme}://{}", self.proxy.address()).parse()?;
+        Ok(config)
+    }
+
+    /// A recorder by the clock of the history.
+    pub fn recorder(&self) -> Recorder {
+        self.server.recorder()
+    }
+
+    /// From here on nothing is written, and the server can be reached: waits until all that `recorder` observes has
+    /// everything, and writes down how it stands.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not say what its newest version is.
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), WorldError> {
+        recorder.settle_at(&self.writer.newest_version().await?, PATIENCE).await;
+        Ok(())
+    }
+
+    /// Follows one more resource of the story's own namespace from here on, before anything is written of it.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be listed and watched.
+    pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), WorldError> {
+        // A watch that a story breaks tells no history.
+        if self.needs.is_empty() {
+            let begun = self.begun;
+            self.chronicles.push(Chronicle::begin(self.writer.client().clone(), &self.namespace, resource, begun).await?);
+        }
+        Ok(())
+    }
+
+    /// What happened to config maps, for the checker.
+    ///
+    /// # Errors
+    ///
+    /// As [`history_of`](Self::history_of).
+    pub async fn history(&self) -> Result<History, WorldError> {
+        self.history_of(&ApiResource::erase::<ConfigMap>(&())).await
+    }
+
+    /// What happened to a resource that was [`follow`](Self::follow)ed.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not complete, or where the server's word and what a watch of it told are two things.
+    pub async fn history_of(&self, resource: &ApiResource) -> Result<History, WorldError> {
+        let until = self.writer.write_something_else().await?;
+        let own = self.server.history(until, &resource.group, &resource.plural).await?;
+        let watched = match self.chronicles.iter().find(|chronicle| chronicle.resource == *resource) {
+            Some(chronicle) => Some(chronicle.history().await?),
+            None => None,
+        };
+        match (own, watched) {
+            (Some(own), Some(watched)) => {
+                agree(&own, &watched, &self.namespace)?;
+                Ok(own)
+            }
+            (Some(history), None) | (None, Some(history)) => Ok(history),
+            (None, None) => Err(format!("nobody followed {}", resource.plural).into()),
+        }
+    }
+
+    // What is done to the servers: 0 is the first API server, 1 the second.
+
+    /// Kills an API server: every connection dies at once.
+    ///
+    /// # Errors
+    ///
+    /// Where the story did not say that it [needs](Need) this; the same holds for all that follow.
+    pub fn kill(&mut self, server: usize) -> Result<(), WorldError> {
+        self.said(Need::Kill)?;
+        self.server.kill(server)
+    }
+
+    /// Ends an API server in good order.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not end, or the story did not say that it needs this.
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+        self.said(Need::Shutdown)?;
+        self.server.shut_down(server).await
+    }
+
+    /// Starts an API server again that was ended, at its address.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+        self.server.start_again(server).await
+    }
+
+    /// The first API server stands still with its sockets open, or goes on.
+    ///
+    /// # Errors
+    ///
+    /// Where the story did not say that it needs this.
+    pub fn freeze(&mut self, on: bool) -> Result<(), WorldError> {
+        self.said(Need::Freeze)?;
+        self.server.freeze(on)
+    }
+
+    /// The store behind the API server stands still, or goes on. Meanwhile nothing can be written.
+    ///
+    /// # Errors
+    ///
+    /// Where the story did not say that it needs this.
+    pub fn freeze_store(&mut self, on: bool) -> Result<(), WorldError> {
+        self.said(Need::FreezeStore)?;
+        self.server.freeze_store(on)
+    }
+
+    /// The store forgets every state but the present one. An API server that runs has its window of events yet.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not, or the story did not say that it needs this.
+    pub async fn compact(&mut self) -> Result<(), WorldError> {
+        self.said(Need::Compact)?;
+        self.server.compact().await
+    }
+
+    /// The second API server stops following the store, or catches up.
+    ///
+    /// # Errors
+    ///
+    /// Where the story did not say that it needs this.
+    pub fn lag(&mut self, on: bool) -> Result<(), WorldError> {
+        self.said(Need::Lag)?;
+        self.server.lag(on)
+    }
+
+    /// What only our own server can be made to do.
+    ///
+    /// # Errors
+    ///
+    /// Where the story did not say that it needs such a thing.
+    pub fn embedded(&self) -> Result<(&ApiServer, &Faults), WorldError> {
+        let needed = self.needs.iter().any(|need| need.cannot_be_had(&Kind::Reference).is_some());
+        if !needed {
+            return Err("the story did not say that it needs what only the embedded server does".into());
+        }
+        self.server.embedded()
+    }
+
+    fn said(&self, need: Need) -> Result<(), WorldError> {
+        // Else the story would be begun where it cannot be told.
+        if !self.needs.contains(&need) {
+            return Err(format!("the story did not say that it needs {need:?}").into());
+        }
+        Ok(())
+    }
+
+    /// Makes whole what is shared with others, and takes away what the story made where it would stay.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be done.
+    pub async fn end(self) -> Result<(), WorldError> {
+        if matches!(self.kind, Kind::Other(_)) {
+            let namespaces: Api<Namespace> = Api::all(self.writer.client().clone());
+            namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
+        }
+        self.server.give_back().await
+    }
+}
+
+/// A name for a namespace that nobody has.
+fn own_namespace() -> Result<String, WorldError> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    Ok(format!("steadfast-{now:x}-{}-{number}", std::process::id()))
+}
+
+async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), WorldError> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    Ok(())
+}
+
+/// Expects both to tell the same of `namespace`: the same objects, changed at the same versions.
+fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), WorldError> {
+    fn told<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
+        let within = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
+        within.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()
+    }
+    let (own, watched) = (told(own, namespace), told(watched, namespace));
+    if own == watched { Ok(()) } else { Err(format!("the server says {own:?}, and its watch {watched:?}").into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steadfast_contract::Change;
+
+    #[tokio::test]
+    async fn what_a_story_did_not_say_is_not_done() -> Result<(), WorldError> {
+        let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
+        assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
+        assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
+        assert!(cluster.embedded().is_err());
+        cluster.kill(0)?;
+        cluster.start_again(0).await?;
+        cluster.end().await
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_had_is_said_before_anything_starts() -> Result<(), WorldError> {
+        let other = Kind::Other("/nowhere".into());
+        let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
+        assert_eq!(not_here.to_string(), "Kill cannot be had: a cluster that is not ours is not broken");
+        assert!(Cluster::start(&other, &[]).await.is_err(), "there is no such kubeconfig");
+        Ok(())
+    }
+
+    #[test]
+    fn histories_that_differ_are_told_apart() -> Result<(), WorldError> {
+        let of = |changes: &[Change]| {
+            let mut history = History::new();
+            changes.iter().cloned().for_each(|change| history.push(change));
+            history
+        };
+        let created = Change::new(5, "u", Some("own"), "a", serde_json::json!({}));
+        let elsewhere = Change::new(6, "v", Some("other"), "a", serde_json::json!({}));
+        let gone = Change::gone(7, "u", Some("own"), "a");
+        agree(&of(&[created.clone(), elsewhere, gone.clone()]), &of(&[created.clone(), gone.clone()]), "own")?;
+        assert!(agree(&of(&[created.clone(), gone]), &of(&[created]), "own").is_err());
+        Ok(())
+    }
+}

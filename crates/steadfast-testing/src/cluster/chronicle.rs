@@ -1,0 +1,141 @@
+//! The history of one resource in one namespace, from a watch of its own: for a cluster of which only the API is ours.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt};
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, WatchParams};
+use kube::core::WatchEvent;
+use steadfast_contract::{Change, History};
+use tokio::task::JoinHandle;
+
+use crate::WorldError;
+
+/// How long the watch may take to tell what a list shows.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A list, and a watch from its version on, straight at the server. It knows nothing of reflectors, and never resumes:
+/// where it breaks, there is no history, and the story that wanted it has failed.
+pub(super) struct Chronicle {
+    pub(super) resource: ApiResource,
+    objects: Api<DynamicObject>,
+    told: Arc<Mutex<Told>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Told {
+    changes: Vec<Change>,
+    broken: Option<String>,
+}
+
+impl Chronicle {
+    /// Begins with what there is; times are those since `begun`.
+    pub(super) async fn begin(
+        client: kube::Client,
+        namespace: &str,
+        resource: &ApiResource,
+        begun: Instant,
+    ) -> Result<Self, WorldError> {
+        let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, resource);
+        let list = objects.list(&ListParams::default()).await?;
+        let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
+        let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
+        there.sort_by_key(|change| change.version);
+        let changes = there.into_iter().map(|change| change.at(begun.elapsed())).collect();
+        let told = Arc::new(Mutex::new(Told { changes, broken: None }));
+        let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
+        let written = told.clone();
+        let task = tokio::spawn(async move {
+            let broken = loop {
+                let event = match events.try_next().await {
+                    Ok(Some(event)) => event,
+                    Ok(None) => break "it ended".to_owned(),
+                    Err(error) => break error.to_string(),
+                };
+                let change = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => change(&object, false),
+                    WatchEvent::Deleted(object) => change(&object, true),
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(status) => break status.message,
+                };
+                match change {
+                    Ok(change) => lock(&written).changes.push(change.at(begun.elapsed())),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            lock(&written).broken = Some(broken);
+        });
+        Ok(Self { resource: resource.clone(), objects, told, task })
+    }
+
+    /// All that has happened by now.
+    ///
+    /// # Errors
+    ///
+    /// Where the watch broke, or does not come to what a list shows.
+    pub(super) async fn history(&self) -> Result<History, WorldError> {
+        let wanted: BTreeMap<String, String> = self
+            .objects
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .map(|object| (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default()))
+            .collect();
+        let begun = Instant::now();
+        loop {
+            {
+                let told = lock(&self.told);
+                if let Some(broken) = &told.broken {
+                    return Err(format!("the watch that the history is from broke: {broken}").into());
+                }
+                if standing(&told.changes) == wanted {
+                    let mut history = History::new();
+                    told.changes.iter().cloned().for_each(|change| history.push(change));
+                    return Ok(history);
+                }
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("the watch that the history is from lacks changes after {PATIENCE:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Chronicle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The UIDs and versions of what is there after `changes`.
+fn standing(changes: &[Change]) -> BTreeMap<String, String> {
+    let mut standing = BTreeMap::new();
+    for change in changes {
+        if change.object.is_some() {
+            standing.insert(change.uid.clone(), change.version.to_string());
+        } else {
+            standing.remove(&change.uid);
+        }
+    }
+    standing
+}
+
+fn change(object: &DynamicObject, gone: bool) -> Result<Change, WorldError> {
+    let version = object.resource_version().ok_or("an object has no version")?.parse()?;
+    let uid = object.uid().ok_or("an object has no UID")?;
+    let (namespace, name) = (object.namespace(), object.name_any());
+    Ok(if gone {
+        Change::gone(version, &uid, namespace.as_deref(), &name)
+    } else {
+        Change::new(version, &uid, namespace.as_deref(), &name, serde_json::to_value(object)?)
+    })
+}
+
+fn lock(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,93 @@
+//! One reference for all stories of a program: it takes seconds to start, and its stories live in namespaces.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+use crate::WorldError;
+use crate::reference::Reference;
+
+/// The one that runs, for as long as somebody has it.
+static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
+
+struct Shared {
+    reference: Arc<RwLock<Reference>>,
+    /// Whether a story left it in a state that nobody knows.
+    spoiled: AtomicBool,
+}
+
+/// A place at the shared reference: beside others, or alone with it.
+pub(super) struct Lease {
+    // Before what it is of: the last lease ends the reference.
+    held: Held,
+    shared: Arc<Shared>,
+    returned: bool,
+}
+
+enum Held {
+    Beside(OwnedRwLockReadGuard<Reference>),
+    Alone(OwnedRwLockWriteGuard<Reference>),
+}
+
+impl Lease {
+    /// A place at the reference, which is started where none runs; `alone` for whoever breaks it.
+    pub(super) async fn take(alone: bool) -> Result<Self, WorldError> {
+        loop {
+            let shared = running().await?;
+            let reference = shared.reference.clone();
+            let held = if alone {
+                Held::Alone(reference.write_owned().await)
+            } else {
+                Held::Beside(reference.read_owned().await)
+            };
+            if !shared.spoiled.load(Ordering::Acquire) {
+                return Ok(Self { held, shared, returned: false });
+            }
+        }
+    }
+
+    /// The reference, for who is alone with it.
+    pub(super) fn alone(&mut self) -> Result<&mut Reference, WorldError> {
+        match &mut self.held {
+            Held::Alone(reference) => Ok(reference),
+            Held::Beside(_) => Err("a story that shares the reference must not break it".into()),
+        }
+    }
+
+    /// It is whole, and others may have it.
+    pub(super) fn give_back(mut self) {
+        self.returned = true;
+    }
+}
+
+impl Deref for Lease {
+    type Target = Reference;
+
+    fn deref(&self) -> &Reference {
+        match &self.held {
+            Held::Alone(reference) => reference,
+            Held::Beside(reference) => reference,
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.returned && matches!(self.held, Held::Alone(_)) {
+            self.shared.spoiled.store(true, Ordering::Release);
+        }
+    }
+}
+
+async fn running() -> Result<Arc<Shared>, WorldError> {
+    let mut current = SHARED.lock().await;
+    if let Some(shared) = current.upgrade().filter(|shared| !shared.spoiled.load(Ordering::Acquire)) {
+        return Ok(shared);
+    }
+    let reference = Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
+    let shared = Arc::new(Shared { reference: Arc::new(RwLock::new(reference)), spoiled: AtomicBool::new(false) });
+    *current = Arc::downgrade(&shared);
+    Ok(shared)
+}

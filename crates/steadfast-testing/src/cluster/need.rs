@@ -1,0 +1,79 @@
+//! What a story needs to be done to a server, and which servers that can be done to.
+
+use std::env;
+use std::path::PathBuf;
+
+/// Which server the stories are told on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Our own, in this process, one for each story.
+    Embedded,
+    /// The real etcd and kube-apiserver that `conformance/reference` builds.
+    Reference,
+    /// Whatever this kubeconfig leads to.
+    Other(PathBuf),
+}
+
+impl Kind {
+    /// The one that `STEADFAST_SERVER` asks for: `embedded`, which is the default, `reference`, or a kubeconfig.
+    pub fn asked() -> Self {
+        match env::var_os("STEADFAST_SERVER") {
+            Some(asked) if asked == "reference" => Self::Reference,
+            Some(asked) if asked != "embedded" && !asked.is_empty() => Self::Other(asked.into()),
+            _ => Self::Embedded,
+        }
+    }
+}
+
+/// Something done to a server beside what the network between does, which can be had in front of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// An API server is killed, and started again at its address.
+    Kill,
+    /// An API server ends in good order, and starts again at its address.
+    Shutdown,
+    /// An API server stands still with its sockets open.
+    Freeze,
+    /// The store behind a live API server stands still.
+    FreezeStore,
+    /// The store forgets every state but the present one.
+    Compact,
+    /// A second API server on the same store.
+    Second,
+    /// A second API server that stops following the store, and goes on.
+    Lag,
+    /// The store goes back to what it held at an earlier version.
+    Restore,
+    /// A change that is told to nobody.
+    LoseEvents,
+    /// Answers to requests that are not what the server would have said.
+    Answers,
+}
+
+impl Need {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Kill,
+        Self::Shutdown,
+        Self::Freeze,
+        Self::FreezeStore,
+        Self::Compact,
+        Self::Second,
+        Self::Lag,
+        Self::Restore,
+        Self::LoseEvents,
+        Self::Answers,
+    ];
+
+    /// Why it cannot be done to a server of this kind; none where it can.
+    pub const fn cannot_be_had(self, kind: &Kind) -> Option<&'static str> {
+        match (kind, self) {
+            (Kind::Embedded, _) => None,
+            (Kind::Other(_), _) => Some("a cluster that is not ours is not broken"),
+            (Kind::Reference, Self::Restore) => Some("its history is read from a watch of the etcd, which would not survive that"),
+            (Kind::Reference, Self::LoseEvents) => Some("a real server tells every change"),
+            (Kind::Reference, Self::Answers) => Some("a real server answers what it means"),
+            (Kind::Reference, _) => None,
+        }
+    }
+}

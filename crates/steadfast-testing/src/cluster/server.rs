@@ -1,0 +1,237 @@
+//! The three kinds of server, and how each is made to fail from outside.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Instant;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast_apiserver::{ApiServer, Faults};
+use steadfast_contract::History;
+
+use super::lease::Lease;
+use super::need::{Kind, Need};
+use crate::proxy::{Direction, FaultProxy};
+use crate::{Recorder, WorldError, history, kube_config};
+
+/// A server that stories are told on.
+pub(super) enum Server {
+    Embedded(ApiServer),
+    Reference(OnReference),
+    Other { config: kube::Config, address: SocketAddr, begun: Instant },
+}
+
+/// A place at the reference, and what this story added to it.
+pub(super) struct OnReference {
+    lease: Lease,
+    /// The number of the second API server.
+    second: Option<usize>,
+    /// The second one's way to the etcd, where it is to lag.
+    to_etcd: Option<FaultProxy>,
+}
+
+impl Server {
+    /// One of this kind, to which `needs` can be done.
+    pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, WorldError> {
+        let two = needs.contains(&Need::Second) || needs.contains(&Need::Lag);
+        Ok(match kind {
+            Kind::Embedded => {
+                Self::Embedded(ApiServer::builder().tls(true).replicas(if two { 2 } else { 1 }).start().await?)
+            }
+            Kind::Reference => {
+                let mut lease = Lease::take(!needs.is_empty()).await?;
+                let (mut second, mut to_etcd) = (None, None);
+                if needs.contains(&Need::Lag) {
+                    to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
+                }
+                if two {
+                    let way = to_etcd.as_ref().map(FaultProxy::address);
+                    second = Some(lease.alone()?.start_another_with(&[], way).await?);
+                }
+                Self::Reference(OnReference { lease, second, to_etcd })
+            }
+            Kind::Other(kubeconfig) => {
+                let config = configuration(kubeconfig).await?;
+                let address = address(&config).await?;
+                Self::Other { config, address, begun: Instant::now() }
+            }
+        })
+    }
+
+    /// The configuration of a client that comes straight to the first API server.
+    pub(super) async fn config(&self) -> Result<kube::Config, WorldError> {
+        match self {
+            Self::Embedded(server) => kube_config(server).await,
+            Self::Reference(on) => on.lease.kube_config().await,
+            Self::Other { config, .. } => Ok(config.clone()),
+        }
+    }
+
+    /// Where the API servers listen.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Embedded(server) => (0..server.replicas()).filter_map(|replica| server.address(replica)).collect(),
+            Self::Reference(on) => [Some(0), on.second].into_iter().flatten().map(|one| on.lease.address(one)).collect(),
+            Self::Other { address, .. } => vec![*address],
+        }
+    }
+
+    /// A recorder by the clock of the history.
+    pub(super) fn recorder(&self) -> Recorder {
+        match self {
+            Self::Embedded(server) => Recorder::of(server),
+            Self::Reference(on) => on.lease.recorder(),
+            Self::Other { begun, .. } => {
+                let begun = *begun;
+                Recorder::new(move || begun.elapsed())
+            }
+        }
+    }
+
+    /// What happened to the resource `plural` of `group` until `revision`, by the server's own word; none where it has
+    /// no word but its API.
+    pub(super) async fn history(&self, revision: u64, group: &str, plural: &str) -> Result<Option<History>, WorldError> {
+        Ok(match self {
+            Self::Embedded(server) => Some(history(server, group, plural)),
+            Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
+            Self::Other { .. } => None,
+        })
+    }
+
+    /// Kills an API server: every connection dies at once.
+    pub(super) fn kill(&mut self, server: usize) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
+            Self::Reference(on) => {
+                let server = on.number(server)?;
+                on.lease.alone()?.kill(server);
+            }
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// Ends an API server in good order.
+    pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => {
+                let faults = embedded.faults().replica(server);
+                faults.end_watches();
+                faults.goaway();
+                faults.stop();
+            }
+            Self::Reference(on) => {
+                let server = on.number(server)?;
+                on.lease.alone()?.shut_down(server).await?;
+            }
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// Starts an API server again.
+    pub(super) async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().replica(server).start(),
+            Self::Reference(on) => {
+                let server = on.number(server)?;
+                on.lease.alone()?.start_again(server).await?;
+            }
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// The first API server stands still, or goes on.
+    pub(super) fn freeze(&mut self, on: bool) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
+            Self::Reference(reference) => reference.lease.alone()?.freeze(0, on)?,
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// The store stands still, or goes on.
+    pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
+            Self::Reference(reference) => reference.lease.alone()?.freeze_etcd(on)?,
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// The store forgets every state but the present one.
+    pub(super) async fn compact(&mut self) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.compact(),
+            Self::Reference(on) => on.lease.alone()?.compact().await?,
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// The second API server stops following the store, or catches up.
+    pub(super) fn lag(&mut self, on: bool) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
+            Self::Reference(reference) => {
+                let way = reference.to_etcd.as_ref().ok_or("the second server was not started to lag")?;
+                way.faults().black_hole(Direction::ToClient, on);
+            }
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
+    /// What only our own server can be made to do.
+    pub(super) fn embedded(&self) -> Result<(&ApiServer, &Faults), WorldError> {
+        match self {
+            Self::Embedded(embedded) => Ok((embedded, embedded.faults())),
+            _ => Err("only the embedded server can be made to do that".into()),
+        }
+    }
+
+    /// Makes whole what is shared with others.
+    pub(super) async fn give_back(self) -> Result<(), WorldError> {
+        if let Self::Reference(OnReference { mut lease, second, .. }) = self {
+            if let Ok(reference) = lease.alone() {
+                second.into_iter().for_each(|second| reference.kill(second));
+                if !reference.runs(0) {
+                    reference.start_again(0).await?;
+                }
+            }
+            lease.give_back();
+        }
+        Ok(())
+    }
+}
+
+impl OnReference {
+    /// The reference's number of an API server: others may have had a second one before.
+    fn number(&self, server: usize) -> Result<usize, WorldError> {
+        let second = || self.second.ok_or("there is no second server");
+        Ok(if server == 0 { 0 } else { second()? })
+    }
+}
+
+fn not_ours() -> WorldError {
+    "a cluster that is not ours is not broken".into()
+}
+
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, WorldError> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// Where the server of `config` listens.
+async fn address(config: &kube::Config) -> Result<SocketAddr, WorldError> {
+    if config.proxy_url.is_some() {
+        return Err("the kubeconfig names a proxy; the faults of the network need a direct way".into());
+    }
+    let url = &config.cluster_url;
+    let host = url.host().ok_or("the kubeconfig names no host")?.trim_matches(['[', ']']);
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let mut found = tokio::net::lookup_host((host, port)).await?;
+    Ok(found.next().ok_or_else(|| format!("{host} has no address"))?)
+}

@@ -1,0 +1,148 @@
+//! Whoever changes things while informers look on: straight at the server, never cut off.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::{WorldError, config_map_in};
+
+/// Writes config maps in one namespace.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    namespace: String,
+    config_maps: Api<ConfigMap>,
+}
+
+impl Writer {
+    /// Writes in `namespace` by `client`.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        let config_maps = Api::namespaced(client.clone(), namespace);
+        Self { client, namespace: namespace.to_owned(), config_maps }
+    }
+
+    /// The client it writes by.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The config map `name`.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not give it; the same holds for all that follow.
+    pub async fn get(&self, name: &str) -> Result<ConfigMap, WorldError> {
+        Ok(self.config_maps.get(name).await?)
+    }
+
+    /// Creates the config map `name` that holds `value`.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+        self.post(&config_map_in(&self.namespace, name, value)).await
+    }
+
+    /// Creates the config map `name` with the label `app`.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, WorldError> {
+        let mut config_map = config_map_in(&self.namespace, name, "1");
+        config_map.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
+        self.post(&config_map).await
+    }
+
+    /// Creates this config map.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, WorldError> {
+        Ok(self.config_maps.create(&PostParams::default(), config_map).await?)
+    }
+
+    /// Gives the config map `name` another value.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+        self.patch(name, json!({ "data": { "value": value } })).await
+    }
+
+    /// Gives the config map `name` another label `app`.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, WorldError> {
+        self.patch(name, json!({ "metadata": { "labels": { "app": app } } })).await
+    }
+
+    /// Changes the config map `name` by a merge patch.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, WorldError> {
+        Ok(self.config_maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Deletes the config map `name`.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn delete(&self, name: &str) -> Result<(), WorldError> {
+        self.config_maps.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Deletes the config map `name` and creates another of that name.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses one of these.
+    pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+        self.delete(name).await?;
+        self.create(name, value).await
+    }
+
+    /// Deletes all config maps with this label `app` by one request.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn delete_labelled(&self, app: &str) -> Result<(), WorldError> {
+        let labelled = ListParams::default().labels(&format!("app={app}"));
+        self.config_maps.delete_collection(&DeleteParams::default(), &labelled).await?;
+        Ok(())
+    }
+
+    /// A write of another resource: the store is past all that an informer of config maps has seen. Tells its version.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn write_something_else(&self) -> Result<u64, WorldError> {
+        let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let written = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
+        Ok(written.metadata.resource_version.unwrap_or_default().parse()?)
+    }
+
+    /// The newest version there is, by a consistent read.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not answer.
+    pub async fn newest_version(&self) -> Result<String, WorldError> {
+        let list = self.config_maps.list_metadata(&ListParams::default().limit(1)).await?;
+        Ok(list.metadata.resource_version.ok_or("the list has no version")?)
+    }
+}

@@ -1,0 +1,158 @@
+//! The conformance suite: stories of informers that are told on any server, and judged by the checker of the contract.
+//!
+//! `STEADFAST_SERVER` says on which: the embedded one, which is the default, `reference`, or a kubeconfig; see
+//! `docs/testing.md`. A story that cannot be told on a server says so, and `told.rs` asserts which these are.
+
+mod changes;
+mod cuts;
+mod servers;
+mod told;
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use kube::Resource;
+use steadfast::{Informer, Kept, Note};
+use steadfast_contract::{Terms, Verdict};
+use steadfast_testing::cluster::{Cluster, Kind, Need};
+use steadfast_testing::menu::Fault;
+use steadfast_testing::{Recorder, Recording, WorldError};
+
+/// How long anything may take that has to happen.
+const SOON: Duration = Duration::from_secs(30);
+
+/// One story: what it needs to be done to the server, which faults of the menu it tells, and how it goes.
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) faults: &'static [Fault],
+    pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
+}
+
+/// The stories of a file, a test for each: `name: needs [...], tells [...]`.
+macro_rules! stories {
+    ($($name:ident: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
+        pub(crate) const STORIES: &[crate::Story] = &[$(crate::Story {
+            name: stringify!($name),
+            needs: &[$(steadfast_testing::cluster::Need::$need),*],
+            faults: &[$(steadfast_testing::menu::Fault::$fault),*],
+            tell: |cluster| Box::pin($name(cluster)),
+        }),*];
+
+        mod on_the_server {
+            $(
+                #[test]
+                fn $name() -> Result<(), steadfast_testing::WorldError> {
+                    crate::tell(stringify!($name), super::STORIES)
+                }
+            )*
+        }
+    };
+}
+pub(crate) use stories;
+
+/// Tells the story `name` of `stories` on the server that is asked for.
+fn tell(name: &str, stories: &[Story]) -> Result<(), WorldError> {
+    let story = stories.iter().find(|story| story.name == name).ok_or("there is no such story")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let begun = Instant::now();
+        let mut cluster = match Cluster::start(&Kind::asked(), story.needs).await? {
+            Ok(cluster) => cluster,
+            Err(not_here) => {
+                // Past the capture of tests that pass: nobody should take this for a story that was told.
+                writeln!(std::io::stderr(), "not told: {name}: {not_here}")?;
+                return Ok(());
+            }
+        };
+        let ready = begun.elapsed();
+        let told = AssertUnwindSafe((story.tell)(&mut cluster)).catch_unwind().await;
+        match told {
+            Ok(Ok(())) => {
+                println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed() - ready);
+                cluster.end().await
+            }
+            // What is shared and in an unknown state is not given back.
+            Ok(Err(error)) => Err(error),
+            Err(panic) => resume_unwind(panic),
+        }
+    })
+}
+
+/// What an informer said of itself, in its own words.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<String>>>);
+
+impl Said {
+    fn by<K: Kept + Resource>(informer: &Informer<K>) -> Self {
+        let said = Self::default();
+        let own = said.clone();
+        informer.on_note(move |note| {
+            let word = match note {
+                Note::Relisted { .. } => "relisted",
+                Note::Resumed { .. } => "resumed",
+                Note::FellBackToPages { .. } => "fell back to pages",
+                _ => return,
+            };
+            own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());
+        });
+        said
+    }
+
+    fn times(&self, word: &str) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|said| *said == word).count()
+    }
+}
+
+/// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing told twice.
+async fn judge(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+    judge_by(Terms::default(), cluster, recorder).await
+}
+
+/// The same by other times than the contract's.
+async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+    cluster.settle(recorder).await?;
+    let report = terms.judge(&cluster.history().await?, &recorder.trace());
+    assert!(report.passed(), "{report:#?}");
+    let total = report.verdict.total();
+    assert_eq!((total.lost, total.repeated), (0, 0), "{:?}", report.verdict);
+    Ok(report.verdict)
+}
+
+/// Waits until the handler has been told so many things of `name`: what waits for it may be merged otherwise.
+async fn until_told<K: Kept>(
+    cluster: &Cluster,
+    recording: &Recording<K>,
+    name: &str,
+    times: usize,
+) -> Result<(), WorldError> {
+    let key = cluster.key(name);
+    let told = async {
+        while recording.of(&key).len() < times {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(SOON, told).await;
+    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.story(&key)).into())
+}
+
+/// How long it takes until `informer` is fresh, or no longer is; an error after `limit`.
+async fn until_fresh<K: Kept>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
+    let begun = Instant::now();
+    while informer.freshness().is_fresh() != fresh {
+        if begun.elapsed() > limit {
+            return Err(format!("{}: still {} after {limit:?}", informer.name(), informer.freshness()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+fn assert_fresh<K: Kept>(recording: &Recording<K>) {
+    let freshness = recording.informer().freshness();
+    assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
+}
