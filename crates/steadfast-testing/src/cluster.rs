@@ -45,7 +45,6 @@ use kube::api::{Api, ApiResource, DeleteParams, PostParams};
 use kube::core::ObjectMeta;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Scope};
-use steadfast_apiserver::{ApiServer, Faults};
 use steadfast_contract::History;
 
 use crate::proxy::{FaultProxy, NetworkFaults};
@@ -182,6 +181,11 @@ impl Cluster {
         Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
     }
 
+    /// The configuration of a client that comes straight to the first API server.
+    pub fn direct(&self) -> &kube::Config {
+        &self.config
+    }
+
     /// The configuration of a client that comes through the network that can fail.
     ///
     /// # Errors
@@ -258,6 +262,16 @@ impl Cluster {
         }
     }
 
+    /// How many lists of config maps the first API server has streamed so far, in its own count, which others that share
+    /// it add to; none where that is not ours to ask.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not answer.
+    pub async fn streamed_lists(&self) -> Result<Option<u64>, WorldError> {
+        self.server.streamed_lists(self.writer.client()).await
+    }
+
     // What is done to the servers: 0 is the first API server, 1 the second.
 
     /// Kills an API server: every connection dies at once.
@@ -284,9 +298,12 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it does not start.
+    /// Where it does not start, or does not answer then.
     pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
-        self.server.start_again(server).await
+        self.server.start_again(server).await?;
+        // A read is tried again where the connection has died; a write that follows must not be what finds that out.
+        self.writer.newest_version().await?;
+        Ok(())
     }
 
     /// The first API server stands still with its sockets open, or goes on.
@@ -327,19 +344,6 @@ impl Cluster {
     pub fn lag(&mut self, on: bool) -> Result<(), WorldError> {
         self.said(Need::Lag)?;
         self.server.lag(on)
-    }
-
-    /// What only our own server can be made to do.
-    ///
-    /// # Errors
-    ///
-    /// Where the story did not say that it needs such a thing.
-    pub fn embedded(&self) -> Result<(&ApiServer, &Faults), WorldError> {
-        let needed = self.needs.iter().any(|need| need.cannot_be_had(&Kind::Reference).is_some());
-        if !needed {
-            return Err("the story did not say that it needs what only the embedded server does".into());
-        }
-        self.server.embedded()
     }
 
     fn said(&self, need: Need) -> Result<(), WorldError> {
@@ -399,7 +403,6 @@ mod tests {
         let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
         assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
         assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
-        assert!(cluster.embedded().is_err());
         cluster.kill(0)?;
         cluster.start_again(0).await?;
         cluster.end().await

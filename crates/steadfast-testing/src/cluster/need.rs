@@ -42,38 +42,14 @@ pub enum Need {
     Second,
     /// A second API server that stops following the store, and goes on.
     Lag,
-    /// The store goes back to what it held at an earlier version.
-    Restore,
-    /// A change that is told to nobody.
-    LoseEvents,
-    /// Answers to requests that are not what the server would have said.
-    Answers,
 }
 
 impl Need {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Kill,
-        Self::Shutdown,
-        Self::Freeze,
-        Self::FreezeStore,
-        Self::Compact,
-        Self::Second,
-        Self::Lag,
-        Self::Restore,
-        Self::LoseEvents,
-        Self::Answers,
-    ];
-
     /// Why it cannot be done to a server of this kind; none where it can.
     pub const fn cannot_be_had(self, kind: &Kind) -> Option<&'static str> {
         match (kind, self) {
-            (Kind::Embedded, _) => None,
+            (Kind::Embedded | Kind::Reference, _) => None,
             (Kind::Other(_), _) => Some("a cluster that is not ours is not broken"),
-            (Kind::Reference, Self::Restore) => Some("its history is read from a watch of the etcd, which would not survive that"),
-            (Kind::Reference, Self::LoseEvents) => Some("a real server tells every change"),
-            (Kind::Reference, Self::Answers) => Some("a real server answers what it means"),
-            (Kind::Reference, _) => None,
         }
     }
 }

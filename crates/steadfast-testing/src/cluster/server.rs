@@ -4,14 +4,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
+use kube::api::GetParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use steadfast_apiserver::{ApiServer, Faults};
+use steadfast_apiserver::ApiServer;
 use steadfast_contract::History;
 
 use super::lease::Lease;
 use super::need::{Kind, Need};
 use crate::proxy::{Direction, FaultProxy};
 use crate::{Recorder, WorldError, history, kube_config};
+
+/// What the embedded server asks of its clients, as the reference does; it guards nothing.
+const TOKEN: &str = "of-the-suite";
 
 /// A server that stories are told on.
 pub(super) enum Server {
@@ -35,7 +39,9 @@ impl Server {
         let two = needs.contains(&Need::Second) || needs.contains(&Need::Lag);
         Ok(match kind {
             Kind::Embedded => {
-                Self::Embedded(ApiServer::builder().tls(true).replicas(if two { 2 } else { 1 }).start().await?)
+                Self::Embedded(
+                    ApiServer::builder().tls(true).token(TOKEN).replicas(if two { 2 } else { 1 }).start().await?,
+                )
             }
             Kind::Reference => {
                 let mut lease = Lease::take(!needs.is_empty()).await?;
@@ -184,11 +190,21 @@ impl Server {
         Ok(())
     }
 
-    /// What only our own server can be made to do.
-    pub(super) fn embedded(&self) -> Result<(&ApiServer, &Faults), WorldError> {
+    /// How many lists it has streamed so far, in its own count; none where that is not ours to ask.
+    pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, WorldError> {
         match self {
-            Self::Embedded(embedded) => Ok((embedded, embedded.faults())),
-            _ => Err("only the embedded server can be made to do that".into()),
+            Self::Embedded(server) => Ok(Some(server.request_counts().streamed_lists as u64)),
+            Self::Reference(_) => {
+                let request = kube::core::Request::new("").get("metrics", &GetParams::default())?;
+                let metrics = client.request_text(request).await?;
+                let counts = metrics
+                    .lines()
+                    .filter(|line| line.starts_with("apiserver_watch_list_duration_seconds_count{"))
+                    .filter(|line| line.contains("resource=\"configmaps\""))
+                    .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+                Ok(Some(counts.sum()))
+            }
+            Self::Other { .. } => Ok(None),
         }
     }
 

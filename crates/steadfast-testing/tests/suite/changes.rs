@@ -1,15 +1,25 @@
 //! What a server that is well tells: lists of every kind, changes, selectors, finalizers, definitions.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use steadfast::{InformerFactory, Scope};
-use steadfast_testing::WorldError;
+use kube::core::PartialObjectMeta;
+use serde_json::json;
+use steadfast::InformerFactory;
 use steadfast_testing::cluster::Cluster;
+use steadfast_testing::{WorldError, config_map_in};
 
-use super::{Said, assert_fresh, judge, until_told};
+use super::{SOON, Said, assert_fresh, judge, until_told};
 
 super::stories! {
     streamed_paged_and_selected_informers_agree_with_the_history: needs [], tells [SelectorChurn];
+    a_list_in_many_pages_is_one_list: needs [], tells [];
+    a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion: needs [], tells [];
+    one_request_that_deletes_many_is_a_deletion_of_each: needs [], tells [];
+    what_only_the_metadata_is_kept_of_is_followed_all_the_same: needs [], tells [];
+    a_write_that_changes_nothing_is_told_to_nobody: needs [], tells [];
+    an_object_by_name_and_sets_of_labels_are_scopes: needs [], tells [SelectorChurn];
+    fifty_informers_on_one_connection_each_hear_their_own: needs [], tells [];
 }
 
 async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &mut Cluster) -> Result<(), WorldError> {
@@ -17,6 +27,7 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(name, "1").await?;
     }
+    let streams = cluster.streamed_lists().await?;
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factories = [InformerFactory::new(&connection), InformerFactory::new(&connection)];
     let streamed = factories[0].informer::<ConfigMap>(cluster.scope())?;
@@ -31,6 +42,9 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
         all.until_synced().await;
     }
     selected.until_synced().await;
+    if let Some((before, after)) = streams.zip(cluster.streamed_lists().await?) {
+        assert!(after - before >= 2, "the server streamed {} lists", after - before);
+    }
 
     writer.create_labelled("web", "web").await?;
     for round in 0..3 {
@@ -61,6 +75,195 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
     assert_fresh(&selected);
     for said in said {
         assert_eq!((said.times("relisted"), said.times("fell back to pages")), (0, 0));
+    }
+    Ok(())
+}
+
+async fn a_list_in_many_pages_is_one_list(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    for number in 0..25 {
+        writer.create(&format!("c-{number:02}"), "1").await?;
+    }
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.build::<ConfigMap>(cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+    let there = informer.lister()?.all();
+    let own = there.iter().filter(|object| object.name_any().starts_with("c-")).count();
+    assert_eq!(own, 25);
+    let changed = writer.set("c-24", "2").await?;
+    recorder.wait_for(&informer, informer.name(), &changed).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("c-00")), ["Added"]);
+    assert_eq!(seen.story(&cluster.key("c-24")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    let mut held = config_map_in(cluster.namespace(), "held", "1");
+    held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
+    writer.post(&held).await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    writer.delete("held").await?;
+    until_told(cluster, &seen, "held", 2).await?;
+    let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("it is held")?;
+    assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
+    writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
+    until_told(cluster, &seen, "held", 3).await?;
+    informer.wait_gone(&*there, SOON).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn one_request_that_deletes_many_is_a_deletion_of_each(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    for number in 0..20 {
+        let app = if number % 2 == 0 { "old" } else { "new" };
+        writer.create_labelled(&format!("c-{number:02}"), app).await?;
+    }
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
+    seen.until_synced().await;
+
+    writer.delete_labelled("old").await?;
+
+    judge(cluster, &recorder).await?;
+    for number in 0..20 {
+        let story = seen.story(&cluster.key(&format!("c-{number:02}")));
+        let deleted = number % 2 == 0;
+        assert_eq!(story, if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] }, "{number}");
+    }
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("a", "1").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let streamed = factory.informer::<PartialObjectMeta<ConfigMap>>(cluster.scope())?;
+    let other = InformerFactory::new(factory.connection());
+    let paged = other.build::<PartialObjectMeta<ConfigMap>>(cluster.scope()).streamed_lists(false).start()?;
+    let all = [recorder.record_as(&streamed, "streamed"), recorder.record_as(&paged, "in pages")];
+    for seen in &all {
+        seen.until_synced().await;
+    }
+    for seen in &all {
+        until_told(cluster, seen, "a", 1).await?;
+    }
+    writer.set("a", "2").await?;
+    for seen in &all {
+        until_told(cluster, seen, "a", 2).await?;
+    }
+    writer.recreate("a", "3").await?;
+
+    judge(cluster, &recorder).await?;
+    for seen in &all {
+        assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated", "Deleted Observed Deleted", "Added"]);
+        assert_fresh(seen);
+    }
+    Ok(())
+}
+
+async fn a_write_that_changes_nothing_is_told_to_nobody(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    let created = writer.create("a", "1").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    let same = writer.set("a", "1").await?;
+    assert_eq!(same.metadata.resource_version, created.metadata.resource_version, "the server keeps its version");
+    recorder.wait_for(&informer, informer.name(), &same).await?;
+    let changed = writer.set("a", "2").await?;
+    recorder.wait_for(&informer, informer.name(), &changed).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn an_object_by_name_and_sets_of_labels_are_scopes(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    for (name, app) in [("one", "web"), ("two", "db"), ("three", "batch")] {
+        writer.create_labelled(name, app).await?;
+    }
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let scopes = [
+        cluster.scope().fields("metadata.name=one"),
+        cluster.scope().labels("app in (web,db)"),
+        cluster.scope().labels("app notin (web),app"),
+    ];
+    let mut all = Vec::new();
+    for scope in scopes {
+        let seen = recorder.record(&factory.informer::<ConfigMap>(scope)?);
+        seen.until_synced().await;
+        all.push(seen);
+    }
+    // Within the second scope, and from there into the third.
+    writer.label("one", "db").await?;
+    for (seen, times) in all.iter().zip([2, 2, 1]) {
+        until_told(cluster, seen, "one", times).await?;
+    }
+    writer.label("one", "batch").await?;
+    for (seen, times) in all.iter().zip([3, 3, 2]) {
+        until_told(cluster, seen, "one", times).await?;
+    }
+    writer.delete("two").await?;
+
+    judge(cluster, &recorder).await?;
+    let stories = |name: &str| all.iter().map(|seen| seen.story(&cluster.key(name))).collect::<Vec<_>>();
+    let gone = "Deleted Observed DeletedOrLeft";
+    let wanted = [&["Added", "Updated", "Updated"][..], &["Added", "Updated", gone], &["Added", "Updated"]];
+    assert_eq!(stories("one"), wanted);
+    assert_eq!(stories("two"), [&[][..], &["Added", gone], &["Added", gone]]);
+    assert_eq!(stories("three"), [&[][..], &[], &["Added"]]);
+    all.iter().for_each(assert_fresh);
+    Ok(())
+}
+
+async fn fifty_informers_on_one_connection_each_hear_their_own(cluster: &mut Cluster) -> Result<(), WorldError> {
+    const INFORMERS: usize = 50;
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    let connection = cluster.connection().await?;
+    let factory = InformerFactory::new(&connection);
+    let mut all = Vec::new();
+    for number in 0..INFORMERS {
+        let scope = cluster.scope().labels(format!("app=g{number}"));
+        all.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
+    }
+    factory.wait_for_sync(SOON).await?;
+    for number in 0..INFORMERS {
+        writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
+    }
+    for number in (0..INFORMERS).step_by(7) {
+        until_told(cluster, &all[number], &format!("c-{number}"), 1).await?;
+        writer.delete(&format!("c-{number}")).await?;
+    }
+    let watching = connection.connections().iter().filter(|one| one.watches).count();
+    assert_eq!(watching, 1, "connections that carry watches");
+
+    judge(cluster, &recorder).await?;
+    for (number, seen) in all.iter().enumerate() {
+        let deleted = number % 7 == 0;
+        let wanted = if deleted { &["Added", "Deleted Observed DeletedOrLeft"][..] } else { &["Added"] };
+        assert_eq!(seen.story(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(seen.events().len(), wanted.len(), "{number} hears of nothing else");
+        assert_fresh(seen);
     }
     Ok(())
 }

@@ -1,15 +1,33 @@
-//! What the network between does: it is cut, breaks in the middle of an object, swallows, turns away.
+//! What the network between does: it is cut, breaks in the middle of an object, swallows, turns away, crawls.
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::InformerFactory;
+use steadfast::transport::Settings;
+use steadfast::{Breach, InformerFactory};
+use steadfast_contract::Clause;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
+use steadfast_testing::proxy::Direction;
+use tokio::time::sleep;
 
-use super::{Said, assert_fresh, judge};
+use super::{SOON, Said, assert_fresh, judge, until_fresh, until_told};
 
 super::stories! {
     recreated_and_deleted_while_cut_off_is_told_as_it_happened: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
+    a_selector_left_and_entered_while_cut_off_is_two_stays: needs [], tells [SelectorChurn];
+    resets_in_the_middle_of_objects_cost_no_list: needs [], tells [ConnectionReset];
+    packets_that_vanish_are_noticed_within_15_seconds: needs [], tells [BlackHole];
+    packets_that_vanish_one_way_are_noticed_too: needs [], tells [BlackHole];
+    an_absent_server_is_named_and_found_when_it_appears: needs [], tells [ServerAbsent];
+    connections_accepted_and_closed_at_once_are_tried_rarely: needs [], tells [AcceptAndClose];
+    a_flow_is_never_idle_long_enough_to_be_dropped: needs [], tells [IdleFlowDropped];
+    a_list_that_crawls_arrives: needs [], tells [];
+    who_calls_itself_fresh_while_cut_off_is_caught: needs [], tells [];
 }
+
+/// R1's bound.
+const VANISHED: Duration = Duration::from_secs(15);
 
 async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
@@ -42,5 +60,197 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mu
     }
     assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_selector_left_and_entered_while_cut_off_is_two_stays(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create_labelled("a", "web").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope().labels("app=web"))?);
+    seen.until_synced().await;
+
+    cluster.network().cut();
+    writer.label("a", "db").await?;
+    writer.label("a", "web").await?;
+    cluster.network().heal();
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("large", "0").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
+        until_fresh(&informer, true, SOON).await?;
+        cluster.network().reset_after(bytes, Direction::ToClient);
+        // Longer than what passes before the reset.
+        writer.set("large", &round.to_string().repeat(200_000)).await?;
+        until_told(cluster, &seen, "large", round + 2).await?;
+    }
+
+    judge(cluster, &recorder).await?;
+    let resets = cluster.network().connections().len() - 1;
+    assert!(resets >= 5, "only {resets} connections were replaced");
+    assert_eq!(said.times("relisted"), 0, "every cut was resumed");
+    assert_eq!(seen.story(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn packets_that_vanish_are_noticed_within_15_seconds(cluster: &mut Cluster) -> Result<(), WorldError> {
+    vanish(cluster, Direction::Both).await
+}
+
+async fn packets_that_vanish_one_way_are_noticed_too(cluster: &mut Cluster) -> Result<(), WorldError> {
+    vanish(cluster, Direction::ToClient).await
+}
+
+async fn vanish(cluster: &Cluster, direction: Direction) -> Result<(), WorldError> {
+    let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
+    writer.create("a", "0").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    recorder.follow(network);
+    seen.until_synced().await;
+    until_fresh(&informer, true, SOON).await?;
+
+    network.black_hole(direction, true);
+    let noticed = until_fresh(&informer, false, VANISHED).await?;
+    writer.set("a", "1").await?;
+    network.black_hole(direction, false);
+    until_told(cluster, &seen, "a", 2).await?;
+    let recovered = until_fresh(&informer, true, SOON).await?;
+    println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn an_absent_server_is_named_and_found_when_it_appears(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("a", "1").await?;
+    cluster.network().refuse(true);
+    let connection = cluster.connection().await?;
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    let absent = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("nobody is there").to_string();
+    for part in ["configmaps", "127.0.0.1", "refused"] {
+        assert!(absent.contains(part), "{absent}");
+    }
+
+    cluster.network().refuse(false);
+    informer.wait_for_sync(SOON).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
+    writer.create("a", "1").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    let before = network.connections().len();
+    network.accept_and_close(true);
+    network.reset();
+    writer.set("a", "2").await?;
+    sleep(Duration::from_secs(4)).await;
+    let attempts = network.connections().len() - before;
+    network.heal();
+    // The bound of the menu; fewer on a machine that is busy.
+    assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
+    writer.create("a", "1").await?;
+    // The defaults at a fifth: pings after one second, a flow dropped after four. Real time is waited for.
+    let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
+    let connection = cluster.connection_with(settings).await?;
+    let factory = InformerFactory::new(&connection);
+    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
+    seen.until_synced().await;
+    network.drop_idle_after(Some(Duration::from_secs(4)));
+    let opened = connection.opened();
+    sleep(Duration::from_secs(10)).await;
+    writer.set("a", "2").await?;
+    until_told(cluster, &seen, "a", 2).await?;
+    assert_eq!(connection.opened(), opened, "the connection has lived on");
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_list_that_crawls_arrives(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
+    for number in 0..20 {
+        writer.create(&format!("c-{number:02}"), &number.to_string().repeat(2000)).await?;
+    }
+    network.throttle(Some(20_000));
+    network.jitter(Duration::from_millis(20));
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    informer.wait_for_sync(SOON).await?;
+    network.heal();
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("c-19")), ["Added"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+/// A library that is broken on purpose: this history has to show it.
+async fn who_calls_itself_fresh_while_cut_off_is_caught(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
+    writer.create("a", "1").await?;
+    let honest = InformerFactory::new(&cluster.connection().await?);
+    let seen = recorder.record(&honest.informer::<ConfigMap>(cluster.scope())?);
+    let other = InformerFactory::new(&cluster.connection().await?);
+    let broken = other.build::<ConfigMap>(cluster.scope()).breach(Breach::AlwaysFresh).start()?;
+    let broken = of_broken.record(&broken);
+    seen.until_synced().await;
+    broken.until_synced().await;
+
+    cluster.network().cut();
+    writer.set("a", "2").await?;
+    sleep(Duration::from_secs(4)).await;
+    of_broken.sample(broken.informer(), broken.informer().name());
+    cluster.network().heal();
+
+    judge(cluster, &recorder).await?;
+    cluster.settle(&of_broken).await?;
+    let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
+    assert!(report.of(Clause::C10).next().is_some(), "{report:?}");
     Ok(())
 }

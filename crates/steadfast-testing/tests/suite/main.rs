@@ -5,6 +5,7 @@
 
 mod changes;
 mod cuts;
+mod definitions;
 mod servers;
 mod told;
 

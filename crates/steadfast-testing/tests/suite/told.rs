@@ -3,10 +3,10 @@
 
 use steadfast_testing::cluster::{Kind, Need};
 
-use crate::{Story, changes, cuts, servers};
+use crate::{Story, changes, cuts, definitions, servers};
 
 fn all() -> impl Iterator<Item = &'static Story> {
-    [changes::STORIES, cuts::STORIES, servers::STORIES].into_iter().flatten()
+    [changes::STORIES, cuts::STORIES, definitions::STORIES, servers::STORIES].into_iter().flatten()
 }
 
 /// The names of the stories that cannot be told on such a server.
