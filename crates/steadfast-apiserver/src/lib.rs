@@ -15,6 +15,7 @@
 //! server.faults().cut();
 //! server.delete_named("configmaps", "default", "a")?;
 //! server.compact();
+//! server.faults().expire_events();
 //! server.faults().heal();
 //!
 //! // What really happened, to judge a client by.

@@ -196,9 +196,10 @@ impl ApiServer {
         direct::get(&self.cluster, resource, namespace, name)
     }
 
-    /// Drops the history below now: old lists, continue tokens, and the events in the replicas' windows have expired.
+    /// Drops the history below now: old lists and continue tokens have expired.
     ///
-    /// Open watches go on.
+    /// Watches go on, and resume, for each replica has a window of events of its own until it restarts or
+    /// [`expire_events`](Faults::expire_events) ends it.
     pub fn compact(&self) {
         self.cluster.store.write(State::compact);
     }

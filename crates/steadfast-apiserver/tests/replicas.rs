@@ -41,7 +41,7 @@ async fn a_restarted_replica_has_forgotten_what_was_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn compaction_ends_no_watch_but_expires_old_versions() {
+async fn compaction_ends_no_watch_and_no_window_of_events() {
     let server = in_memory().await;
     let version = version_of(&server.create(&config_map("a")).unwrap());
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -49,6 +49,8 @@ async fn compaction_ends_no_watch_but_expires_old_versions() {
     server.create(&config_map("b")).unwrap();
     server.compact();
     assert_eq!(open.told().await.1, "b");
+    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "the window is the replica's own");
+    server.faults().expire_events();
     let expired = client.watch(&watch_from(version)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);
     assert_eq!(server.history().of("", "configmaps").count(), 2);

@@ -41,8 +41,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, PostParams};
 use kube::core::ObjectMeta;
+use serde_json::Value;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Scope};
 use steadfast_contract::History;
@@ -84,6 +86,8 @@ pub struct Cluster {
     namespace: String,
     writer: Writer,
     chronicles: Vec<Chronicle>,
+    /// The names of the definitions that the story made.
+    definitions: Vec<String>,
     begun: Instant,
 }
 
@@ -112,7 +116,9 @@ impl Cluster {
         let proxy = FaultProxy::start(server.addresses())?;
         let writer = Writer::new(client, &namespace);
         let (kind, needs) = (kind.clone(), needs.to_vec());
-        let mut cluster = Self { kind, needs, server, proxy, config, namespace, writer, chronicles: Vec::new(), begun };
+        let (chronicles, definitions) = (Vec::new(), Vec::new());
+        let mut cluster =
+            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, begun };
         cluster.follow(&ApiResource::erase::<ConfigMap>(&())).await?;
         Ok(Ok(cluster))
     }
@@ -152,8 +158,8 @@ impl Cluster {
             return Err("another namespace has no history here".into());
         }
         let name = own_namespace()?;
-        create_namespace(self.writer.client(), &name).await?;
-        let writer = Writer::new(self.writer.client().clone(), &name);
+        create_namespace(&self.writer.client(), &name).await?;
+        let writer = Writer::new(self.writer.client(), &name);
         Ok((name, writer))
     }
 
@@ -217,6 +223,19 @@ impl Cluster {
         Ok(())
     }
 
+    /// Defines a custom resource, until the story ends.
+    ///
+    /// # Errors
+    ///
+    /// Where the server refuses it.
+    pub async fn define(&mut self, definition: Value) -> Result<(), WorldError> {
+        let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.writer.client());
+        let defined = definitions.create(&PostParams::default(), &definition).await?;
+        self.definitions.extend(defined.metadata.name);
+        Ok(())
+    }
+
     /// Follows one more resource of the story's own namespace from here on, before anything is written of it.
     ///
     /// # Errors
@@ -226,7 +245,7 @@ impl Cluster {
         // A watch that a story breaks tells no history.
         if self.needs.is_empty() {
             let begun = self.begun;
-            self.chronicles.push(Chronicle::begin(self.writer.client().clone(), &self.namespace, resource, begun).await?);
+            self.chronicles.push(Chronicle::begin(self.writer.client(), &self.namespace, resource, begun).await?);
         }
         Ok(())
     }
@@ -269,7 +288,7 @@ impl Cluster {
     ///
     /// Where it does not answer.
     pub async fn streamed_lists(&self) -> Result<Option<u64>, WorldError> {
-        self.server.streamed_lists(self.writer.client()).await
+        self.server.streamed_lists(&self.writer.client()).await
     }
 
     // What is done to the servers: 0 is the first API server, 1 the second.
@@ -298,11 +317,11 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it does not start, or does not answer then.
+    /// Where it does not start.
     pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
         self.server.start_again(server).await?;
-        // A read is tried again where the connection has died; a write that follows must not be what finds that out.
-        self.writer.newest_version().await?;
+        // A write is never sent twice; it must not be what finds out that a connection has died.
+        self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
     }
 
@@ -354,17 +373,37 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes whole what is shared with others, and takes away what the story made where it would stay.
+    /// Takes away what the story made where it would stay, and makes whole what is shared with others.
     ///
     /// # Errors
     ///
     /// Where that cannot be done.
     pub async fn end(self) -> Result<(), WorldError> {
+        self.take_away().await?;
+        self.server.give_back().await
+    }
+
+    /// The same after a story that failed: what is shared and in a state that nobody knows is not given back.
+    ///
+    /// # Errors
+    ///
+    /// Where something cannot be taken away.
+    pub async fn give_up(self) -> Result<(), WorldError> {
+        // A server of our own goes with what is in it, and may not answer.
+        if matches!(self.kind, Kind::Other(_)) { self.take_away().await } else { Ok(()) }
+    }
+
+    async fn take_away(&self) -> Result<(), WorldError> {
+        let client = self.writer.client();
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for name in &self.definitions {
+            definitions.delete(name, &DeleteParams::default()).await?;
+        }
         if matches!(self.kind, Kind::Other(_)) {
-            let namespaces: Api<Namespace> = Api::all(self.writer.client().clone());
+            let namespaces: Api<Namespace> = Api::all(client);
             namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
         }
-        self.server.give_back().await
+        Ok(())
     }
 }
 
@@ -396,6 +435,7 @@ fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), WorldE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use steadfast_apiserver::ApiServer;
     use steadfast_contract::Change;
 
     #[tokio::test]
@@ -414,6 +454,45 @@ mod tests {
         let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
         assert_eq!(not_here.to_string(), "Kill cannot be had: a cluster that is not ours is not broken");
         assert!(Cluster::start(&other, &[]).await.is_err(), "there is no such kubeconfig");
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_cluster_that_is_not_ours_the_history_is_a_watch_and_nothing_is_left() -> Result<(), WorldError> {
+        let server = ApiServer::builder().tls(true).start().await?;
+        let there = |plural: &str| {
+            let history = server.history();
+            let changes: Vec<_> =
+                history.of("", plural).map(|change| (change.name.clone(), change.object.is_some())).collect();
+            changes
+        };
+        let namespaces = there("namespaces").len();
+        let file = std::env::temp_dir().join(format!("steadfast-cluster-{}.yaml", std::process::id()));
+        std::fs::write(&file, server.kubeconfig())?;
+        let cluster = Cluster::start(&Kind::Other(file.clone()), &[]).await?;
+        std::fs::remove_file(&file)?;
+        let mut cluster = cluster?;
+        let group = format!("{}.steadfast.test", cluster.namespace());
+        cluster.define(crate::widget_definition(&group)).await?;
+        let recorder = cluster.recorder();
+        let factory = steadfast::InformerFactory::new(&cluster.connection().await?);
+        let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
+        seen.until_synced().await;
+        cluster.network().cut();
+        cluster.writer().create("a", "1").await?;
+        cluster.writer().recreate("a", "2").await?;
+        cluster.network().heal();
+        cluster.settle(&recorder).await?;
+        let history = cluster.history().await?;
+        steadfast_contract::check(&history, &recorder.trace())?;
+        agree(&crate::history(&server, "", "configmaps"), &history, cluster.namespace())?;
+        assert_eq!(history.changes().len(), 3);
+        cluster.end().await?;
+
+        let made = there("namespaces").split_off(namespaces);
+        assert_eq!(made.first().map(|(_, is_there)| *is_there), Some(true));
+        assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace is gone: {made:?}");
+        assert!(server.get("customresourcedefinitions", "", &format!("widgets.{group}")).is_err());
         Ok(())
     }
 

@@ -53,6 +53,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     server.faults().cut();
     server.replace(&config_map("object-1", "changed"))?;
     server.compact();
+    server.faults().expire_events();
     ALLOCATED.reset_peak_usage();
     server.faults().heal();
     informer.wait_for_version(&server.revision().to_string().as_str().into(), PATIENCE).await?;

@@ -192,12 +192,9 @@ impl State {
         log[seen.saturating_sub(count)].revision - 1
     }
 
-    /// Forgets what is older than now: exact reads of the past, and the events that caches keep.
+    /// Forgets what is older than now, for exact reads of the past. The events that caches keep are theirs.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.revision;
-        for cache in &mut self.caches {
-            cache.window = cache.applied;
-        }
     }
 
     /// Goes back to an older revision; revisions go on from there, in a new epoch.

@@ -30,7 +30,7 @@ impl Kind {
 pub enum Need {
     /// An API server is killed, and started again at its address.
     Kill,
-    /// An API server ends in good order, and starts again at its address.
+    /// A second API server that ends in good order, and starts again at its address.
     Shutdown,
     /// An API server stands still with its sockets open.
     Freeze,

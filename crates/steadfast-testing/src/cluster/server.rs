@@ -21,7 +21,7 @@ const TOKEN: &str = "of-the-suite";
 pub(super) enum Server {
     Embedded(ApiServer),
     Reference(OnReference),
-    Other { config: kube::Config, address: SocketAddr, begun: Instant },
+    Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
 }
 
 /// A place at the reference, and what this story added to it.
@@ -36,13 +36,11 @@ pub(super) struct OnReference {
 impl Server {
     /// One of this kind, to which `needs` can be done.
     pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, WorldError> {
-        let two = needs.contains(&Need::Second) || needs.contains(&Need::Lag);
+        let two = [Need::Second, Need::Lag, Need::Shutdown].iter().any(|need| needs.contains(need));
         Ok(match kind {
-            Kind::Embedded => {
-                Self::Embedded(
-                    ApiServer::builder().tls(true).token(TOKEN).replicas(if two { 2 } else { 1 }).start().await?,
-                )
-            }
+            Kind::Embedded => Self::Embedded(
+                ApiServer::builder().tls(true).token(TOKEN).replicas(if two { 2 } else { 1 }).start().await?,
+            ),
             Kind::Reference => {
                 let mut lease = Lease::take(!needs.is_empty()).await?;
                 let (mut second, mut to_etcd) = (None, None);
@@ -50,13 +48,16 @@ impl Server {
                     to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
                 }
                 if two {
+                    // Without it a server that is told to end waits for its watches until it is ended by force.
+                    let drains = needs.contains(&Need::Shutdown);
+                    let flags = if drains { &["--shutdown-watch-termination-grace-period=5s"][..] } else { &[] };
                     let way = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(lease.alone()?.start_another_with(&[], way).await?);
+                    second = Some(lease.alone()?.start_another_with(flags, way).await?);
                 }
                 Self::Reference(OnReference { lease, second, to_etcd })
             }
             Kind::Other(kubeconfig) => {
-                let config = configuration(kubeconfig).await?;
+                let config = Box::new(configuration(kubeconfig).await?);
                 let address = address(&config).await?;
                 Self::Other { config, address, begun: Instant::now() }
             }
@@ -68,7 +69,7 @@ impl Server {
         match self {
             Self::Embedded(server) => kube_config(server).await,
             Self::Reference(on) => on.lease.kube_config().await,
-            Self::Other { config, .. } => Ok(config.clone()),
+            Self::Other { config, .. } => Ok((**config).clone()),
         }
     }
 
@@ -76,7 +77,9 @@ impl Server {
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded(server) => (0..server.replicas()).filter_map(|replica| server.address(replica)).collect(),
-            Self::Reference(on) => [Some(0), on.second].into_iter().flatten().map(|one| on.lease.address(one)).collect(),
+            Self::Reference(on) => {
+                [Some(0), on.second].into_iter().flatten().map(|one| on.lease.address(one)).collect()
+            }
             Self::Other { address, .. } => vec![*address],
         }
     }
@@ -95,7 +98,12 @@ impl Server {
 
     /// What happened to the resource `plural` of `group` until `revision`, by the server's own word; none where it has
     /// no word but its API.
-    pub(super) async fn history(&self, revision: u64, group: &str, plural: &str) -> Result<Option<History>, WorldError> {
+    pub(super) async fn history(
+        &self,
+        revision: u64,
+        group: &str,
+        plural: &str,
+    ) -> Result<Option<History>, WorldError> {
         Ok(match self {
             Self::Embedded(server) => Some(history(server, group, plural)),
             Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
@@ -212,7 +220,9 @@ impl Server {
     pub(super) async fn give_back(self) -> Result<(), WorldError> {
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
             if let Ok(reference) = lease.alone() {
-                second.into_iter().for_each(|second| reference.kill(second));
+                if let Some(second) = second {
+                    reference.kill(second);
+                }
                 if !reference.runs(0) {
                     reference.start_again(0).await?;
                 }

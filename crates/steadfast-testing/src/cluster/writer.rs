@@ -1,5 +1,7 @@
 //! Whoever changes things while informers look on: straight at the server, never cut off.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -8,24 +10,31 @@ use serde_json::{Value, json};
 
 use crate::{WorldError, config_map_in};
 
-/// Writes config maps in one namespace.
+/// Writes config maps in one namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
-    client: Client,
-    namespace: String,
-    config_maps: Api<ConfigMap>,
+    client: Arc<Mutex<Client>>,
+    namespace: Arc<str>,
 }
 
 impl Writer {
     /// Writes in `namespace` by `client`.
     pub fn new(client: Client, namespace: &str) -> Self {
-        let config_maps = Api::namespaced(client.clone(), namespace);
-        Self { client, namespace: namespace.to_owned(), config_maps }
+        Self { client: Arc::new(Mutex::new(client)), namespace: namespace.into() }
     }
 
     /// The client it writes by.
-    pub fn client(&self) -> &Client {
-        &self.client
+    pub fn client(&self) -> Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes by `client` from here on.
+    pub(super) fn renew(&self, client: Client) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     /// The config map `name`.
@@ -34,7 +43,7 @@ impl Writer {
     ///
     /// Where the server does not give it; the same holds for all that follow.
     pub async fn get(&self, name: &str) -> Result<ConfigMap, WorldError> {
-        Ok(self.config_maps.get(name).await?)
+        Ok(self.config_maps().get(name).await?)
     }
 
     /// Creates the config map `name` that holds `value`.
@@ -63,7 +72,7 @@ impl Writer {
     ///
     /// Where the server refuses it.
     pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, WorldError> {
-        Ok(self.config_maps.create(&PostParams::default(), config_map).await?)
+        Ok(self.config_maps().create(&PostParams::default(), config_map).await?)
     }
 
     /// Gives the config map `name` another value.
@@ -90,7 +99,7 @@ impl Writer {
     ///
     /// Where the server refuses it.
     pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, WorldError> {
-        Ok(self.config_maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+        Ok(self.config_maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// Deletes the config map `name`.
@@ -99,7 +108,7 @@ impl Writer {
     ///
     /// Where the server refuses it.
     pub async fn delete(&self, name: &str) -> Result<(), WorldError> {
-        self.config_maps.delete(name, &DeleteParams::default()).await?;
+        self.config_maps().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
@@ -120,7 +129,7 @@ impl Writer {
     /// Where the server refuses it.
     pub async fn delete_labelled(&self, app: &str) -> Result<(), WorldError> {
         let labelled = ListParams::default().labels(&format!("app={app}"));
-        self.config_maps.delete_collection(&DeleteParams::default(), &labelled).await?;
+        self.config_maps().delete_collection(&DeleteParams::default(), &labelled).await?;
         Ok(())
     }
 
@@ -131,7 +140,7 @@ impl Writer {
     /// Where the server refuses it.
     pub async fn write_something_else(&self) -> Result<u64, WorldError> {
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
         let written = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
         Ok(written.metadata.resource_version.unwrap_or_default().parse()?)
     }
@@ -142,7 +151,7 @@ impl Writer {
     ///
     /// Where the server does not answer.
     pub async fn newest_version(&self) -> Result<String, WorldError> {
-        let list = self.config_maps.list_metadata(&ListParams::default().limit(1)).await?;
+        let list = self.config_maps().list_metadata(&ListParams::default().limit(1)).await?;
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)
     }
 }

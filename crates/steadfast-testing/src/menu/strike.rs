@@ -86,6 +86,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::HistoryCompacted if on => {
             server.compact();
+            faults.expire_events();
             "compaction"
         }
         Fault::HistoryCompacted => {

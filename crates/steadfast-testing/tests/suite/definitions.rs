@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResource;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::{Client, CustomResource};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steadfast::{Freshness, InformerFactory};
@@ -20,26 +19,13 @@ super::stories! {
     an_object_that_does_not_decode_is_unknown_and_nothing_else_is: needs [], tells [UndecodableObject];
 }
 
-async fn define(client: &Client, group: &str) -> Result<(), WorldError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &serde_json::from_value(widget_definition(group))?).await?;
-    Ok(())
-}
-
-/// Also where the cluster is not ours, and would keep it.
-async fn undefine(client: &Client, group: &str) -> Result<(), WorldError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.delete(&format!("widgets.{group}"), &DeleteParams::default()).await?;
-    Ok(())
-}
-
-fn widget(name: &str, size: serde_json::Value, kind: &ApiResource) -> DynamicObject {
+fn widget(name: &str, size: u32, kind: &ApiResource) -> DynamicObject {
     DynamicObject::new(name, kind).data(json!({ "spec": { "size": size } }))
 }
 
 async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &mut Cluster) -> Result<(), WorldError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
-    let client = cluster.writer().client().clone();
+    let client = cluster.writer().client();
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Widget"));
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -49,13 +35,13 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &m
     assert!(matches!(not_there.state, Freshness::Failed(_)), "{not_there}");
     assert!(not_there.to_string().contains("404"), "{not_there}");
 
-    define(&client, &group).await?;
+    cluster.define(widget_definition(&group)).await?;
     informer.wait_for_sync(SOON).await?;
     cluster.follow(&kind).await?;
 
-    let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
-    widgets.create(&PostParams::default(), &widget("a", json!(1), &kind)).await?;
-    let b = widgets.create(&PostParams::default(), &widget("b", json!(1), &kind)).await?;
+    let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
+    widgets.create(&PostParams::default(), &widget("a", 1, &kind)).await?;
+    let b = widgets.create(&PostParams::default(), &widget("b", 1, &kind)).await?;
     recorder.wait_for(&informer, "widgets", &b).await?;
     until_told(cluster, &seen, "a", 1).await?;
     until_told(cluster, &seen, "b", 1).await?;
@@ -69,7 +55,7 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &m
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
     assert_eq!(seen.story(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
     assert_fresh(&seen);
-    undefine(&client, &group).await
+    Ok(())
 }
 
 /// What a program believes widgets to be.
@@ -82,19 +68,18 @@ struct WidgetSpec {
 async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
-    let group = "decoded.steadfast.test";
-    let client = cluster.writer().client().clone();
+    let client = cluster.writer().client();
     let kind = ApiResource::erase::<Widget>(&());
-    define(&client, group).await?;
+    cluster.define(widget_definition("decoded.steadfast.test")).await?;
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer::<Widget>(cluster.scope())?;
     informer.wait_for_sync(SOON).await?;
     let seen = recorder.record_as(&informer, "widgets");
     cluster.follow(&kind).await?;
-    let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
+    let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
     for name in ["good", "spoiled"] {
-        widgets.create(&PostParams::default(), &widget(name, json!(1), &kind)).await?;
+        widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
         until_told(cluster, &seen, name, 1).await?;
     }
 
@@ -116,5 +101,5 @@ async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     assert_eq!(seen.story(&cluster.key("spoiled")), ["Added", "Updated"]);
     assert_eq!(seen.story(&cluster.key("good")), ["Added", "Updated"]);
     assert_fresh(&seen);
-    undefine(&client, group).await
+    Ok(())
 }

@@ -4,6 +4,7 @@
 //! `docs/testing.md`. A story that cannot be told on a server says so, and `told.rs` asserts which these are.
 
 mod changes;
+mod clients;
 mod cuts;
 mod definitions;
 mod servers;
@@ -70,16 +71,21 @@ fn tell(name: &str, stories: &[Story]) -> Result<(), WorldError> {
                 return Ok(());
             }
         };
-        let ready = begun.elapsed();
+        let (ready, begun) = (begun.elapsed(), Instant::now());
         let told = AssertUnwindSafe((story.tell)(&mut cluster)).catch_unwind().await;
         match told {
             Ok(Ok(())) => {
-                println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed() - ready);
+                println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed());
                 cluster.end().await
             }
-            // What is shared and in an unknown state is not given back.
-            Ok(Err(error)) => Err(error),
-            Err(panic) => resume_unwind(panic),
+            Ok(Err(error)) => {
+                cluster.give_up().await?;
+                Err(error)
+            }
+            Err(panic) => {
+                cluster.give_up().await?;
+                resume_unwind(panic)
+            }
         }
     })
 }

@@ -1,19 +1,34 @@
 //! What servers do: they are killed, compacted, replaced, stand still.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
-use steadfast::{Breach, InformerFactory, Scope};
-use steadfast_contract::Clause;
+use steadfast::{Breach, InformerFactory, ReflectorSettings, Scope};
+use steadfast_contract::{Clause, Terms};
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
+use tokio::time::sleep;
 
-use super::{Said, assert_fresh, judge};
+use super::{SOON, Said, assert_fresh, judge, judge_by, until_fresh, until_told};
 
 super::stories! {
     a_killed_server_that_comes_back_is_followed_on: needs [Kill], tells [ServerRestarts];
     recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist:
         needs [Kill, Compact], tells [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
+    fifty_informers_list_once_each_at_most_when_their_server_is_killed: needs [Kill, Compact], tells [ServerRestarts];
+    a_server_that_ends_in_good_order_is_followed_on: needs [Shutdown], tells [WatchEnded, GoAway];
+    a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted:
+        needs [Kill, Compact, Second], tells [ServerRestarts];
+    who_moves_to_a_lagging_server_goes_back_in_nothing: needs [Lag], tells [LaggingReplica, VersionTooLarge];
+    a_server_that_stands_still_is_noticed_within_two_periods: needs [Freeze], tells [FrozenServer];
+    a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods: needs [FreezeStore], tells [FrozenEtcd];
 }
+
+/// R2's period, shortened: real time is waited for.
+const PERIOD: Duration = Duration::from_secs(3);
+/// What a busy machine may add to a wait.
+const SLACK: Duration = Duration::from_secs(2);
 
 async fn a_killed_server_that_comes_back_is_followed_on(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
@@ -50,17 +65,23 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     let factory = InformerFactory::new(&cluster.connection().await?);
     let everything = factory.informer::<ConfigMap>(Scope::all())?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let dynamic = factory.informer_with::<DynamicObject>(&kind, cluster.scope())?;
+    let dynamic = factory.build_with::<DynamicObject>(&kind, cluster.scope());
+    // One that lists in pages, again too.
+    let dynamic = dynamic.streamed_lists(false).page_size(Some(2)).start()?;
     let said = [Said::by(&everything), Said::by(&dynamic)];
     let everything = recorder.record_as(&everything, "everything");
     let dynamic = recorder.record_as(&dynamic, "dynamic");
     everything.until_synced().await;
     dynamic.until_synced().await;
-    // One more, which breaks the contract on purpose: this history has to show it.
-    let other = InformerFactory::new(factory.connection());
-    let broken = other.build::<ConfigMap>(Scope::all()).breach(Breach::MergedIdentities).start()?;
-    let of_broken = cluster.recorder();
-    of_broken.record_as(&broken, "broken").until_synced().await;
+    // Two more, which break the contract on purpose: this history has to show it.
+    let mut broken = Vec::new();
+    for (breach, clause) in [(Breach::MergedIdentities, Clause::C1), (Breach::LostDeletes, Clause::C2)] {
+        let factory = InformerFactory::new(factory.connection());
+        let informer = factory.build::<ConfigMap>(cluster.scope()).breach(breach).start()?;
+        let recorder = cluster.recorder();
+        recorder.record(&informer).until_synced().await;
+        broken.push((factory, recorder, clause));
+    }
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
@@ -76,10 +97,12 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     cluster.network().refuse(false);
     recorder.fault("killed", false);
 
-    cluster.settle(&of_broken).await?;
     judge(cluster, &recorder).await?;
-    let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
-    assert!(report.of(Clause::C1).next().is_some(), "{report:?}");
+    for (_factory, of_broken, clause) in broken {
+        cluster.settle(&of_broken).await?;
+        let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
+        assert!(report.of(clause).next().is_some(), "{report:?}");
+    }
     for (name, story) in [
         ("recreated", &["Added", "Deleted Inferred Replaced", "Added"][..]),
         ("deleted", &["Added", "Deleted Inferred Deleted"]),
@@ -94,5 +117,190 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     }
     assert_fresh(&everything);
     assert_fresh(&dynamic);
+    Ok(())
+}
+
+async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    const INFORMERS: usize = 50;
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let (mut all, mut said) = (Vec::new(), Vec::new());
+    for number in 0..INFORMERS {
+        writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
+        let informer = factory.informer::<ConfigMap>(cluster.scope().labels(format!("app=g{number}")))?;
+        said.push(Said::by(&informer));
+        all.push(recorder.record(&informer));
+    }
+    factory.wait_for_sync(SOON).await?;
+    for seen in &all {
+        seen.until_synced().await;
+    }
+
+    recorder.fault("killed", true);
+    cluster.network().refuse(true);
+    writer.write_something_else().await?;
+    cluster.kill(0)?;
+    cluster.start_again(0).await?;
+    for number in 0..INFORMERS {
+        let name = format!("c-{number}");
+        if number % 5 == 0 {
+            writer.delete(&name).await?;
+            writer.create_labelled(&name, &format!("g{number}")).await?;
+        } else {
+            writer.set(&name, "2").await?;
+        }
+    }
+    cluster.compact().await?;
+    cluster.network().refuse(false);
+    recorder.fault("killed", false);
+
+    judge(cluster, &recorder).await?;
+    for (number, (seen, said)) in all.iter().zip(&said).enumerate() {
+        let recreated = number % 5 == 0;
+        let wanted =
+            if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
+        assert_eq!(seen.story(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(said.times("relisted"), 1, "{number}: nothing it could resume from, and one list");
+        assert_fresh(seen);
+    }
+    Ok(())
+}
+
+async fn a_server_that_ends_in_good_order_is_followed_on(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    writer.create("a", "1").await?;
+    cluster.network().send_to(1);
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    recorder.fault("shut down", true);
+    cluster.shut_down(1).await?;
+    until_fresh(&informer, false, SOON).await?;
+    cluster.start_again(1).await?;
+    recorder.fault("shut down", false);
+    writer.recreate("a", "2").await?;
+    let changed = writer.set("a", "3").await?;
+    recorder.wait_for(&informer, informer.name(), &changed).await?;
+
+    judge(cluster, &recorder).await?;
+    assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    writer.create("a", "1").await?;
+    cluster.network().send_to(1);
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record_as(&informer, "config maps");
+    seen.until_synced().await;
+
+    recorder.fault("killed", true);
+    cluster.network().refuse(true);
+    cluster.network().send_to(0);
+    cluster.kill(1)?;
+    writer.recreate("a", "2").await?;
+    cluster.compact().await?;
+    cluster.network().refuse(false);
+    recorder.fault("killed", false);
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
+    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert!(said.times("resumed") >= 1);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    writer.create("changed", "1").await?;
+    writer.create("recreated", "1").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record_as(&informer, "moved");
+    seen.until_synced().await;
+    recorder.follow(cluster.network());
+
+    // The second server hears nothing of what the first one does.
+    cluster.lag(true)?;
+    writer.set("changed", "2").await?;
+    writer.recreate("recreated", "2").await?;
+    until_told(cluster, &seen, "changed", 2).await?;
+    until_told(cluster, &seen, "recreated", 3).await?;
+    cluster.network().send_to(1);
+    cluster.network().reset();
+    // One that begins there has nothing to begin with that it could rely on.
+    let late = InformerFactory::new(&cluster.connection().await?);
+    let late = late.informer::<ConfigMap>(cluster.scope())?;
+    let late = recorder.record_as(&late, "late");
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(cluster.network().connections().last().map(|last| last.target), Some(1), "it has moved");
+    let told = |name: &str| seen.of(&cluster.key(name)).len();
+    assert_eq!((told("changed"), told("recreated")), (2, 3));
+    assert!(!late.informer().has_synced(), "{}", late.informer().freshness());
+
+    cluster.lag(false)?;
+    writer.set("changed", "3").await?;
+    until_told(cluster, &seen, "changed", 3).await?;
+    late.informer().wait_for_sync(SOON).await?;
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
+    assert_eq!(seen.story(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(said.times("relisted"), 0, "the second server took up where the first left off");
+    assert_fresh(&seen);
+    assert_fresh(&late);
+    Ok(())
+}
+
+async fn a_server_that_stands_still_is_noticed_within_two_periods(cluster: &mut Cluster) -> Result<(), WorldError> {
+    stand_still(cluster, Cluster::freeze).await
+}
+
+async fn a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    stand_still(cluster, Cluster::freeze_store).await
+}
+
+/// What is behind the connection stands still, once.
+async fn stand_still(
+    cluster: &mut Cluster,
+    freeze: fn(&mut Cluster, bool) -> Result<(), WorldError>,
+) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    writer.create("a", "1").await?;
+    let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
+    let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+    until_fresh(&informer, true, SOON).await?;
+
+    freeze(cluster, true)?;
+    let noticed = until_fresh(&informer, false, 2 * PERIOD + SLACK).await;
+    freeze(cluster, false)?;
+    let noticed = noticed?;
+    writer.set("a", "2").await?;
+    until_told(cluster, &seen, "a", 2).await?;
+    let recovered = until_fresh(&informer, true, SOON).await?;
+    println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
+
+    judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    assert_eq!(said.times("relisted"), 0, "it was resumed");
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(&seen);
     Ok(())
 }

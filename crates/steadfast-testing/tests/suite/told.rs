@@ -1,12 +1,42 @@
-//! Which stories there are, and which of them cannot be told on which server: a story that is skipped in silence is no
-//! story.
+//! Which stories there are, which of them cannot be told on which server, and which faults of the menu no real server can
+//! be made to show: a story that is skipped in silence is no story.
+
+use std::collections::BTreeSet;
 
 use steadfast_testing::cluster::{Kind, Need};
+use steadfast_testing::menu::Fault;
 
-use crate::{Story, changes, cuts, definitions, servers};
+use crate::{Story, changes, clients, cuts, definitions, servers};
+
+/// Told on servers that are ours alone: a cluster behind a kubeconfig is not broken.
+const NOT_ON_OTHERS: &[&str] = &[
+    "a_killed_server_that_comes_back_is_followed_on",
+    "recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist",
+    "fifty_informers_list_once_each_at_most_when_their_server_is_killed",
+    "a_server_that_ends_in_good_order_is_followed_on",
+    "a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted",
+    "who_moves_to_a_lagging_server_goes_back_in_nothing",
+    "a_server_that_stands_still_is_noticed_within_two_periods",
+    "a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods",
+];
+
+/// The faults of the menu that only the embedded server can be made to show, and why no other.
+const NOT_FROM_OUTSIDE: &[(Fault, &str)] = &[
+    (Fault::StalledStream, "from outside a connection stands still, and never one stream of it"),
+    (Fault::ContinueTokenExpired, "a list in pages is over before an etcd is compacted"),
+    (Fault::StreamedListBroken, "the reference's version streams its lists, and cannot be told not to end them"),
+    (Fault::NoBookmarks, "a real server sends them"),
+    (Fault::EventsLost, "a real server tells every change"),
+    (Fault::EventsRepeated, "a real server resumes where it is asked to"),
+    (Fault::ServerBusy, "when a real server is busy it says by itself"),
+    (Fault::HugeList, "its size is measured by the bench"),
+    (Fault::HistoryRestored, "the history is read from a watch of the etcd, which does not survive a restore"),
+    (Fault::ClockJumps, "the wall clock is the whole machine's"),
+    (Fault::PermissionRemoved, "the embedded server alone can be told to forbid something from now on"),
+];
 
 fn all() -> impl Iterator<Item = &'static Story> {
-    [changes::STORIES, cuts::STORIES, definitions::STORIES, servers::STORIES].into_iter().flatten()
+    [changes::STORIES, clients::STORIES, cuts::STORIES, definitions::STORIES, servers::STORIES].into_iter().flatten()
 }
 
 /// The names of the stories that cannot be told on such a server.
@@ -16,11 +46,27 @@ fn not_told_on(kind: &Kind) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_story_is_told_on_the_embedded_server() {
+fn every_story_is_told_on_the_embedded_server_and_on_the_reference() {
     assert_eq!(not_told_on(&Kind::Embedded), [""; 0]);
+    assert_eq!(not_told_on(&Kind::Reference), [""; 0]);
 }
 
 #[test]
-fn what_is_not_told_on_the_reference_is_what_no_real_server_can_be_made_to_do() {
-    assert_eq!(not_told_on(&Kind::Reference), [""; 0]);
+fn what_is_not_told_on_other_clusters_is_written_down() {
+    assert_eq!(not_told_on(&Kind::Other("kubeconfig".into())), NOT_ON_OTHERS);
+}
+
+#[test]
+fn every_fault_of_the_menu_has_a_story_or_a_reason_why_not() {
+    let told: BTreeSet<Fault> = all().flat_map(|story| story.faults).copied().collect();
+    for fault in Fault::ALL {
+        let reasons = NOT_FROM_OUTSIDE.iter().filter(|(not_here, _)| *not_here == fault).count();
+        assert_eq!(reasons + usize::from(told.contains(&fault)), 1, "{fault}, {}", fault.title());
+    }
+}
+
+#[test]
+fn stories_have_names_of_their_own() {
+    let names: BTreeSet<&str> = all().map(|story| story.name).collect();
+    assert_eq!(names.len(), all().count());
 }

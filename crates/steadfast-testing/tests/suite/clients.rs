@@ -1,0 +1,250 @@
+//! What programs do to themselves: handlers that crawl, stand still or panic, ends and writes while cut off, credentials
+//! that are refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
+use kube::config::AuthInfo;
+use steadfast::connection::ConnectError;
+use steadfast::transport::Settings;
+use steadfast::{Breach, Connection, Freshness, InformerFactory};
+use steadfast_contract::Clause;
+use steadfast_testing::cluster::Cluster;
+use steadfast_testing::{WorldError, config_map_in};
+use tokio::time::sleep;
+
+use super::{SOON, Said, assert_fresh, judge, until_fresh, until_told};
+
+super::stories! {
+    a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest: needs [], tells [SlowReader, BadHandler];
+    a_handler_that_panics_is_told_again: needs [], tells [BadHandler];
+    a_handler_that_comes_late_is_told_what_there_is: needs [], tells [];
+    a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows: needs [], tells [ShutdownWhileCut];
+    a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once: needs [], tells [WriteWhileCut];
+    refused_credentials_are_a_named_state_until_they_are_replaced: needs [], tells [CredentialsRotated];
+    a_library_that_tells_before_it_holds_is_caught: needs [], tells [];
+}
+
+async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    const CHANGES: usize = 200;
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("a", "0").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    let stuck = Arc::new(AtomicBool::new(true));
+    let held = stuck.clone();
+    let slow = recorder.handle(&informer, informer.name(), move |_| {
+        while held.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    seen.until_synced().await;
+    // More than sockets and windows of streams hold, each told to who listens.
+    for change in 1..=CHANGES {
+        let large = change.to_string().repeat(10_000);
+        let changed = writer.set("a", &large).await?;
+        if change % 20 == 0 {
+            recorder.wait_for(&informer, informer.name(), &changed).await?;
+        }
+    }
+    until_told(cluster, &seen, "a", 2).await?;
+    let waiting = slow.registration().counts().entries;
+    assert!(waiting <= 2, "{waiting} entries wait for a handler of one object");
+    stuck.store(false, Ordering::Relaxed);
+
+    judge(cluster, &recorder).await?;
+    let told = slow.of(&cluster.key("a")).len();
+    assert!((2..=3).contains(&told), "what waited was merged into the newest: {told}");
+    assert_eq!(said.times("relisted"), 0);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_handler_that_panics_is_told_again(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope().labels("app"))?;
+    let seen = recorder.record(&informer);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let clumsy = recorder.handle(&informer, informer.name(), move |_| {
+        assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "clumsy once");
+    });
+    seen.until_synced().await;
+    writer.create_labelled("a", "web").await?;
+    until_told(cluster, &clumsy, "a", 2).await?;
+    writer.delete("a").await?;
+
+    judge(cluster, &recorder).await?;
+    let gone = "Deleted Observed DeletedOrLeft";
+    assert_eq!(clumsy.story(&cluster.key("a")), ["Added", "Added", gone]);
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", gone], "nobody else hears of it");
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn a_handler_that_comes_late_is_told_what_there_is(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("a", "1").await?;
+    writer.create("gone", "1").await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let first = recorder.record(&informer);
+    first.until_synced().await;
+    writer.set("a", "2").await?;
+    writer.delete("gone").await?;
+    until_told(cluster, &first, "a", 2).await?;
+    until_told(cluster, &first, "gone", 2).await?;
+    let late = recorder.record(&informer);
+    late.until_synced().await;
+    writer.set("a", "3").await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(first.story(&cluster.key("a")), ["Added", "Updated", "Updated"]);
+    assert_eq!(late.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(late.story(&cluster.key("gone")), [""; 0]);
+    assert_fresh(&late);
+    Ok(())
+}
+
+async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
+    writer.create("a", "1").await?;
+    let connection = cluster.connection().await?;
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+    cluster.settle(&recorder).await?;
+
+    network.cut();
+    until_fresh(&informer, false, SOON).await?;
+    // Some attempts later it waits for the next.
+    sleep(Duration::from_millis(700)).await;
+    let begun = Instant::now();
+    let undelivered = factory.shutdown();
+    while !matches!(informer.freshness(), Freshness::Stopped(_)) {
+        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
+        sleep(Duration::from_millis(2)).await;
+    }
+    println!("stopped after {:.1?}", begun.elapsed());
+    assert_eq!(undelivered.events, 0);
+    let attempts = connection.opened();
+    network.heal();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(connection.opened(), attempts, "attempts after the shutdown");
+
+    // Whoever used the informers' client before uses it on.
+    let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
+    config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
+    let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
+    assert!(report.passed(), "{report:#?}");
+    assert_eq!(seen.story(&cluster.key("after")), [""; 0]);
+    Ok(())
+}
+
+async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let (recorder, network) = (cluster.recorder(), cluster.network());
+    let deadline = Duration::from_secs(2);
+    let connection = cluster.connection_with(Settings { headers: deadline, ..Settings::default() }).await?;
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+
+    let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
+    network.cut();
+    until_fresh(&informer, false, SOON).await?;
+    let refused = config_map_in(cluster.namespace(), "refused", "1");
+    let begun = Instant::now();
+    let error = config_maps.create(&PostParams::default(), &refused).await.expect_err("nobody is there");
+    assert!(begun.elapsed() < deadline + SOON, "it ended after {:?}", begun.elapsed());
+    let mut told = String::new();
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = cause {
+        told.push_str(&error.to_string());
+        cause = error.source();
+    }
+    for part in ["127.0.0.1", "refused"] {
+        assert!(told.contains(part), "{told}");
+    }
+    network.heal();
+    until_fresh(&informer, true, SOON).await?;
+    config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "there", "1")).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("refused")), [""; 0], "what was refused did not happen");
+    assert_eq!(seen.story(&cluster.key("there")), ["Added"], "and what was not, once");
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn refused_credentials_are_a_named_state_until_they_are_replaced(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    writer.create("a", "1").await?;
+    let right = cluster.proxied()?;
+    let mut wrong = right.clone();
+    wrong.auth_info = AuthInfo { token: Some("nobody's".to_owned().into()), ..AuthInfo::default() };
+    let replaced = Arc::new(AtomicBool::new(false));
+    let (asked, refused) = (replaced.clone(), wrong.clone());
+    let load = move || {
+        let config = if asked.load(Ordering::Relaxed) { right.clone() } else { refused.clone() };
+        async move { Ok::<_, ConnectError>(config) }
+    };
+    let connection = Connection::builder(wrong).loader(load).build()?;
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let seen = recorder.record(&informer);
+    let not_synced = informer.wait_for_sync(Duration::from_secs(2)).await.expect_err("it is nobody");
+    assert!(matches!(not_synced.state, Freshness::Failed(_)), "{not_synced}");
+    assert!(not_synced.to_string().contains("401"), "{not_synced}");
+    assert!(!not_synced.to_string().contains("nobody's"), "a token in an error");
+
+    replaced.store(true, Ordering::Relaxed);
+    informer.wait_for_sync(SOON).await?;
+    writer.set("a", "2").await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")).first().map(String::as_str), Some("Added"));
+    assert_fresh(&seen);
+    Ok(())
+}
+
+/// A library that is broken on purpose: this history has to show it.
+async fn a_library_that_tells_before_it_holds_is_caught(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let writer = cluster.writer();
+    let connection = cluster.connection().await?;
+    let mut all = Vec::new();
+    for (breach, clause) in [(Breach::HandlerFirst, Clause::C6), (Breach::SyncedTooEarly, Clause::C9)] {
+        let factory = InformerFactory::new(&connection);
+        let recorder = cluster.recorder();
+        // What is synced too early is so before the list has come.
+        cluster.network().delay(Duration::from_millis(200));
+        let informer = factory.build::<ConfigMap>(cluster.scope()).breach(breach).start()?;
+        let seen = recorder.record(&informer);
+        sleep(Duration::from_secs(1)).await;
+        cluster.network().heal();
+        all.push((factory, seen, recorder, clause));
+    }
+    for number in 0..10 {
+        writer.create(&format!("c-{number}"), "1").await?;
+    }
+    for (_factory, _seen, recorder, clause) in all {
+        cluster.settle(&recorder).await?;
+        let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
+        assert!(report.of(clause).next().is_some(), "{clause:?}: {report:?}");
+    }
+    Ok(())
+}
