@@ -39,6 +39,8 @@ func fill(arguments []string) error {
 		return err
 	}
 	config.QPS = -1
+	// Two containers with one port, as generated here, are worth a warning to it each time.
+	config.WarningHandler = rest.NoWarnings{}
 	ctx := context.Background()
 	if err := makeNamespaces(ctx, config); err != nil {
 		return err
