@@ -28,6 +28,23 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
+/// A value without quotes, `%v`.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => number_text(number),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields = fields.iter().map(|(name, value)| format!("{name}:{}", plain(value)));
+            format!("map[{}]", fields.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
 /// A text in quotes, `%q`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -98,12 +115,13 @@ pub(crate) fn json(value: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{complaint, float, shown};
+    use super::{complaint, float, plain, shown};
 
     #[test]
     fn values_look_as_go_prints_them() {
         assert_eq!(shown(&json!("a\"b\n\u{1}ü")), r#""a\"b\n\x01ü""#);
         assert_eq!(shown(&json!(1.50)), "1.5");
+        assert_eq!(plain(&json!({"b": [1, "x", null], "a": true})), "map[a:true b:[1 x <nil>]]");
         assert_eq!(shown(&json!({"b": "<", "a": [1, null]})), "{\"a\":[1,null],\"b\":\"\\u003c\"}");
         assert_eq!(
             [float(1e21), float(2.5e-7), float(100.0), float(1e20)],

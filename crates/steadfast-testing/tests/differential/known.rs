@@ -20,6 +20,8 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },
     Known { listed: "**Answers are JSON**", forget: representations },
     Known { listed: "**Parse errors** are told in other words", forget: parse_errors },
+    Known { listed: "**Several complaints** come in the order of the alphabet", forget: order_of_complaints },
+    Known { listed: "**What a patch made** is quoted", forget: quoted_patches },
 ];
 
 /// Takes out of both answers what differs by intent.
@@ -109,6 +111,27 @@ fn cut_after(answer: &mut Value, words: &str) {
         && let Some(place) = message.find(words)
     {
         message.truncate(place + words.len());
+    }
+}
+
+/// Leaves of several complaints the causes alone, in one order.
+fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for answer in [ours, theirs] {
+        let Some(causes) = answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
+        causes.sort_by_key(ToString::to_string);
+        cut_after(answer, " is invalid: [");
+    }
+}
+
+/// Leaves of a refused patch that it was refused.
+fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for answer in [ours, theirs] {
+        for cause in answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+            if cause["field"] == "patch" {
+                cause["message"] = Value::Null;
+            }
+        }
+        cut_after(answer, " is invalid: patch: ");
     }
 }
 

@@ -9,6 +9,8 @@
 mod chance;
 mod compare;
 mod coverage;
+mod customs;
+mod definitions;
 mod execute;
 mod generate;
 mod known;
@@ -16,6 +18,7 @@ mod mutants;
 mod normalise;
 mod reads;
 mod refused;
+mod schemas;
 mod script;
 mod servers;
 mod writes;

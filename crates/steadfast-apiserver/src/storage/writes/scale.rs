@@ -70,7 +70,7 @@ impl State {
 /// The scale of an object, as it is shown.
 pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
     let paths = resource.scale(version).unwrap_or_default();
-    if resource.custom && at(object, &paths.spec_replicas).is_none() {
+    if resource.custom && at(object, &paths.spec_replicas) == Ok(None) {
         let path = go::quoted(&paths.spec_replicas);
         let why = format!("Internal error occurred: the spec replicas field {path} does not exist");
         let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
@@ -98,7 +98,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
     if replicas != 0 {
         scale["spec"]["replicas"] = replicas.into();
     }
-    let selector = if paths.selector.is_empty() { None } else { at(object, &paths.selector) };
+    let selector = if paths.selector.is_empty() { None } else { at(object, &paths.selector).unwrap_or_default() };
     let selector = match selector {
         Some(Value::String(text)) => text.clone(),
         Some(other) => selector_text(other),
@@ -159,11 +159,13 @@ pub(super) fn wrong(paths: &ScalePaths, object: &Value, status_alone: bool) -> V
         count(&paths.spec_replicas);
     }
     count(&paths.status_replicas);
-    if !paths.selector.is_empty()
-        && let Some(other) = at(object, &paths.selector).filter(|value| !value.is_string())
-    {
-        let why = mistaken(&paths.selector, other, "string");
-        causes.push(Cause::invalid(paths.selector.as_str(), &"".into(), &why));
+    if !paths.selector.is_empty() {
+        let why = match at(object, &paths.selector) {
+            Ok(Some(Value::String(_)) | None) => None,
+            Ok(Some(other)) => Some(mistaken(&paths.selector, other, "string")),
+            Err(why) => Some(why),
+        };
+        causes.extend(why.map(|why| Cause::invalid(paths.selector.as_str(), &"".into(), &why)));
     }
     causes
 }
@@ -172,30 +174,45 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
 
-fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    steps(path).try_fold(object, |value, step| value.get(step))
+/// What is at a path; that something on the way is no object is an error.
+fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut value = object;
+    let mut walked = String::new();
+    for step in steps(path) {
+        walked.push('.');
+        walked.push_str(step);
+        match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(step) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            },
+            other => return Err(mistaken(&walked, other, "map[string]interface{}")),
+        }
+    }
+    Ok(Some(value))
 }
 
 /// The whole number at a path, where there is something.
 fn whole(object: &Value, path: &str) -> Result<Option<i64>, String> {
-    match at(object, path) {
+    match at(object, path)? {
         None => Ok(None),
         Some(value) => value.as_i64().map(Some).ok_or_else(|| mistaken(path, value, "int64")),
     }
 }
 
 fn mistaken(path: &str, value: &Value, wanted: &str) -> String {
-    let (text, kind) = match value {
-        Value::String(text) => (text.clone(), "string"),
-        Value::Number(number) if number.is_f64() => (go::number_text(number), "float64"),
-        Value::Number(number) => (number.to_string(), "int64"),
-        Value::Bool(flag) => (flag.to_string(), "bool"),
-        Value::Null => ("<nil>".to_owned(), "<nil>"),
-        Value::Array(_) => (go::json(value), "[]interface {}"),
-        Value::Object(_) => (go::json(value), "map[string]interface {}"),
+    let kind = match value {
+        Value::String(_) => "string",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Bool(_) => "bool",
+        Value::Null => "<nil>",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     };
     let path = path.trim_start_matches('.');
-    format!(".{path} accessor error: {text} is of the type {kind}, expected {wanted}")
+    format!(".{path} accessor error: {} is of the type {kind}, expected {wanted}", go::plain(value))
 }
 
 fn put(object: &mut Value, path: &str, value: Value) {

@@ -1,0 +1,319 @@
+//! Scripts about custom resources with schemas: what is pruned, filled in and refused, in every version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::chance::Chance;
+use crate::compare::{Difference, differences};
+use crate::definitions::{self, GROUP, POOL};
+use crate::execute::{Seen, Site};
+use crate::schemas;
+use crate::script::{Script, Step};
+use crate::servers::Embedded;
+
+/// How many scripts are run unless something else is asked for.
+const SCRIPTS: u64 = 100;
+const NAMES: &[&str] = &["a", "b"];
+const MERGE: &str = "application/merge-patch+json";
+
+struct Plot {
+    chance: Chance,
+    namespace: String,
+    number: u64,
+    steps: Vec<Step>,
+    /// The objects that may exist.
+    objects: BTreeSet<&'static str>,
+}
+
+impl Plot {
+    fn version(&mut self) -> &'static str {
+        self.chance.one(&["v1", "v1", "v2"])
+    }
+
+    fn path(&self, version: &str) -> String {
+        format!("/apis/{GROUP}/{version}/namespaces/{}/pool{}s", self.namespace, self.number)
+    }
+
+    fn part(&mut self, version: &str, part: &str) -> Value {
+        let wrong = self.chance.one(&[0, 0, 0, 0, 0, 0, 3, 10]);
+        let schema = definitions::schema_of(self.number, version);
+        schemas::value(&mut self.chance, &schema["properties"][part], wrong)
+    }
+
+    fn object(&mut self, version: &str, name: &str) -> Value {
+        let mut object = json!({
+            "apiVersion": format!("{GROUP}/{version}"), "kind": definitions::kind(self.number),
+            "metadata": {"name": name}, "spec": self.part(version, "spec"),
+        });
+        if self.chance.percent(30) {
+            object["status"] = self.part(version, "status");
+        }
+        object
+    }
+
+    fn push(&mut self, name: &'static str, step: Step) {
+        self.steps.push(step);
+        self.objects.insert(name);
+    }
+
+    /// Fields that nobody knows may be ignored, warned of, or refused.
+    fn strictness(&mut self, step: Step) -> Step {
+        match self.chance.below(6) {
+            0 => step.query("fieldValidation=Strict").with("strict"),
+            1 => step.query("fieldValidation=Ignore").with("ignore"),
+            2 => step.query("fieldValidation=Warn").with("warn"),
+            3 => step.query("dryRun=All").with("dry run"),
+            _ => step.with("plain"),
+        }
+    }
+
+    fn create(&mut self) {
+        let (version, name) = (self.version(), self.chance.one(NAMES));
+        let object = self.object(version, name);
+        let mut step = Step::new("create", "POST", self.path(version)).json(&object);
+        if self.chance.percent(5) {
+            step.body = step.body.replacen("\"spec\":{", "\"spec\":{\"zz\":1,\"zz\":2,", 1);
+        }
+        let step = self.strictness(step);
+        self.push(name, step);
+    }
+
+    fn one(&mut self) -> &'static str {
+        let nth = self.chance.below(self.objects.len());
+        self.objects.iter().nth(nth).map_or("a", |&name| name)
+    }
+
+    fn change(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let place = format!("{}/{name}", self.path(version));
+        // Lists bring versions too, and whose those are is chance.
+        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        let last = self.steps.len() - 1;
+        let step = match self.chance.below(8) {
+            0..3 => {
+                let mut object = self.object(version, name);
+                object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                Step::new("update", "PUT", place).json(&object)
+            }
+            3 => {
+                let mut object = self.object(version, name);
+                object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                object["status"] = self.part(version, "status");
+                Step::new("update status", "PUT", format!("{place}/status")).json(&object)
+            }
+            4 => {
+                let body = json!({"status": self.part(version, "status"), "spec": {"a": "ignored"}});
+                patch("patch status", format!("{place}/status"), &body)
+            }
+            5 => {
+                let operations = json!([{"op": "add", "path": "/spec/b", "value": self.part(version, "spec")}]);
+                let mut step = patch("patch", place, &operations);
+                step.content_type = "application/json-patch+json";
+                step
+            }
+            _ => patch("patch", place, &json!({"spec": self.part(version, "spec")})),
+        };
+        let step = self.strictness(step);
+        self.push(name, step);
+    }
+
+    fn scale(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let place = format!("{}/{name}/scale", self.path(version));
+        self.steps.push(Step::new("get scale", "GET", place.clone()).with("plain"));
+        let last = self.steps.len() - 1;
+        let replicas = self.chance.one(&[0, 1, 5, -1]);
+        let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
+                           "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
+        let step = match self.chance.below(6) {
+            0 | 1 => Step::new("get scale", "GET", place).with("plain"),
+            2 => Step::new("update scale", "PUT", place).json(&scale).with("plain"),
+            3 => {
+                let mut scale = scale;
+                scale["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                Step::new("update scale", "PUT", place).json(&scale).with("version")
+            }
+            4 => patch("patch scale", place, &json!({"metadata": {"resourceVersion": "1"}})).with("stale version"),
+            _ => patch("patch scale", place, &json!({"spec": {"replicas": replicas}})).with("plain"),
+        };
+        self.steps.push(step);
+    }
+
+    fn read(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let path = self.path(version);
+        let step = match self.chance.below(5) {
+            0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).with("plain"),
+            2 => Step::new("list", "GET", path).with("plain"),
+            3 => {
+                let mut step = Step::new("list", "GET", path).with("table");
+                step.accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+                step
+            }
+            _ => Step::new("discovery", "GET", format!("/apis/{GROUP}")).with("plain"),
+        };
+        self.steps.push(step);
+    }
+}
+
+fn patch(verb: &'static str, path: String, body: &Value) -> Step {
+    let mut step = Step::new(verb, "PATCH", path).json(body);
+    step.content_type = MERGE;
+    step
+}
+
+/// The script of a seed.
+fn script(seed: u64) -> Script {
+    let mut chance = Chance::of(seed.wrapping_add(77_000));
+    let number = chance.below(POOL as usize) as u64;
+    let namespace = format!("customs-{seed}");
+    let mut plot = Plot { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
+    plot.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own));
+    for _ in 0..4 {
+        plot.create();
+    }
+    for _ in 0..20 {
+        match plot.chance.below(100) {
+            0..14 => plot.create(),
+            14..52 => plot.change(),
+            52..64 => plot.scale(),
+            64..91 => plot.read(),
+            91..95 => {
+                let step = definitions::attempt(&mut plot.chance);
+                plot.steps.push(step);
+            }
+            _ => {
+                let (version, name) = (plot.version(), plot.one());
+                let place = format!("{}/{name}", plot.path(version));
+                plot.steps.push(Step::new("delete", "DELETE", place).with("plain"));
+            }
+        }
+    }
+    Script { seed, steps: plot.steps }
+}
+
+async fn both(ours: &Site, theirs: &Site, seeds: &[u64]) -> Result<Vec<(Script, Vec<Seen>, Vec<Seen>)>, WorldError> {
+    let mut all = Vec::new();
+    for seeds in seeds.chunks(8) {
+        let runs = seeds.iter().map(|&seed| async move {
+            let script = script(seed);
+            let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
+            Ok::<_, WorldError>((script, ours, theirs))
+        });
+        all.extend(futures::future::try_join_all(runs).await?);
+    }
+    Ok(all)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let embedded = Embedded::start(1).await?;
+    let theirs = Site { client: reference.connection().await?.client() };
+    definitions::prepare(&embedded.site).await?;
+    definitions::prepare(&theirs).await?;
+    let asked = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds: Vec<u64> = match asked("STEADFAST_CUSTOM_SCRIPT") {
+        Some(seed) => vec![seed],
+        None => (1..=asked("STEADFAST_CUSTOM_SCRIPTS").unwrap_or(SCRIPTS)).collect(),
+    };
+    let answers = both(&embedded.site, &theirs, &seeds).await?;
+    let requests: usize = answers.iter().map(|(script, _, _)| script.steps.len()).sum();
+    let granted = answers.iter().flat_map(|(_, _, theirs)| theirs).filter(|seen| seen.code < 300).count();
+    println!("{} scripts, {requests} requests, {granted} granted", seeds.len());
+    let found: Vec<Difference> =
+        answers.iter().flat_map(|(script, ours, theirs)| differences(script, ours, theirs)).collect();
+    let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
+    // What follows a difference differs for its sake.
+    let mut told = BTreeSet::new();
+    for difference in found.iter().filter(|difference| told.insert(difference.seed)) {
+        sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
+    }
+    for (count, example) in sorts.values() {
+        println!("{count} like this: {example}");
+    }
+    assert!(found.is_empty(), "{} of {} scripts are answered in different ways", told.len(), seeds.len());
+    assert!(granted * 2 >= requests, "only {granted} of {requests} requests are granted");
+    Ok(())
+}
+
+/// A server that is wrong in one way.
+type Mutant = (&'static str, fn(&Step, &mut Seen));
+
+const MUTANTS: &[Mutant] = &[
+    ("no warnings", |_, seen| drop(seen.headers.remove("warning"))),
+    ("refusals without their first cause", |_, seen| {
+        let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+        if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
+            causes.remove(0);
+        }
+    }),
+    ("causes without a field", |_, seen| {
+        for cause in seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+            cause["field"] = Value::Null;
+        }
+    }),
+    ("unknown fields are kept", |step, seen| {
+        if step.body.contains("\"unknown\"") && seen.code < 300 {
+            seen.body["spec"]["unknown"] = json!({"deep": [1]});
+        }
+    }),
+    ("defaults are not filled in", |_, seen| {
+        if let Some(spec) = seen.body.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.retain(|_, value| value != "given" && value != "one" && *value != 3);
+        }
+    }),
+    ("another version than asked for", |step, seen| {
+        if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
+            seen.body["apiVersion"] = format!("{GROUP}/v1").into();
+        }
+    }),
+    ("strict requests are granted", |step, seen| {
+        if step.options.contains(&"strict") && seen.code == 400 {
+            seen.code = 201;
+        }
+    }),
+    ("a scale of another size", |_, seen| {
+        if seen.body["kind"] == "Scale" {
+            seen.body["spec"]["replicas"] = 99.into();
+        }
+    }),
+    ("a status that can be created", |step, seen| {
+        if step.verb == "create" && step.body.contains("\"status\"") && seen.code == 201 {
+            seen.body["status"] = json!({"phase": "A"});
+        }
+    }),
+    ("a table without its columns", |_, seen| {
+        if let Some(columns) = seen.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+            columns.truncate(1);
+        }
+    }),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mutant_of_custom_resources_is_told_apart() -> Result<(), WorldError> {
+    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    definitions::prepare(&one.site).await?;
+    definitions::prepare(&other.site).await?;
+    let seeds: Vec<u64> = (1..=40).collect();
+    let answers = both(&one.site, &other.site, &seeds).await?;
+    for (script, one, other) in &answers {
+        let found = differences(script, one, other);
+        assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
+    }
+    for (name, alter) in MUTANTS {
+        let caught = answers.iter().any(|(script, one, other)| {
+            let mut other = other.clone();
+            for (step, seen) in script.steps.iter().zip(&mut other) {
+                alter(step, seen);
+            }
+            !differences(script, one, &other).is_empty()
+        });
+        assert!(caught, "nothing tells a server apart that has this: {name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Definitions: a pool that all scripts draw from, and those that are refused.
+
+use serde_json::{Value, json};
+use steadfast_testing::WorldError;
+
+use crate::chance::Chance;
+use crate::execute::Site;
+use crate::schemas;
+use crate::script::{Script, Step};
+
+/// The group of the pool.
+pub const GROUP: &str = "pool.steadfast.dev";
+/// How many definitions there are in the pool.
+pub const POOL: u64 = 12;
+/// Where definitions are.
+pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The schema of a version of one of the pool.
+pub fn schema_of(number: u64, version: &str) -> Value {
+    // Where both versions have the same seed, they have the same schema.
+    let seed = if version == "v2" && number % 2 == 1 { number + 1000 } else { number };
+    let mut chance = Chance::of(seed);
+    let mut spec = schemas::schema(&mut chance);
+    spec["properties"]["replicas"] = json!({"type": "integer"});
+    let status = json!({"type": "object", "properties": {
+        "phase": {"type": "string", "enum": ["A", "B"]}, "replicas": {"type": "integer"},
+        "selector": {"type": "string"}, "more": schemas::schema(&mut chance),
+    }});
+    json!({"type": "object", "properties": {"spec": spec, "status": status}})
+}
+
+/// One of the pool: every third has no subresources, every second has a deprecated version.
+pub fn definition(number: u64) -> Value {
+    let version = |name: &str, storage: bool| {
+        let mut version = json!({
+            "name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema_of(number, name)},
+            "additionalPrinterColumns": [
+                {"name": "A", "type": "string", "jsonPath": ".spec.a"},
+                {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+                {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"},
+            ],
+        });
+        if number % 3 != 0 {
+            version["subresources"] = json!({"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            }});
+        }
+        if number % 2 == 0 && name == "v1" {
+            version["deprecated"] = true.into();
+        }
+        version
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("pool{number}s.{GROUP}")},
+        "spec": {
+            "group": GROUP, "scope": "Namespaced", "names": {"plural": format!("pool{number}s"), "kind": kind(number)},
+            "versions": [version("v1", true), version("v2", false)],
+        },
+    })
+}
+
+/// The kind of one of the pool.
+pub fn kind(number: u64) -> String {
+    format!("Pool{number}")
+}
+
+/// Makes the pool, and waits until all of it is served.
+pub async fn prepare(site: &Site) -> Result<(), WorldError> {
+    let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
+    let answers = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
+    if let Some(refused) = answers.iter().find(|seen| seen.code != 201) {
+        return Err(format!("a definition of the pool is refused: {}", refused.body).into());
+    }
+    for _ in 0..300 {
+        let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
+        let steps = (0..POOL).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
+        let answers = site.run(&Script { seed: 0, steps }).await?;
+        if answers.iter().all(|seen| seen.code == 200) {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    Err("the pool is not served".into())
+}
+
+/// A definition that is wrong in one way, or not at all, as a dry run.
+pub fn attempt(chance: &mut Chance) -> Step {
+    let mut definition = definition(0);
+    definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();
+    definition["spec"]["group"] = "attempt.steadfast.dev".into();
+    definition["spec"]["names"] = json!({"plural": "attempts", "kind": "Attempt"});
+    if let Some(versions) = definition["spec"]["versions"].as_array_mut() {
+        versions.truncate(1);
+    }
+    let fields = [
+        ("/metadata/name", json!("other.attempt.steadfast.dev")),
+        ("/spec/group", json!("nodots")),
+        ("/spec/scope", json!("Everywhere")),
+        ("/spec/names/plural", json!("UPPER")),
+        ("/spec/names/kind", json!("kind-")),
+        ("/spec/versions/0/name", json!("V1")),
+        ("/spec/versions/0/schema", json!({})),
+        ("/spec/versions/0/schema/openAPIV3Schema", json!({"type": "string"})),
+        ("/spec/versions/0/additionalPrinterColumns/0/type", json!("odd")),
+    ];
+    let specs = [
+        json!({}),
+        json!({"type": "odd"}),
+        json!({"type": "array"}),
+        json!({"type": "array", "items": {}}),
+        json!({"type": "string", "anyOf": [{"type": "string"}]}),
+        json!({"type": "object", "oneOf": [{"description": "x", "default": {}}]}),
+        json!({"type": "integer", "default": "x"}),
+        json!({"type": "object", "default": {"unknown": 1}}),
+        json!({"type": "array", "uniqueItems": true, "items": {"type": "string"}}),
+        json!({"type": "array", "x-kubernetes-list-type": "map", "items": {"type": "object"}}),
+        json!({"type": "string", "x-kubernetes-list-type": "set"}),
+        json!({"type": "object", "x-kubernetes-map-type": "odd"}),
+        json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+        json!({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        json!({"type": "string"}),
+    ];
+    let which = chance.below(fields.len() + specs.len());
+    let (place, value) = match fields.get(which) {
+        Some((place, value)) => (*place, value),
+        None => ("/spec/versions/0/schema/openAPIV3Schema/properties/spec", &specs[which - fields.len()]),
+    };
+    if let Some(place) = definition.pointer_mut(place) {
+        *place = value.clone();
+    }
+    Step::new("define", "POST", PATH.to_owned()).query("dryRun=All").json(&definition).with("dry run")
+}
