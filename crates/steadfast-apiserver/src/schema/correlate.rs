@@ -24,7 +24,8 @@ impl<'a> Before<'a> {
         }
         let schema = self.schema.items.as_deref()?;
         let keys = &self.schema.list_map_keys;
-        let same = |old: &&'a Value| keys.iter().all(|key| old.get(key) == new.get(key));
+        // What lacks a key is no other one's successor.
+        let same = |old: &&'a Value| keys.iter().all(|key| new.get(key).is_some() && old.get(key) == new.get(key));
         let value = self.value.as_array()?.iter().find(same)?;
         Some(Self { value, schema })
     }

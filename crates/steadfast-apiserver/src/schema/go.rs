@@ -98,6 +98,7 @@ pub(crate) fn float(value: f64) -> String {
 pub(crate) fn json(value: &Value) -> String {
     let mut sorted = value.clone();
     sorted.sort_all_objects();
+    super::settle_numbers(&mut sorted);
     let text = sorted.to_string();
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -38,7 +38,7 @@ impl Plot {
     }
 
     fn part(&mut self, version: &str, part: &str) -> Value {
-        let wrong = self.chance.one(&[0, 0, 0, 0, 0, 0, 3, 10]);
+        let wrong = self.chance.one(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
         let schema = definitions::schema_of(self.number, version);
         schemas::value(&mut self.chance, &schema["properties"][part], wrong)
     }
@@ -122,10 +122,11 @@ impl Plot {
 
     fn scale(&mut self) {
         let (version, name) = (self.version(), self.one());
-        let place = format!("{}/{name}/scale", self.path(version));
-        self.steps.push(Step::new("get scale", "GET", place.clone()).with("plain"));
-        let last = self.steps.len() - 1;
-        let replicas = self.chance.one(&[0, 1, 5, -1]);
+        let place = format!("{}/{name}", self.path(version));
+        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
+        // A scale that is what it was may be a change to a real server, for the sake of who manages it.
+        let replicas = if self.chance.percent(15) { -1 } else { self.chance.below(100_000) as i64 };
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
         let step = match self.chance.below(6) {

@@ -14,7 +14,10 @@ pub struct Known {
 
 /// All that differs by intent.
 pub const KNOWN: &[Known] = &[
-    Known { listed: "**Tables** have a name and an age.", forget: table_columns },
+    Known {
+        listed: "**Tables** have the columns that a real server gives the common built-in kinds",
+        forget: table_columns,
+    },
     Known { listed: "**Bookmarks** come when they are due, and not more often", forget: bookmarks },
     Known { listed: "**No `storageVersionHash`** in discovery", forget: storage_version_hash },
     Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },

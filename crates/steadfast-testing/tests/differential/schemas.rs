@@ -21,7 +21,7 @@ fn object(chance: &mut Chance, depth: usize) -> Value {
     if let Some(name) = fields.first().filter(|_| chance.percent(25)) {
         schema["required"] = json!([name]);
     }
-    match chance.below(12) {
+    match chance.below(20) {
         0 => schema["x-kubernetes-preserve-unknown-fields"] = true.into(),
         1 => schema["maxProperties"] = 2.into(),
         2 => schema["minProperties"] = 1.into(),
