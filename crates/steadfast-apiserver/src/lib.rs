@@ -63,6 +63,7 @@ mod direct;
 mod faults;
 mod http;
 mod kubeconfig;
+mod naming;
 mod net;
 mod random;
 mod records;

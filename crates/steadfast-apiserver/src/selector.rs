@@ -39,6 +39,11 @@ impl Selector {
         self.labels.is_everything() && self.fields.is_empty()
     }
 
+    /// Whether it is for objects of one name.
+    pub(crate) fn names_one(&self) -> bool {
+        self.fields.iter().any(|requirement| requirement.equal && requirement.path == ["metadata", "name"])
+    }
+
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.iter().all(|requirement| requirement.matches(object))
     }
@@ -64,7 +69,7 @@ impl FieldRequirement {
         }
         Ok(Self {
             path: field.split('.').map(str::to_owned).collect(),
-            value: unescape(&term[operator + length..]),
+            value: unescape(&term[operator + length..])?,
             equal,
         })
     }
@@ -111,11 +116,22 @@ fn split_unescaped(text: &str) -> Vec<String> {
     terms
 }
 
-fn unescape(text: &str) -> String {
+fn unescape(text: &str) -> Result<String, Status> {
     let mut letters = text.chars();
     let mut plain = String::with_capacity(text.len());
     while let Some(letter) = letters.next() {
-        plain.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+        if letter != '\\' {
+            plain.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+            other => {
+                let sequence: String = other.into_iter().collect();
+                let why = format_args!("invalid field selector: invalid escape sequence: \\{sequence}").to_string();
+                return Err(Status::bad_request(why));
+            }
+        }
     }
-    plain
+    Ok(plain)
 }

@@ -228,6 +228,7 @@ fn cause_reason(complaint: &str) -> &'static str {
         ("Required", "FieldValueRequired"),
         ("Duplicate", "FieldValueDuplicate"),
         ("Unsupported", "FieldValueNotSupported"),
+        ("Too long", "FieldValueTooLong"),
     ];
     reasons.iter().find(|(start, _)| complaint.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
 }

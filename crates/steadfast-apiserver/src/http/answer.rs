@@ -102,6 +102,12 @@ impl Answer {
         Self::text(404, "404 page not found\n")
     }
 
+    /// The same without its body, as `HEAD` is answered.
+    pub(super) fn without_body(mut self) -> Self {
+        self.content = Content::Whole(Bytes::new());
+        self
+    }
+
     pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
         entry.answered(self.code);
         if let Content::Switched { accept, protocol } = self.content {
@@ -113,6 +119,9 @@ impl Answer {
             .status(self.code)
             .header(header::CONTENT_TYPE, self.content_type)
             .header(header::CACHE_CONTROL, cache_control);
+        if self.content_type == TEXT {
+            response = response.header(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+        }
         if let Some(version) = version {
             response = response.header(header::ETAG, format!("\"{}\"", version.tag)).header(header::VARY, "Accept");
         }

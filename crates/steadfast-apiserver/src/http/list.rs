@@ -41,7 +41,8 @@ pub(super) async fn list(
         "" => None,
         text => Some(ContinueToken::decode(text)?),
     };
-    let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref()).await?;
+    let names_one = selector.names_one() && target.namespace.is_some();
+    let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
     let page = page(exchange, target, options, selector, token.as_ref(), revision, &rendering);
     if rendering.form == Form::Table {
         let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();

@@ -3,6 +3,7 @@
 mod answer;
 mod body;
 mod corruption;
+mod deletions;
 mod discovery;
 mod duplicates;
 pub(crate) mod encode;

@@ -34,12 +34,17 @@ pub(super) fn included(option: &str) -> Result<Included, Status> {
     }
 }
 
-/// The first form in an `Accept` header that this server offers.
-pub(super) fn form(accept: &str) -> Result<Form, Status> {
+/// The first form in an `Accept` header that this server offers; custom resources have other words for a refusal.
+pub(super) fn form(accept: &str, custom_resource: bool) -> Result<Form, Status> {
     if accept.trim().is_empty() {
         return Ok(Form::Object);
     }
     accept.split(',').find_map(offered).ok_or_else(|| {
+        let json = accept.split(',').any(|range| range.split(';').next().is_some_and(|range| is_json(range.trim())));
+        if json || custom_resource {
+            let message = "only the following media types are accepted: application/json";
+            return Status::new(406, "NotAcceptable", message);
+        }
         let message =
             "406: Not Acceptable\n\nAvailable representations: application/json, application/json;stream=watch";
         Status::new(406, "NotAcceptable", message).with_details(serde_json::json!({}))
@@ -48,7 +53,7 @@ pub(super) fn form(accept: &str) -> Result<Form, Status> {
 
 fn offered(range: &str) -> Option<Form> {
     let mut parts = range.split(';').map(str::trim);
-    if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
+    if !is_json(parts.next()?) {
         return None;
     }
     let (mut form, mut version) = ("", "v1");
@@ -67,18 +72,28 @@ fn offered(range: &str) -> Option<Form> {
     }
 }
 
+fn is_json(range: &str) -> bool {
+    matches!(range, "application/json" | "application/*" | "*/*")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Form, form};
 
     #[test]
     fn the_first_offered_form_is_taken() {
-        assert_eq!(form("").unwrap(), Form::Object);
-        assert_eq!(form("*/*").unwrap(), Form::Object);
-        assert_eq!(form("application/vnd.kubernetes.protobuf, application/json").unwrap(), Form::Object);
-        assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap(), Form::Table);
-        assert_eq!(form("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json").unwrap(), Form::Object);
-        assert_eq!(form("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").unwrap(), Form::Metadata);
-        assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
+        assert_eq!(form("", false).unwrap(), Form::Object);
+        assert_eq!(form("*/*", false).unwrap(), Form::Object);
+        assert_eq!(form("application/vnd.kubernetes.protobuf, application/json", false).unwrap(), Form::Object);
+        assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", false).unwrap(), Form::Table);
+        assert_eq!(
+            form("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", false).unwrap(),
+            Form::Object
+        );
+        assert_eq!(
+            form("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", false).unwrap(),
+            Form::Metadata
+        );
+        assert_eq!(form("application/vnd.kubernetes.protobuf", false).unwrap_err().code, 406);
     }
 }

@@ -1,5 +1,6 @@
 //! The query of a request.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use super::route::percent_decode;
@@ -38,6 +39,13 @@ impl Query {
 
     pub(super) fn is_watch(&self) -> bool {
         self.flag("watch") == Some(true)
+    }
+
+    /// A number; a parameter without a value is none.
+    pub(super) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
+        let Some((_, text)) = self.0.iter().find(|(name, _)| name == key) else { return Ok(None) };
+        let unreadable = |_| Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
+        text.parse().map(Some).map_err(unreadable)
     }
 
     /// Whether everything is to be checked and nothing kept.
@@ -99,18 +107,17 @@ impl ListOptions {
         let send_initial_events = query.flag("sendInitialEvents");
         let version = query.text("resourceVersion");
         let matching = query.text("resourceVersionMatch");
+        // Numbers that are none are noticed first.
+        query.number("limit")?;
+        query.number("timeoutSeconds")?;
         check(watch, version, matching, query.text("continue"), send_initial_events)?;
         let parsed = match version {
             "" => None,
-            text => Some(text.parse().map_err(|_| unreadable_version(text, watch))?),
+            text => Some(text.parse().map_err(|error| unreadable_version(text, &error, watch))?),
         };
-        let limit: i64 = match query.text("limit") {
-            "" => 0,
-            text => text.parse().map_err(|_| {
-                Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
-            })?,
-        };
-        let seconds = query.text("timeoutSeconds").parse().ok().filter(|&seconds: &u64| seconds > 0);
+        let limit = query.number("limit")?.unwrap_or_default();
+        let seconds = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+        let seconds = seconds.filter(|&seconds| seconds > 0);
         Ok(Self {
             limit: usize::try_from(limit).unwrap_or_default(),
             continue_token: query.text("continue").to_owned(),
@@ -133,10 +140,20 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
         return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     if watch && initial.is_some() && matching != "NotOlderThan" {
-        return forbid(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        );
+        let field = "resourceVersionMatch";
+        let mut causes = vec![(
+            field,
+            "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
+        )];
+        if !matching.is_empty() {
+            causes.push((field, format!("Unsupported value: \"{matching}\": supported values: \"NotOlderThan\"")));
+        }
+        return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &causes));
+    }
+    let continued = "resourceVersionMatch is forbidden when continue is provided";
+    // A watch from nowhere is a streamed list, which is matched though nobody said so.
+    if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") && !token.is_empty() {
+        return forbid("resourceVersionMatch", continued);
     }
     if matching.is_empty() {
         return Ok(());
@@ -151,7 +168,7 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
         return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
     }
     if !token.is_empty() {
-        return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+        return forbid("resourceVersionMatch", continued);
     }
     match matching {
         "Exact" if version == "0" => {
@@ -170,8 +187,11 @@ pub(super) fn invalid(field: &str, why: &str) -> Status {
     Status::invalid("meta.k8s.io", "ListOptions", "", &[(field, why.to_owned())])
 }
 
-fn unreadable_version(text: &str, watch: bool) -> Status {
-    let why =
-        format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax");
+fn unreadable_version(text: &str, error: &ParseIntError, watch: bool) -> Status {
+    let why = match error.kind() {
+        IntErrorKind::PosOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    let why = format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}");
     if watch { Status::new(500, "", why) } else { Status::bad_request(format_args!("invalid resource version: {why}")) }
 }

@@ -62,6 +62,7 @@ pub(super) async fn list_revision(
     replica: usize,
     options: &ListOptions,
     token: Option<&ContinueToken>,
+    names_one: bool,
 ) -> Result<u64, Status> {
     if let Some(token) = token {
         let Ok(revision) = u64::try_from(token.rv) else {
@@ -79,8 +80,8 @@ pub(super) async fn list_revision(
         (None, _) => consistent(cluster, replica).await,
         (Some(0), _) => Ok(cluster.store.read(|state| state.caches[replica].applied)),
         (Some(version), Match::Exact) => exactly(cluster, replica, version).await,
-        // Lists with a limit meant this before there was anything to say so.
-        (Some(version), Match::Unset) if options.limit > 0 => exactly(cluster, replica, version).await,
+        // Lists with a limit meant this before there was anything to say so; what is for one name has no pages.
+        (Some(version), Match::Unset) if options.limit > 0 && !names_one => exactly(cluster, replica, version).await,
         (Some(version), _) => not_older_than(cluster, replica, version).await,
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Rendering {
     pub(super) clock: Clock,
     /// What the rows of a table carry of their objects.
     pub(super) included: Included,
+    /// Tables tell of their columns: in a watch, the first one does.
+    pub(super) with_columns: bool,
     /// Objects sent with fields of a wrong type.
     pub(super) undecodable: Arc<BTreeSet<(String, String)>>,
 }
@@ -135,7 +137,7 @@ impl Rendering {
             .collect();
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-            "columnDefinitions": definitions,
+            "columnDefinitions": self.with_columns.then_some(definitions),
             "rows": rows,
         })
     }

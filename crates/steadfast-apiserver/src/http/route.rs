@@ -34,6 +34,8 @@ pub(super) struct ResourcePath {
     pub(super) plural: String,
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
+    /// More follows, which only the handler of custom resources overlooks.
+    pub(super) deeper: bool,
 }
 
 impl ResourcePath {
@@ -75,6 +77,7 @@ impl Route {
                 Method::PUT | Method::PATCH => path.name.is_some(),
                 _ => false,
             },
+            Self::Groups | Self::Group(_) | Self::Unknown => true,
             _ => *method == Method::GET,
         }
     }
@@ -93,8 +96,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     let (name, subresource) = match rest {
         [] => (None, None),
         [name] => (Some((*name).to_owned()), None),
-        [name, subresource] => (Some((*name).to_owned()), Some((*subresource).to_owned())),
-        _ => return Route::Unknown,
+        [name, subresource, ..] => (Some((*name).to_owned()), Some((*subresource).to_owned())),
     };
     Route::Resource(ResourcePath {
         group: group.to_owned(),
@@ -103,6 +105,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
         plural: plural.to_owned(),
         name,
         subresource,
+        deeper: rest.len() > 2,
     })
 }
 

@@ -21,7 +21,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
-    let target = write.aim(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" })?;
+    let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let scale: Value = match verb {
         Verb::Get => {
             let key = ObjectKey::new(&target.namespace, &target.name);

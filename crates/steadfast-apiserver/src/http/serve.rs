@@ -77,6 +77,7 @@ pub(crate) async fn serve(
     let ruling = cluster.rules.apply(&record);
     let entry = cluster.requests.begin(record.clone());
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
+    let head = request.method() == Method::HEAD;
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
@@ -94,6 +95,9 @@ pub(crate) async fn serve(
     };
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;
+    if head {
+        answer = answer.without_body();
+    }
     if piece_bytes > 0 {
         answer = in_pieces(answer, piece_bytes);
     }
@@ -108,7 +112,7 @@ async fn answer(
 ) -> Result<Answer, Status> {
     authenticate(exchange, &request, user)?;
     if !route.allows(request.method()) {
-        return Err(Status::method_not_allowed());
+        return Err(not_allowed(exchange, &route, request.method()));
     }
     match route {
         Route::Resource(path) => match reviews::of(&path) {
@@ -126,6 +130,22 @@ async fn answer(
             discovery::answer(exchange, &other, &query, request.headers()).await
         }
     }
+}
+
+/// What a method that a path does not have is answered: by the handler of custom resources in its own words.
+fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
+    let Route::Resource(path) = route else { return Status::method_not_allowed() };
+    let Some(target) = find(exchange, path).filter(|target| target.resource.custom) else {
+        return Status::method_not_allowed();
+    };
+    let resource = &target.resource.name;
+    let verb = match method.as_str() {
+        "PATCH" | "PUT" => return Status::bad_request("name must be provided"),
+        "POST" => "create",
+        _ => "",
+    };
+    Status::new(405, "MethodNotAllowed", format_args!("{verb} is not supported on resources of kind \"{resource}\""))
+        .with_details(crate::status::object_details(resource, ""))
 }
 
 /// Who a certificate or a password says that the request is from.
@@ -154,13 +174,11 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
     let Some(target) = find(exchange, &path) else {
-        let known = exchange
-            .cluster
-            .store
-            .read(|state| state.registry.all().any(|served| served.name.group() == path.group && !served.custom));
-        // A group of built-in kinds answers for itself, others not even that.
-        return if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) };
+        return not_found(exchange, &path.group);
     };
+    if path.deeper && !target.resource.custom {
+        return not_found(exchange, &path.group);
+    }
     let deprecation = target.resource.deprecation(&target.version);
     let mut answer = of_target(exchange, target, path, request).await.unwrap_or_else(Answer::from);
     if let Some(warning) = deprecation {
@@ -182,7 +200,7 @@ async fn of_target(
         None => Part::Main,
         Some("status") if target.resource.has_status(&target.version) => Part::Status,
         Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
-        Some(_) if target.resource.definition.is_some() => {
+        Some(_) if target.resource.custom => {
             return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
         }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
@@ -190,7 +208,8 @@ async fn of_target(
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let mut rendering = rendering(exchange, &target, &path, negotiate::form(text(header::ACCEPT))?);
+    let form = negotiate::form(text(header::ACCEPT), target.resource.custom)?;
+    let mut rendering = rendering(exchange, &target, &path, form);
     if rendering.form == Form::Table {
         rendering.included = negotiate::included(query.text("includeObject"))?;
     }
@@ -236,6 +255,15 @@ fn media_type(content_type: Option<&str>) -> &str {
     content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
 
+/// What is not there: a group of built-in kinds answers for itself, others not even that.
+fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
+    let known = exchange
+        .cluster
+        .store
+        .read(|state| state.registry.all().any(|served| served.name.group() == group && !served.custom));
+    if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) }
+}
+
 fn find(exchange: &Exchange, path: &ResourcePath) -> Option<Target> {
     let name = GroupResource::new(&path.group, &path.plural);
     let resource = exchange.cluster.store.read(|state| state.registry.get(&name).cloned())?;
@@ -255,6 +283,7 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
         included: Included::Metadata,
+        with_columns: true,
         undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.undecodable)),
     }
 }
@@ -262,9 +291,9 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
 async fn read_body(body: Incoming) -> Result<Bytes, Status> {
     match Limited::new(body, BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::of_code(413)
-            .with_message(format_args!("Request entity too large: limit is {BODY_BYTES}"))
-            .with_details(json!({}))),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {BODY_BYTES}")))
+        }
         Err(error) => Err(Status::bad_request(format_args!("the body could not be read: {error}"))),
     }
 }

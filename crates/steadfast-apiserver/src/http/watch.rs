@@ -122,6 +122,8 @@ async fn start(
         return Err(Refusal::Plain(invalid("sendInitialEvents", why)));
     }
     let streamed = options.send_initial_events.filter(|_| !ignore);
+    // A server that streams lists takes a watch from nowhere for one, and tells of the end of the initial events too.
+    let streams = !refuse && !ignore;
     if streamed == Some(true) {
         let version = match options.version {
             None => {
@@ -137,11 +139,11 @@ async fn start(
         None if streamed.is_none() => {
             read::etcd_answers(cluster, replica).await.map_err(Refusal::Plain)?;
             let newest = cluster.store.read(crate::storage::State::revision);
-            Ok(from_objects(exchange, target, selector, Source::Etcd, newest, false))
+            Ok(from_objects(exchange, target, selector, Source::Etcd, newest, streams))
         }
         Some(0) if streamed.is_none() => {
             let applied = cluster.store.read(|state| state.caches[replica].applied);
-            Ok(from_objects(exchange, target, selector, Source::Cache, applied, false))
+            Ok(from_objects(exchange, target, selector, Source::Cache, applied, streams))
         }
         None | Some(0) => {
             let applied = cluster.store.read(|state| state.caches[replica].applied);
@@ -325,7 +327,7 @@ impl WatchStream {
         })
     }
 
-    fn put_event(&self, buffer: &mut BytesMut, change: &Change) {
+    fn put_event(&mut self, buffer: &mut BytesMut, change: &Change) {
         if self.namespace.is_some() && change.namespace != self.namespace {
             return;
         }
@@ -340,11 +342,12 @@ impl WatchStream {
         }
     }
 
-    fn put_line(&self, buffer: &mut BytesMut, kind: &str, change: &Change, shown: Shown) {
+    fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, shown: Shown) {
         buffer.put_slice(b"{\"type\":\"");
         buffer.put_slice(kind.as_bytes());
         buffer.put_slice(b"\",\"object\":");
         self.rendering.put_object(buffer, change, shown);
+        self.rendering.with_columns = false;
         buffer.put_slice(b"}\n");
     }
 
@@ -374,9 +377,10 @@ impl WatchStream {
         self.next_bookmark = last.unwrap_or(heartbeat);
     }
 
-    fn put_bookmark(&self, buffer: &mut BytesMut, reached: u64, initial_events_end: bool) {
+    fn put_bookmark(&mut self, buffer: &mut BytesMut, reached: u64, initial_events_end: bool) {
         buffer.put_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
         self.rendering.put_bookmark(buffer, reached, initial_events_end);
+        self.rendering.with_columns = false;
         buffer.put_slice(b"}\n");
     }
 }

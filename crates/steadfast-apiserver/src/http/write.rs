@@ -5,16 +5,19 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::duplicates::duplicates;
-use super::encode;
 use super::options::{ListOptions, Query};
 use super::protobuf;
 use super::read;
 use super::rendering::Rendering;
 use super::serve::{Exchange, Target};
+use super::{deletions, encode};
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Asked, Deletion, Outcome, Part, Patch, Store, Update, Warnings, WriteTarget};
+use crate::storage::{Asked, Outcome, Part, Patch, Store, Strictness, Update, Warnings, WriteTarget};
+
+/// The longest name of a field manager.
+const MANAGER_CHARACTERS: usize = 128;
 
 /// A write's target, content type and body.
 pub(super) struct Write<'a> {
@@ -27,16 +30,17 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    pub(super) fn aim(&self, options: &str) -> Result<WriteTarget, Status> {
+    /// What it is aimed at; `options` is the kind of its options, where they are in the query.
+    pub(super) fn aim(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
         Ok(WriteTarget {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
             part: self.part,
-            dry_run: self.query.dry_run(options)?,
+            dry_run: options.map_or(Ok(false), |options| self.check_options(options))?,
             asked: Asked {
                 version: self.target.version.clone(),
-                strictness: self.query.strictness(options)?,
+                strictness: options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?,
                 duplicates: self.duplicates(),
                 warnings: Warnings::default(),
             },
@@ -47,6 +51,17 @@ impl Write<'_> {
     fn duplicates(&self) -> Vec<String> {
         let whole = matches!(self.content_type, "" | "application/json");
         if whole && self.target.resource.custom { duplicates(&self.body) } else { Vec::new() }
+    }
+
+    /// Whether it is a dry run; refuses options that have a value which there is not.
+    fn check_options(&self, options: &str) -> Result<bool, Status> {
+        let dry_run = self.query.dry_run(options)?;
+        let manager = self.query.text("fieldManager");
+        if manager.chars().count() > MANAGER_CHARACTERS {
+            let why = format!("Too long: may not be more than {MANAGER_CHARACTERS} bytes");
+            return Err(Status::invalid("meta.k8s.io", options, "", &[("fieldManager", why)]));
+        }
+        Ok(dry_run)
     }
 
     pub(super) fn object(&self) -> Result<Value, Status> {
@@ -85,10 +100,10 @@ pub(super) async fn write(
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
     let target = write.aim(match verb {
-        Verb::Create => "CreateOptions",
-        Verb::Update => "UpdateOptions",
-        Verb::Patch => "PatchOptions",
-        _ => "DeleteOptions",
+        Verb::Create => Some("CreateOptions"),
+        Verb::Update => Some("UpdateOptions"),
+        Verb::Patch => Some("PatchOptions"),
+        _ => None,
     })?;
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
@@ -123,10 +138,15 @@ fn carry_out(
             Ok(Answer::bytes(200, rendering.value(outcome.object())))
         }
         _ => {
-            let (deletion, dry_run) = deletion(write)?;
-            let target = WriteTarget { dry_run: target.dry_run || dry_run, ..target };
-            let outcome = store.write(|state| state.delete(&target, &deletion))?;
-            Ok(deleted(&target, &outcome, rendering))
+            let options = deletions::read(write)?;
+            let target = WriteTarget { dry_run: options.dry_run, ..target };
+            let outcome = store.write(|state| state.delete(&target, &options.deletion))?;
+            let mut answer = deleted(&target, &outcome, rendering);
+            // It is not gone yet, and whoever keeps no dependents waits for them.
+            if matches!(outcome, Outcome::Stored(_)) && options.takes_dependents {
+                answer.code = 202;
+            }
+            Ok(answer)
         }
     }
 }
@@ -139,9 +159,8 @@ pub(super) async fn delete_collection(
     selector: &Selector,
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
-    let (deletion, dry_run) = deletion(write)?;
-    let aim = write.aim("DeleteOptions")?;
-    let target = WriteTarget { dry_run: aim.dry_run || dry_run, ..aim };
+    let how = deletions::read(write)?;
+    let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     // The answer shows what was found, as it was found.
     let (items, revision) = exchange.cluster.store.write(|state| {
@@ -155,7 +174,7 @@ pub(super) async fn delete_collection(
         let mut items = Vec::new();
         for (key, found) in doomed {
             let target = WriteTarget { namespace: key.namespace, name: key.name, ..target.clone() };
-            match state.delete(&target, &deletion) {
+            match state.delete(&target, &how.deletion) {
                 Ok(_) => items.push(item_of(&found, rendering.resource.custom)),
                 // An object may go with another one, a namespace's contents for instance.
                 Err(status) if status.code == 404 => {}
@@ -184,26 +203,25 @@ fn item_of(object: &Value, custom: bool) -> Value {
     item
 }
 
-/// The conditions of a deletion, and whether it is a dry run.
-fn deletion(write: &Write<'_>) -> Result<(Deletion, bool), Status> {
-    if write.body.is_empty() {
-        return Ok((Deletion::default(), false));
-    }
-    let options = write.object()?;
-    let precondition = |field: &str| {
-        let value = options.get("preconditions").and_then(|preconditions| preconditions.get(field));
-        value.and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let dry_run = options.get("dryRun").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
-    let deletion = Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion") };
-    Ok((deletion, dry_run))
-}
-
 /// Most deletions are answered with a `Status`; a few kinds, and what is still there, with the object.
 fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> Answer {
     let resource = &target.resource.name;
-    let returns_object = resource.group().is_empty()
-        && matches!(resource.resource(), "pods" | "namespaces" | "services" | "persistentvolumes" | "nodes");
+    let returns_object = match resource.group() {
+        "" => matches!(
+            resource.resource(),
+            "namespaces"
+                | "nodes"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "pods"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "storage.k8s.io" => true,
+        _ => false,
+    };
     if returns_object || matches!(outcome, Outcome::Stored(_)) {
         return Answer::bytes(200, rendering.value(outcome.object()));
     }

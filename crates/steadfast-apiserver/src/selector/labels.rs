@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::naming;
 use crate::status::Status;
 
 /// A conjunction of requirements on labels.
@@ -30,9 +31,13 @@ impl LabelSelector {
         let mut parser = Parser { tokens: &tokens };
         let mut requirements = Vec::new();
         while !parser.tokens.is_empty() {
+            if parser.peek().is_some_and(|token| token != "!" && !is_word(token)) {
+                return Err(parser.unexpected("!, identifier, or 'end of string'"));
+            }
             let requirement = parser
                 .requirement()
                 .map_err(|why| Status::bad_request(format_args!("unable to parse requirement: {why}")))?;
+            requirement.check()?;
             requirements.push(requirement);
             if !parser.tokens.is_empty() {
                 if parser.peek() != Some(",") {
@@ -57,6 +62,28 @@ impl LabelSelector {
             let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
             requirement.operator.allows(value)
         })
+    }
+}
+
+impl Requirement {
+    /// Refuses keys and values that no label has.
+    fn check(&self) -> Result<(), Status> {
+        let refuse = |field: &str, value: &str, why: &str| {
+            let value = Value::from(value);
+            Err(Status::bad_request(format_args!(
+                "unable to parse requirement: {field}: Invalid value: {value}: {why}"
+            )))
+        };
+        if let Some(why) = naming::key(&self.key).first() {
+            return refuse("<nil>", &self.key, why);
+        }
+        let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
+        for (index, value) in values.iter().enumerate() {
+            if let Some(why) = naming::label_value(value).first() {
+                return refuse(&format!("values[{index}][{}]", self.key), value, why);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -148,12 +175,20 @@ impl Parser<'_> {
             self.advance();
             values.push(self.value());
         }
-        self.expect(")")?;
+        if self.peek() != Some(")") {
+            return Err(self.unexpected("',' or ')'"));
+        }
+        self.advance();
         Ok(values)
     }
 
     fn number(&mut self) -> Result<i64, Status> {
-        self.value().parse().map_err(|_| self.unexpected("an integer"))
+        let value = self.value();
+        value.parse().map_err(|_| {
+            let value = Value::from(value);
+            let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Status::bad_request(format_args!("values[0]: Invalid value: {value}: {why}"))
+        })
     }
 
     fn word(&mut self, expected: &str) -> Result<String, Status> {
@@ -165,14 +200,6 @@ impl Parser<'_> {
             }
             _ => Err(self.unexpected(expected)),
         }
-    }
-
-    fn expect(&mut self, token: &str) -> Result<(), Status> {
-        if self.peek() == Some(token) {
-            self.advance();
-            return Ok(());
-        }
-        Err(self.unexpected(token))
     }
 
     fn peek(&self) -> Option<&str> {

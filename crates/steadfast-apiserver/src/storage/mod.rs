@@ -5,7 +5,6 @@ mod change;
 pub(crate) mod metadata;
 mod patch;
 mod state;
-mod strategic;
 mod writes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

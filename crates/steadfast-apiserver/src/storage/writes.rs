@@ -12,12 +12,17 @@ mod defaults;
 mod definitions;
 mod deletion;
 mod fields;
+mod rules;
 mod scale;
+mod typed;
 mod validation;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use fields::{Asked, Strictness, Warnings};
 pub(crate) use scale::scale_of;
+
+/// The most bytes of what a name is generated from.
+const GENERATED_BYTES: usize = 58;
 
 /// Which part of an object a write may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +97,11 @@ impl State {
     pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         fields::check_metadata(target, &object, false)?;
-        let unknown = fields::take_in(target, &mut object);
+        let mut unknown = typed::metadata(&mut object, target)?;
+        unknown.extend(fields::take_in(target, &mut object));
         fields::judge(target, unknown)?;
-        if !metadata::text(&object, "resourceVersion").is_empty() {
+        // Nobody looks at it in a dry run.
+        if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         self.check_namespace(target)?;
@@ -108,9 +115,8 @@ impl State {
             let status = definitions::new_status(&object);
             set_status(&mut object, Some(status));
         }
-        let mut causes = validation::wrong_names(target, &name);
+        let mut causes = rules::wrong_new(target, &object);
         causes.extend(definitions::wrong(target, &name, &object));
-        causes.extend(validation::wrong_labels(&object));
         causes.extend(fields::wrong(target, &object, None));
         validation::refuse(target, &name, &causes)?;
         let key = ObjectKey::new(&target.namespace, &name);
@@ -129,8 +135,8 @@ impl State {
         }
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
-        defaults::on_create(target.group_resource(), &name, &mut object);
-        defaults::on_write(target.group_resource(), &mut object);
+        defaults::on_create(target.group_resource(), &mut object);
+        defaults::on_write(target.group_resource(), &name, &mut object);
         let object = fields::to_store(target, object);
         if target.dry_run {
             return Ok(Arc::new(object));
@@ -177,10 +183,11 @@ impl State {
             Update::Patch(_) => None,
         };
         // An object that was sent to the wrong place is refused before anybody looks whether something is there.
-        given.as_mut().map_or(Ok(()), |object| validation::identify(object, target))?;
         if let Some(object) = &mut given {
+            validation::identify(object, target)?;
             fields::check_metadata(target, object, false)?;
-            let unknown = fields::take_in(target, object);
+            let mut unknown = typed::metadata(object, target)?;
+            unknown.extend(fields::take_in(target, object));
             fields::judge(target, unknown)?;
         }
         let Some(stored) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
@@ -193,12 +200,16 @@ impl State {
                 let mut patched = patch.apply(&existing)?;
                 validation::identify(&mut patched, target)?;
                 fields::check_metadata(target, &patched, true)?;
+                let mut unknown = typed::metadata(&mut patched, target)?;
                 let whole = patched.clone();
-                let unknown = fields::take_in(target, &mut patched);
+                unknown.extend(fields::take_in(target, &mut patched));
                 fields::judge_patched(target, &whole, unknown)?;
                 patched
             }
         };
+        if matches!(update, Update::Patch(_)) {
+            validation::check_patched_uid(target, &existing, &wanted)?;
+        }
         validation::check_preconditions(target, &existing, &wanted)?;
         let mut object = match target.part {
             Part::Status => {
@@ -231,15 +242,15 @@ impl State {
         }
         let mut causes = validation::wrong_finalizers(&existing, &object);
         causes.extend(definitions::wrong(target, &target.name, &object));
-        let labels = validation::wrong_labels(&object);
+        let metadata = rules::wrong_changed(target, &object);
         if target.resource.custom {
             // There, metadata is looked at twice.
-            causes.extend(labels.clone());
+            causes.extend(metadata.clone());
         }
-        causes.extend(labels);
+        causes.extend(metadata);
         causes.extend(fields::wrong(target, &object, Some(&existing)));
         validation::refuse(target, &target.name, &causes)?;
-        defaults::on_write(&resource, &mut object);
+        defaults::on_write(&resource, &target.name, &mut object);
         if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
@@ -288,7 +299,11 @@ impl State {
                 "",
                 &[("metadata.name", "Required value: name or generateName is required".to_owned())],
             )),
-            prefix => Ok(format!("{prefix}{}", self.random.name_suffix())),
+            // What is generated is a label, whatever else a name may be.
+            prefix => {
+                let kept = (0..=GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
+                Ok(format!("{}{}", kept.unwrap_or_default(), self.random.name_suffix()))
+            }
         }
     }
 

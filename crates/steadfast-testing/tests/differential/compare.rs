@@ -1,5 +1,6 @@
 //! Where two answers differ.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -18,6 +19,8 @@ pub struct Difference {
     pub step: usize,
     /// The verb.
     pub verb: &'static str,
+    /// The options that it came with.
+    pub options: Vec<&'static str>,
     /// What was asked.
     pub request: String,
     /// Where the answers differ, and what stands there: ours, theirs.
@@ -26,8 +29,14 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "script {} step {}: {}", self.seed, self.step, self.request)?;
-        for (place, ours, theirs) in &self.places {
+        let short = |text: &str| text.chars().take(600).collect::<String>();
+        writeln!(f, "script {} step {}: {}", self.seed, self.step, short(&self.request))?;
+        let places = &self.places;
+        // What another kind of answer has beside its words is of no interest.
+        let telling = |place: &str| matches!(place, "/code" | "/body/message" | "/body/kind" | "/body/details");
+        let refused = places.iter().any(|(place, _, _)| place == "/code");
+        for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !refused || telling(place)).take(8) {
+            let (ours, theirs) = (short(&ours.to_string()), short(&theirs.to_string()));
             writeln!(f, "    {place}\n      embedded:  {ours}\n      reference: {theirs}")?;
         }
         Ok(())
@@ -35,17 +44,21 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// What it has in common with others of its sort: the verb, and where and how the answers differ.
+    /// What it has in common with others of its sort: the verb, its options, and where the answers differ.
     pub fn sort(&self) -> String {
-        let places = self.places.iter().map(|(place, ours, theirs)| {
-            let place: Vec<_> =
-                place.split('/').map(|step| if step.parse::<u32>().is_ok() { "#" } else { step }).collect();
-            let short = |value: &Value| value.to_string().chars().take(60).collect::<String>();
-            format!("{} {} {}", place.join("/"), short(ours), short(theirs))
-        });
-        let places: std::collections::BTreeSet<String> = places.collect();
-        format!("{} {}", self.verb, places.into_iter().collect::<Vec<_>>().join("; "))
+        let code = self.places.iter().find(|(place, _, _)| place == "/code");
+        let places: BTreeSet<String> = match code {
+            Some((_, ours, theirs)) => [format!("{ours} {theirs}")].into(),
+            None => self.places.iter().map(|(place, _, _)| general(place)).collect(),
+        };
+        format!("{} {:?} {places:?}", self.verb, self.options)
     }
+}
+
+/// A place in an answer whatever the number of an item.
+fn general(place: &str) -> String {
+    let steps = place.split('/').map(|step| if step.parse::<u32>().is_ok() { "#" } else { step });
+    steps.collect::<Vec<_>>().join("/")
 }
 
 /// Every step at which two servers' answers differ, but for what is known to.
@@ -59,7 +72,14 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
         walk("", &ours, &theirs, &mut places);
         if !places.is_empty() {
             let request = format!("{} {} {} {} {}", step.method, step.path, step.content_type, step.accept, step.body);
-            found.push(Difference { seed: script.seed, step: number, verb: step.verb, request, places });
+            found.push(Difference {
+                seed: script.seed,
+                step: number,
+                verb: step.verb,
+                options: step.options.clone(),
+                request,
+                places,
+            });
         }
     }
     found

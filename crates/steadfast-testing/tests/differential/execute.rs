@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::Request;
 use http_body_util::BodyExt;
-use kube::Client;
-use kube::client::Body;
+use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -14,6 +12,7 @@ use tokio::time::timeout;
 
 use steadfast_testing::WorldError;
 
+use crate::client::{Session, Site};
 use crate::script::{Reading, SENTINEL, Script, Step};
 
 /// How long any answer may take, and a watch wait for its last event.
@@ -21,27 +20,28 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How long a new watch is given to show its first event before the script goes on: some read what there is only after
 /// they were answered.
 const FIRST_EVENT: Duration = Duration::from_millis(400);
-/// The headers that clients go by.
-const HEADERS: &[&str] = &["content-type", "cache-control", "retry-after", "warning"];
+/// The headers that are not compared: each differs from request to request, or names what only one server has.
+const NOT_COMPARED: &[&str] = &[
+    "audit-id",
+    "date",
+    // The same JSON may be longer: the order of fields and the length of versions.
+    "content-length",
+    // Which of the server's own objects decided how long the request waited.
+    "x-kubernetes-pf-flowschema-uid",
+    "x-kubernetes-pf-prioritylevel-uid",
+];
 
 /// What a server answered.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The HTTP status.
     pub code: u16,
-    /// The headers that clients go by.
+    /// The headers but for those that are not compared.
     pub headers: BTreeMap<String, String>,
     /// The body, a text where it is no JSON.
     pub body: Value,
     /// The events of a watch.
     pub events: Vec<Value>,
-}
-
-/// A server.
-#[derive(Clone)]
-pub struct Site {
-    /// How it is reached.
-    pub client: Client,
 }
 
 enum Answer {
@@ -52,16 +52,23 @@ enum Answer {
 impl Site {
     /// Carries out a script; one answer for each step.
     pub async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
+        self.open().await?.run(script).await
+    }
+}
+
+impl Session {
+    async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
         let mut answers = Vec::new();
         let mut brought = Brought::default();
         for (number, step) in script.steps.iter().enumerate() {
             if let Some(collection) = &step.after_cache {
-                self.catch_up(collection, brought.newest).await?;
+                self.catch_up(collection, &brought).await?;
             }
             let answer = timeout(PATIENCE, self.step(step, &brought)).await;
             let answer = answer.map_err(|_| format!("step {number} was not answered: {step:?}"))??;
             if let Answer::Seen(seen) = &answer {
                 brought.remember(number, &seen.body);
+                brought.deleted |= step.method == "DELETE" && seen.code == 200;
             }
             answers.push(answer);
         }
@@ -76,11 +83,18 @@ impl Site {
     }
 
     /// Waits until the cache behind a collection has what the script wrote.
-    async fn catch_up(&self, collection: &str, version: u64) -> Result<(), WorldError> {
+    async fn catch_up(&self, collection: &str, brought: &Brought) -> Result<(), WorldError> {
+        let mut version = brought.newest;
+        // The answer to a deletion tells no version.
+        if brought.deleted {
+            let response = self.send("GET", &format!("{collection}?limit=1"), &[], String::new()).await?;
+            let list = parsed(&response.into_body().collect().await?.to_bytes());
+            let told = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            version = told.and_then(|text| text.parse().ok()).unwrap_or(version);
+        }
         let path = format!("{collection}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         for _ in 0..10 {
-            let request = Request::get(&path).body(Body::empty())?;
-            let response = self.client.send(request).await?;
+            let response = self.send("GET", &path, &[], String::new()).await?;
             if response.status() != 504 {
                 return Ok(());
             }
@@ -89,22 +103,19 @@ impl Site {
     }
 
     async fn step(&self, step: &Step, brought: &Brought) -> Result<Answer, WorldError> {
-        let mut request = Request::builder().method(step.method).uri(brought.fill(&step.path));
-        if !step.content_type.is_empty() {
-            request = request.header("content-type", step.content_type);
-        }
-        if !step.accept.is_empty() {
-            request = request.header("accept", step.accept);
-        }
-        let body = brought.fill(&step.body);
-        let body = if body.is_empty() { Body::empty() } else { Body::from(body.into_bytes()) };
-        let response = self.client.send(request.body(body)?).await?;
-        let mut seen = Seen { code: response.status().as_u16(), ..Seen::default() };
-        for name in HEADERS {
-            let values: Vec<_> = response.headers().get_all(*name).iter().filter_map(|v| v.to_str().ok()).collect();
-            if !values.is_empty() {
-                seen.headers.insert((*name).to_owned(), values.join(" | "));
+        let headers = [("content-type", step.content_type), ("accept", step.accept)];
+        let (path, body) = (brought.fill(&step.path), brought.fill(&step.body));
+        let sent = self.send(step.method, &path, &headers, body).await;
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => {
+                return Ok(Answer::Seen(Seen { body: format!("no answer: {error}").into(), ..Seen::default() }));
             }
+        };
+        let mut seen = Seen { code: response.status().as_u16(), ..Seen::default() };
+        for name in response.headers().keys().filter(|name| !NOT_COMPARED.contains(&name.as_str())) {
+            let values: Vec<_> = response.headers().get_all(name).iter().filter_map(|v| v.to_str().ok()).collect();
+            seen.headers.insert(name.to_string(), values.join(" | "));
         }
         let body = response.into_body();
         if step.reading == Reading::UntilSentinel && seen.code == 200 {
@@ -117,13 +128,21 @@ impl Site {
             let _ = timeout(FIRST_EVENT, told).await;
             return Ok(Answer::Streaming(task));
         }
-        let bytes = body.collect().await?.to_bytes();
-        seen.body = parsed(&bytes);
+        seen.body = match body.collect().await {
+            Ok(body) if step.reading == Reading::Events && seen.code == 200 => {
+                let body = body.to_bytes();
+                let lines = body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+                seen.events = lines.map(parsed).collect();
+                Value::Null
+            }
+            Ok(body) => parsed(&body.to_bytes()),
+            Err(error) => format!("a body that ends with {error:?}").into(),
+        };
         Ok(Answer::Seen(seen))
     }
 }
 
-async fn events(mut body: Body, first: oneshot::Sender<()>) -> Result<Vec<Value>, WorldError> {
+async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Value>, WorldError> {
     let mut first = Some(first);
     let mut read = Vec::new();
     let mut events = Vec::new();
@@ -136,7 +155,9 @@ async fn events(mut body: Body, first: oneshot::Sender<()>) -> Result<Vec<Value>
         while let Some(end) = read.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = read.drain(..=end).collect();
             let event = parsed(&line);
-            let last = event.pointer("/object/metadata/name").is_some_and(|name| name == SENTINEL);
+            let names = ["/object/metadata/name", "/object/rows/0/object/metadata/name"];
+            let name = names.iter().find_map(|place| event.pointer(place)).and_then(Value::as_str);
+            let last = name.is_some_and(|name| name.ends_with(SENTINEL));
             events.push(event);
             if last {
                 return Ok(events);
@@ -155,6 +176,8 @@ fn parsed(bytes: &[u8]) -> Value {
 struct Brought {
     values: BTreeMap<(&'static str, usize), String>,
     newest: u64,
+    /// Something was deleted.
+    deleted: bool,
 }
 
 impl Brought {
@@ -165,7 +188,9 @@ impl Brought {
             ("name", "/metadata/name"),
             ("continue", "/metadata/continue"),
         ];
-        for (what, place) in places {
+        // The version of a list is whatever others have made it.
+        let list = body.get("items").is_some() || body.get("rows").is_some();
+        for (what, place) in places.into_iter().filter(|(what, _)| !list || *what == "continue") {
             if let Some(text) = body.pointer(place).and_then(Value::as_str) {
                 self.values.insert((what, step), text.to_owned());
             }

@@ -5,44 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
+use crate::families;
+use crate::kinds::{COMMON, KINDS, Kind, fields};
 use crate::script::{SENTINEL, Script, Step};
-use crate::{reads, refused, writes};
-
-/// A collection that scripts write to.
-#[allow(clippy::struct_field_names, reason = "the API's own word")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    /// The path before the namespace.
-    pub root: &'static str,
-    /// The API version.
-    pub api_version: &'static str,
-    /// The kind.
-    pub kind: &'static str,
-    /// The plural name.
-    pub plural: &'static str,
-    /// Whether it is a custom resource.
-    pub custom: bool,
-}
-
-/// Those that every script draws from.
-pub const KINDS: &[Kind] = &[
-    Kind { root: "/api/v1", api_version: "v1", kind: "ConfigMap", plural: "configmaps", custom: false },
-    Kind { root: "/api/v1", api_version: "v1", kind: "Secret", plural: "secrets", custom: false },
-    Kind {
-        root: "/apis/coordination.k8s.io/v1",
-        api_version: "coordination.k8s.io/v1",
-        kind: "Lease",
-        plural: "leases",
-        custom: false,
-    },
-    Kind {
-        root: "/apis/differential.steadfast.dev/v1",
-        api_version: "differential.steadfast.dev/v1",
-        kind: "Widget",
-        plural: "widgets",
-        custom: true,
-    },
-];
 
 /// The names that objects have: few, so that scripts meet their own objects again.
 pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
@@ -53,6 +18,8 @@ pub struct Plot {
     pub chance: Chance,
     /// The namespace.
     pub namespace: String,
+    /// The kinds that it is about, as places in `KINDS`.
+    pub kinds: Vec<usize>,
     /// The requests so far.
     pub steps: Vec<Step>,
     /// For each object that is thought to exist: the last step that was answered with it.
@@ -61,6 +28,8 @@ pub struct Plot {
     pub versions: Vec<(usize, usize)>,
     /// The kinds of which one was given its name by the server.
     pub generated: BTreeSet<usize>,
+    /// Kinds that are watched need a last object.
+    pub watched: BTreeSet<usize>,
 }
 
 impl Plot {
@@ -70,14 +39,37 @@ impl Plot {
         self.steps.len() - 1
     }
 
-    /// The path of a collection in this namespace.
-    pub fn collection(&self, kind: Kind) -> String {
-        format!("{}/namespaces/{}/{}", kind.root, self.namespace, kind.plural)
+    /// The path of a collection: in this namespace, where its objects are in namespaces.
+    pub fn collection(&self, kind: usize) -> String {
+        let Kind { root, plural, namespaced, .. } = KINDS[kind];
+        if namespaced { format!("{root}/namespaces/{}/{plural}", self.namespace) } else { format!("{root}/{plural}") }
     }
 
-    /// One of the kinds; the first one that has objects, more often.
+    /// What an object is called: scripts share what is in no namespace, and give it names of their own.
+    pub fn name(&self, kind: usize, name: &str) -> String {
+        if KINDS[kind].namespaced { name.to_owned() } else { format!("{}-{name}", self.namespace) }
+    }
+
+    /// The path of an object.
+    pub fn at(&self, kind: usize, name: &str) -> String {
+        format!("{}/{}", self.collection(kind), self.name(kind, name))
+    }
+
+    /// The request for several objects, of which only those of this script are meant.
+    pub fn only_own(&self, kind: usize, step: Step) -> Step {
+        if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
+            return step;
+        }
+        let own = format!("script%3D{}", self.namespace);
+        if let Some((before, after)) = step.path.split_once("labelSelector=") {
+            return Step { path: format!("{before}labelSelector={own}%2C{after}"), ..step };
+        }
+        step.query(&format!("labelSelector={own}"))
+    }
+
+    /// One of the kinds.
     pub fn kind(&mut self) -> usize {
-        self.chance.below(KINDS.len())
+        self.chance.one(&self.kinds)
     }
 
     /// An object that is thought to exist, and the step that told of it.
@@ -89,20 +81,27 @@ impl Plot {
         self.objects.iter().nth(nth).map(|(&(kind, name), &step)| (kind, name, step))
     }
 
+    /// A step that told of an object of a kind.
+    pub fn version_of(&mut self, kind: usize) -> Option<usize> {
+        let of_kind: Vec<usize> = self.versions.iter().filter(|(of, _)| *of == kind).map(|(_, step)| *step).collect();
+        (!of_kind.is_empty()).then(|| self.chance.one(&of_kind))
+    }
+
+    /// Remembers that a step is answered with an object.
+    pub fn wrote(&mut self, kind: usize, name: &'static str, step: usize) {
+        self.objects.insert((kind, name), step);
+        self.versions.push((kind, step));
+    }
+
     /// A new object.
     pub fn object(&mut self, kind: usize, name: &str) -> Value {
-        let Kind { api_version, kind, .. } = KINDS[kind];
         let app = self.chance.one(&["web", "api", "db"]);
-        let text = self.chance.one(&["one", "two", "three"]);
-        let mut object = json!({
-            "apiVersion": api_version, "kind": kind,
-            "metadata": {"name": name, "labels": {"script": self.namespace, "app": app}},
-        });
-        match kind {
-            "ConfigMap" => object["data"] = json!({"text": text, "more": "x"}),
-            "Secret" => object["data"] = json!({"key": "c2VjcmV0"}),
-            "Lease" => object["spec"] = json!({"holderIdentity": text, "leaseDurationSeconds": 15}),
-            _ => object["spec"] = json!({"color": text, "size": self.chance.below(4), "parts": ["p", "q"]}),
+        let mut object = fields(&KINDS[kind], &mut self.chance);
+        object["apiVersion"] = KINDS[kind].api_version.into();
+        object["kind"] = KINDS[kind].kind.into();
+        object["metadata"] = json!({"name": self.name(kind, name), "labels": {"script": self.namespace, "app": app}});
+        if self.chance.percent(50) {
+            object["metadata"]["labels"]["rank"] = self.chance.one(&["3", "7", "20", "x"]).into();
         }
         object
     }
@@ -111,40 +110,39 @@ impl Plot {
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
     let namespace = format!("script-{seed}");
-    let chance = Chance::of(seed);
+    let mut chance = Chance::of(seed);
+    let kinds = if chance.percent(60) {
+        (0..COMMON).collect()
+    } else {
+        (0..COMMON).map(|_| chance.below(KINDS.len())).collect::<BTreeSet<_>>().into_iter().collect()
+    };
     let mut plot = Plot {
         chance,
         namespace,
+        kinds,
         steps: Vec::new(),
         objects: BTreeMap::new(),
         versions: Vec::new(),
         generated: BTreeSet::new(),
+        watched: BTreeSet::new(),
     };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
     plot.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
     for _ in 0..3 {
-        writes::create(&mut plot);
+        crate::writes::create(&mut plot);
     }
     let length = 18 + plot.chance.below(16);
     for _ in 0..length {
-        match plot.chance.below(100) {
-            0..16 => writes::create(&mut plot),
-            16..28 => writes::update(&mut plot),
-            28..42 => writes::patch(&mut plot),
-            42..51 => writes::delete(&mut plot),
-            51..54 => writes::delete_collection(&mut plot),
-            54..62 => reads::get(&mut plot),
-            62..78 => reads::list(&mut plot),
-            78..87 => reads::watch(&mut plot),
-            87..90 => reads::discovery(&mut plot),
-            _ => refused::request(&mut plot),
-        }
+        families::add(&mut plot);
     }
-    for (kind, of) in KINDS.iter().enumerate() {
+    for kind in plot.watched.clone() {
         let mut last = plot.object(kind, SENTINEL);
-        last["metadata"]["labels"]["app"] = "web".into();
-        let path = plot.collection(*of);
-        plot.push(Step::new("create", "POST", path).json(&last));
+        // What every selector of a watch selects.
+        for (label, value) in [("app", "web"), ("extra", "yes"), ("rank", "7")] {
+            last["metadata"]["labels"][label] = value.into();
+        }
+        let path = plot.collection(kind);
+        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
     }
     Script { seed, steps: plot.steps }
 }

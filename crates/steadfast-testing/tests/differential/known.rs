@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::kinds::KINDS;
 use crate::script::Step;
 
 /// Something that differs by intent.
@@ -22,6 +23,8 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**No `storageVersionHash`** in discovery", forget: storage_version_hash },
     Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },
     Known { listed: "**Answers are JSON**", forget: representations },
+    Known { listed: "**No admission, and no schemas of built-in kinds.**", forget: filled_in },
+    Known { listed: "**No warnings**", forget: warnings },
     Known { listed: "**Parse errors** are told in other words", forget: parse_errors },
     Known { listed: "**Several complaints** come in the order of the alphabet", forget: order_of_complaints },
     Known { listed: "**What a patch made** is quoted", forget: quoted_patches },
@@ -34,22 +37,48 @@ pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Leaves of a table the columns that ours have.
+/// Leaves of tables the columns that both have, and of those of what is not for people.
 fn table_columns(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    for answer in [ours, theirs] {
-        let table = &mut answer["body"];
-        if table["kind"] != "Table" {
-            continue;
+    fn tables(answer: &mut Value) -> Vec<&mut Value> {
+        let Value::Object(answer) = answer else { return Vec::new() };
+        let mut tables = Vec::new();
+        for (part, value) in answer.iter_mut() {
+            match part.as_str() {
+                "body" => tables.push(value),
+                "events" => {
+                    let events = value.as_array_mut().into_iter().flatten();
+                    tables.extend(events.filter_map(|event| event.get_mut("object")));
+                }
+                _ => {}
+            }
         }
-        let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
-        let kept: Vec<bool> =
-            columns.iter().map(|column| column["name"] == "Name" || column["name"] == "Age").collect();
-        retain(&mut table["columnDefinitions"], &kept);
-        for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
-            column["description"] = Value::Null;
-        }
-        for row in table["rows"].as_array_mut().into_iter().flatten() {
-            retain(&mut row["cells"], &kept);
+        tables.retain(|table| table["kind"] == "Table");
+        tables
+    }
+    let names = |tables: &[&mut Value]| -> Option<Vec<String>> {
+        // The columns stand in the first event only, which may be a bookmark.
+        let columns = tables.iter().find_map(|table| table["columnDefinitions"].as_array())?.iter();
+        Some(columns.map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect())
+    };
+    let (ours, theirs) = (tables(ours), tables(theirs));
+    let (Some(our_columns), Some(their_columns)) = (names(&ours), names(&theirs)) else { return };
+    for (tables, columns, others) in [(ours, &our_columns, &their_columns), (theirs, &their_columns, &our_columns)] {
+        let kept: Vec<bool> = columns.iter().map(|name| others.contains(name)).collect();
+        for (number, table) in tables.into_iter().enumerate() {
+            retain(&mut table["columnDefinitions"], &kept);
+            for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
+                column["description"] = Value::Null;
+            }
+            for row in table["rows"].as_array_mut().into_iter().flatten() {
+                retain(&mut row["cells"], &kept);
+            }
+            // Without rows it is at times null.
+            if table["rows"].is_null() {
+                table["rows"] = Value::Array(Vec::new());
+            }
+            if number == 0 && table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
+                table["columnDefinitions"] = Value::Null;
+            }
         }
     }
 }
@@ -61,18 +90,24 @@ fn retain(list: &mut Value, kept: &[bool]) {
     }
 }
 
-/// Leaves the bookmark at the end of the initial events, and of that what is not an empty part of a typed object.
+/// Leaves the bookmark at the end of the initial events, and of that what it tells.
 fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let told = |event: &Value| {
-        event["type"] != "BOOKMARK"
-            || event.pointer("/object/metadata/annotations/k8s.io~1initial-events-end").is_some()
+        let at = "/object/metadata/annotations/k8s.io~1initial-events-end";
+        let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
+        event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
     };
     for answer in [ours, theirs] {
         let Some(events) = answer["events"].as_array_mut() else { continue };
         events.retain(told);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
+            if event["object"]["kind"] == "Table" {
+                // What stands in the cells of an object that is none.
+                event["object"]["rows"][0]["cells"] = Value::Null;
+                continue;
+            }
             if let Some(object) = event["object"].as_object_mut() {
-                object.retain(|_, value| value.as_object().is_none_or(|fields| !fields.is_empty()));
+                object.retain(|key, _| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"));
             }
         }
     }
@@ -88,7 +123,14 @@ fn storage_version_hash(_: &Step, ours: &mut Value, theirs: &mut Value) {
 
 /// Leaves of a refusal of unreadable JSON what stands before the parser's own words.
 fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    let words = ["json parse error: ", " cannot be handled as a ", "continue key is not valid: "];
+    let words = [
+        "json parse error: ",
+        " cannot be handled as a ",
+        "continue key is not valid: ",
+        "error decoding patch: ",
+        "Object 'Kind' is missing in ",
+        " is registered for version ",
+    ];
     for answer in [ours, theirs] {
         for words in words {
             cut_after(answer, words);
@@ -105,6 +147,7 @@ fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
         if refused && json_only {
             cut_after(answer, "Available representations: ");
             cut_after(answer, "accepted media types include: ");
+            cut_after(answer, "the following media types are accepted: ");
         }
     }
 }
@@ -135,6 +178,65 @@ fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
             }
         }
         cut_after(answer, " is invalid: patch: ");
+    }
+}
+
+fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    let of_metadata = |answer: &Value| {
+        let warning = answer.pointer("/headers/warning").and_then(Value::as_str);
+        warning.is_some_and(|warning| warning.contains("metadata."))
+    };
+    if step.path.contains(".steadfast.dev/") || of_metadata(ours) {
+        return;
+    }
+    for answer in [ours, theirs] {
+        answer["headers"].as_object_mut().map(|headers| headers.remove("warning"));
+    }
+}
+
+/// Takes out of the reference's objects what it filled in beyond metadata, where it does that.
+fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
+    if !KINDS.iter().any(|kind| kind.is_filled_in() && is_of(kind.plural)) {
+        return;
+    }
+    fn object(ours: &Value, theirs: &mut Value) {
+        for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
+            if key != "metadata" {
+                reduce(ours.get(key).unwrap_or(&Value::Null), theirs);
+            }
+        }
+        let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());
+        if let Some(fields) = theirs.as_object_mut().filter(|_| is_object) {
+            fields.retain(|key, _| ours.get(key).is_some());
+        }
+    }
+    fn reduce(ours: &Value, theirs: &mut Value) {
+        match (ours, theirs) {
+            (Value::Object(ours), Value::Object(theirs)) => {
+                theirs.retain(|key, _| ours.contains_key(key));
+                theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
+            }
+            (Value::Array(ours), Value::Array(theirs)) => {
+                ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
+            }
+            _ => {}
+        }
+    }
+    let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().any(|of| of.kind == kind));
+    match ours["body"].get("items").and_then(Value::as_array) {
+        Some(items) => {
+            let theirs = theirs["body"].get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+            items.iter().zip(theirs).for_each(|(ours, theirs)| object(ours, theirs));
+        }
+        None if kind(&ours["body"]) == Some(true) => object(&ours["body"], &mut theirs["body"]),
+        None => {}
+    }
+    let events = theirs["events"].as_array_mut().into_iter().flatten();
+    for (ours, theirs) in ours["events"].as_array().into_iter().flatten().zip(events) {
+        if let Some(theirs) = theirs.get_mut("object").filter(|_| kind(&ours["object"]) == Some(true)) {
+            object(&ours["object"], theirs);
+        }
     }
 }
 

@@ -2,25 +2,33 @@
 //! but for what must differ and for what is listed in `docs/embedded-server.md`.
 //!
 //! `STEADFAST_SCRIPTS=5000` runs so many; `STEADFAST_SCRIPT=17` runs that one and prints both servers' answers;
-//! `STEADFAST_FIRST_SCRIPT` is where they begin. Where the reference is not built this is skipped, and says so.
+//! `STEADFAST_FIRST_SCRIPT` is where they begin. `STEADFAST_ALL_DIFFERENCES` tells of those too
+//! that follow another one in their script. Where the reference is not built this is skipped, and says so.
 
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
 mod chance;
+mod client;
 mod compare;
 mod coverage;
 mod customs;
 mod definitions;
+mod discovery;
 mod execute;
+mod families;
 mod generate;
+mod kinds;
 mod known;
 mod mutants;
+mod namespaces;
 mod normalise;
+mod patches;
 mod reads;
 mod refused;
 mod schemas;
 mod script;
 mod servers;
+mod watches;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,15 +38,15 @@ use futures::{StreamExt, TryStreamExt, stream};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
+use client::Site;
 use compare::{Difference, differences};
 use coverage::Coverage;
-use execute::Site;
 use generate::script;
 use mutants::MUTANTS;
 use servers::Embedded;
 
 /// How many scripts are under way at once.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 40;
 /// How many are run unless something else is asked for.
 const SCRIPTS: u64 = 150;
 /// The pairs of verb and option that the scripts are made of.
@@ -72,7 +80,8 @@ async fn compared(
 async fn both_servers_answer_alike() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site { client: reference.connection().await?.client() };
+    let theirs = Site::of(&reference.kube_config().await?)?;
+    servers::fill(&theirs).await?;
     servers::prepare(&theirs).await?;
     if let Some(seed) = asked("STEADFAST_SCRIPT") {
         return one(&embedded.site, &theirs, seed).await;
@@ -84,10 +93,13 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
     // What follows a difference differs for its sake.
     let mut told = BTreeSet::new();
-    for difference in found.iter().filter(|difference| told.insert(difference.seed)) {
+    let all = env::var_os("STEADFAST_ALL_DIFFERENCES").is_some();
+    for difference in found.iter().filter(|difference| told.insert(difference.seed) || all) {
         sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
     }
-    for (count, example) in sorts.values() {
+    let mut sorts: Vec<_> = sorts.into_values().collect();
+    sorts.sort_by_key(|(count, _)| *count);
+    for (count, example) in sorts {
         println!("{count} like this: {example}");
     }
     let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();

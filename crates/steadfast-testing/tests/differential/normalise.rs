@@ -8,7 +8,9 @@ use crate::execute::Seen;
 
 /// Five letters and digits follow the prefix of a generated name.
 const SUFFIX: usize = 5;
-const PREFIX: &str = "made-";
+const PREFIXES: &[&str] = &["made-", "Not_Valid-", LONG];
+/// So much of a prefix is left where it is too long for a name.
+const LONG: &str = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
 /// Times before this year were written by the script.
 const OWN_YEARS: &str = "2026";
 
@@ -47,7 +49,7 @@ impl Names {
         }
         for key in ["items", "rows"] {
             for item in fields.get(key).and_then(Value::as_array).into_iter().flatten() {
-                self.learn(item.get("object").unwrap_or(item), false);
+                self.learn(item.get("object").unwrap_or(item), bookmark);
             }
         }
     }
@@ -104,7 +106,9 @@ impl Names {
                 continue;
             }
             match digits.parse() {
-                Ok(version) if self.versions.contains(&version) => named.push_str(&self.version(version)),
+                Ok(version) if self.versions.contains(&version) || named.ends_with("in the precondition (") => {
+                    named.push_str(&self.version(version))
+                }
                 _ => named.push_str(&digits),
             }
             digits.clear();
@@ -132,12 +136,16 @@ fn is_age(text: &str) -> bool {
 }
 
 fn without_suffixes(text: &str) -> String {
+    PREFIXES.iter().fold(text.to_owned(), |text, prefix| without_suffix(&text, prefix))
+}
+
+fn without_suffix(text: &str, prefix: &str) -> String {
     let mut named = String::new();
     let mut rest = text;
-    while let Some((before, after)) = rest.split_once(PREFIX) {
+    while let Some((before, after)) = rest.split_once(prefix) {
         let is_suffix = |suffix: &str| suffix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         named.push_str(before);
-        named.push_str(PREFIX);
+        named.push_str(prefix);
         rest = match after.get(..SUFFIX).filter(|suffix| is_suffix(suffix)) {
             Some(_) => {
                 named.push_str("<suffix>");

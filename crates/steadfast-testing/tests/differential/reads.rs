@@ -1,10 +1,13 @@
 //! Requests that read.
 
-use crate::generate::{KINDS, NAMES, Plot};
-use crate::script::{Reading, Step};
+use crate::generate::{NAMES, Plot};
+use crate::kinds::KINDS;
+use crate::script::Step;
 
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+/// Rows for people.
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+/// Only what names and versions an object.
+pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 /// One object.
@@ -13,8 +16,8 @@ pub fn get(plot: &mut Plot) {
         Some((kind, name, _)) => (kind, name),
         None => (plot.kind(), plot.chance.one(NAMES)),
     };
-    let collection = plot.collection(KINDS[kind]);
-    let mut step = Step::new("get", "GET", format!("{collection}/{name}"));
+    let collection = plot.collection(kind);
+    let mut step = Step::new("get", "GET", plot.at(kind, name));
     match plot.chance.below(8) {
         0 => {
             step.after_cache = Some(collection);
@@ -33,7 +36,7 @@ pub fn get(plot: &mut Plot) {
             step.accept = METADATA;
             step = step.with("metadata only");
         }
-        4 if KINDS[kind].custom => {
+        4 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
             step = step.with("status");
         }
@@ -46,25 +49,26 @@ pub fn get(plot: &mut Plot) {
 pub fn list(plot: &mut Plot) {
     let index = plot.kind();
     let kind = KINDS[index];
-    let collection = plot.collection(kind);
+    let collection = plot.collection(index);
     let mut step = Step::new("list", "GET", collection.clone());
-    let mut selected = false;
-    if plot.chance.percent(20) {
+    let mut shared = !kind.namespaced;
+    if !shared && plot.chance.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
-        step = step.query(&format!("labelSelector=script%3D{}", plot.namespace)).with("all namespaces");
-        selected = true;
+        step = step.with("all namespaces");
+        shared = true;
+    } else if shared {
+        step = step.with("cluster-scoped");
     }
     // Other scripts write, at other times on either server, what tells whether more would follow.
-    let limit = !selected && plot.chance.percent(45);
+    let limit = !shared && plot.chance.percent(45);
     if limit {
         let most = plot.chance.one(&["limit=1", "limit=2", "limit=500"]);
         step = step.query(most).with("limit");
     }
-    if !selected && plot.chance.percent(35) {
+    if plot.chance.percent(40) {
         step = selectors(plot, step);
     }
-    let of_kind: Vec<usize> = plot.versions.iter().filter(|(of, _)| *of == index).map(|(_, step)| *step).collect();
-    let version = (!of_kind.is_empty()).then(|| plot.chance.one(&of_kind));
+    let version = plot.version_of(index);
     let exact = match (plot.chance.below(9), version) {
         (0, _) => {
             step.after_cache = Some(collection.clone());
@@ -108,6 +112,7 @@ pub fn list(plot: &mut Plot) {
         }
         _ => {}
     }
+    step = plot.only_own(index, step);
     let (path, accept) = (step.path.clone(), step.accept);
     let mut last = plot.push(step);
     if limit && !exact && !path.contains("resourceVersion") {
@@ -124,78 +129,23 @@ pub fn list(plot: &mut Plot) {
 }
 
 fn selectors(plot: &mut Plot, step: Step) -> Step {
-    match plot.chance.below(9) {
-        0 => step.query("labelSelector=app%3Dweb").with("label equal"),
-        1 => step.query("labelSelector=app%21%3Dweb").with("label unequal"),
-        2 => step.query("labelSelector=app+in+%28web%2Capi%29").with("label in"),
-        3 => step.query("labelSelector=app+notin+%28web%29%2Cscript").with("label not in"),
-        4 => step.query("labelSelector=extra").with("label there"),
-        5 => step.query("labelSelector=%21extra").with("label not there"),
-        6 => step.query("fieldSelector=metadata.name%3Da").with("field name"),
-        7 => step.query("fieldSelector=metadata.name%21%3Da").with("field name unequal"),
-        _ => {
-            let namespace = plot.namespace.clone();
-            step.query(&format!("fieldSelector=metadata.namespace%3D{namespace}")).with("field namespace")
-        }
-    }
-}
-
-/// A watch, ended by the script's last objects.
-pub fn watch(plot: &mut Plot) {
-    let index = plot.kind();
-    let kind = KINDS[index];
-    let collection = plot.collection(kind);
-    let mut step = Step::new("watch", "GET", collection.clone()).query("watch=true&timeoutSeconds=120");
-    step.reading = Reading::UntilSentinel;
-    step.after_cache = Some(collection.clone());
-    if plot.chance.percent(20) {
-        step.path = format!("{}/{}?watch=1&timeoutSeconds=120", kind.root, kind.plural);
-        step = step.query(&format!("labelSelector=script%3D{}", plot.namespace)).with("all namespaces");
-    } else if plot.chance.percent(40) {
-        step = match plot.chance.below(3) {
-            0 => step.query("labelSelector=app%3Dweb").with("labels"),
-            1 => step.query("labelSelector=app+in+%28web%2Capi%29").with("label set"),
-            _ => step.query("fieldSelector=metadata.name%21%3Da").with("fields"),
-        };
-    }
-    let of_kind: Vec<usize> = plot.versions.iter().filter(|(of, _)| *of == index).map(|(_, step)| *step).collect();
-    match (plot.chance.below(6), of_kind.is_empty()) {
-        (0, _) => step = step.with("newest"),
-        (1, _) => step = step.query("resourceVersion=0").with("any version"),
-        (2, _) => {
-            step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
-            step = step.with("initial events");
-        }
-        (_, false) => {
-            let version = plot.chance.one(&of_kind);
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
-            if plot.chance.percent(30) {
-                step = step.query("allowWatchBookmarks=true").with("bookmarks");
-            }
-        }
-        _ => {
-            step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
-            step = step.query("allowWatchBookmarks=true").with("initial events");
-        }
-    }
-    if plot.chance.percent(20) {
-        step.accept = METADATA;
-        step = step.with("metadata only");
-    }
-    plot.push(step);
-}
-
-/// What is served.
-pub fn discovery(plot: &mut Plot) {
-    let path = plot.chance.one(&[
-        "/apis/differential.steadfast.dev",
-        "/apis/differential.steadfast.dev/v1",
-        "/apis/coordination.k8s.io",
-        "/apis/coordination.k8s.io/v1",
-        "/api",
-        "/healthz",
-        "/readyz",
-        "/livez",
+    let (option, query) = plot.chance.one(&[
+        ("label equal", "labelSelector=app%3Dweb"),
+        ("label equal", "labelSelector=app%3D%3Dweb"),
+        ("label unequal", "labelSelector=app%21%3Dweb"),
+        ("label in", "labelSelector=app+in+%28web%2Capi%29"),
+        ("label in", "labelSelector=app+in+%28%2Cweb%29"),
+        ("label not in", "labelSelector=app+notin+%28web%29%2Cscript"),
+        ("label there", "labelSelector=extra"),
+        ("label not there", "labelSelector=%21extra"),
+        ("label greater", "labelSelector=rank%3E5"),
+        ("label less", "labelSelector=rank%3C7"),
+        ("labels, several", "labelSelector=app+in+%28web%2Cdb%29%2Crank+notin+%283%29%2C%21other"),
+        ("field name", "fieldSelector=metadata.name%3Da"),
+        ("field name unequal", "fieldSelector=metadata.name%21%3Da"),
+        ("field namespace", "fieldSelector=metadata.namespace%3D"),
+        ("field escaped", "fieldSelector=metadata.name%3Da%5C%2Cb"),
+        ("labels and fields", "labelSelector=app&fieldSelector=metadata.name%3D%3Db"),
     ]);
-    plot.push(Step::new("discovery", "GET", path.to_owned()).with("plain"));
+    step.query(query).with(option)
 }

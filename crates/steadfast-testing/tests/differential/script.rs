@@ -41,6 +41,8 @@ pub enum Reading {
     /// Until its end.
     #[default]
     Whole,
+    /// The same, as the events of a watch where it is granted.
+    Events,
     /// In the background until the event of the last object, which each script creates at its end.
     UntilSentinel,
 }

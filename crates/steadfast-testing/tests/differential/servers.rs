@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use http::Request;
+use futures::{StreamExt, TryStreamExt, stream};
 use http_body_util::BodyExt;
-use kube::client::Body;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, connection};
+use steadfast_testing::{WorldError, kube_config};
 
-use crate::execute::Site;
+use crate::AT_ONCE;
+use crate::client::{Session, Site};
 
 /// So many revisions there are at the least before scripts begin: versions are to be no small numbers.
 const REVISIONS: usize = 1500;
@@ -31,52 +31,81 @@ impl Embedded {
             server.create(&filler)?;
             server.delete(&filler)?;
         }
-        let site = Site { client: connection(&server).await?.client() };
+        let site = Site::of(&kube_config(&server).await?)?;
         prepare(&site).await?;
         Ok(Self { _server: server, site })
     }
 }
 
-/// Defines the custom resource and waits until it is served.
+/// Makes as many revisions on a server that cannot be written to directly.
+pub async fn fill(site: &Site) -> Result<(), WorldError> {
+    let session = site.open().await?;
+    let write = |number: usize| {
+        let session = session.clone();
+        async move {
+            let filler =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("filler-{number}")}});
+            let headers = [("content-type", "application/json")];
+            let collection = "/api/v1/namespaces/default/configmaps";
+            session.send("POST", collection, &headers, filler.to_string()).await?;
+            let path = format!("{collection}/filler-{number}");
+            session.send("DELETE", &path, &[], String::new()).await.map(drop)
+        }
+    };
+    stream::iter((0..REVISIONS / 2).map(write)).buffer_unordered(AT_ONCE).try_collect::<()>().await
+}
+
+/// Defines the custom resources and waits until they are served.
 pub async fn prepare(site: &Site) -> Result<(), WorldError> {
-    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.differential.steadfast.dev"},
-        "spec": {
-            "group": "differential.steadfast.dev", "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList",
-                      "shortNames": ["wg"], "categories": ["all"]},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}},
-            }],
-        },
-    });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let body = definition.to_string().into_bytes();
-    let request = Request::post(path).header("content-type", "application/json").body(Body::from(body))?;
-    let response = site.client.send(request).await?;
-    if response.status() != 201 {
-        let body = response.into_body().collect().await?.to_bytes();
-        return Err(format!("the definition is refused: {}", String::from_utf8_lossy(&body)).into());
-    }
+    let session = site.open().await?;
+    define(&session, "differential.steadfast.dev", "Widget", "Namespaced").await?;
+    define(&session, "cluster.differential.steadfast.dev", "Planet", "Cluster").await?;
     for _ in 0..300 {
-        let request = Request::get("/apis/differential.steadfast.dev/v1/widgets").body(Body::empty())?;
-        let response = site.client.send(request).await?;
-        let served = response.status() == 200;
-        let discovered = discovered(site).await?;
-        if served && discovered {
+        let mut served = discovered(&session).await?;
+        for path in ["differential.steadfast.dev/v1/widgets", "cluster.differential.steadfast.dev/v1/planets"] {
+            served &= session.send("GET", &format!("/apis/{path}"), &[], String::new()).await?.status() == 200;
+        }
+        if served {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err("the custom resource is not served".into())
+    Err("the custom resources are not served".into())
 }
 
-async fn discovered(site: &Site) -> Result<bool, WorldError> {
-    let request = Request::get("/apis/differential.steadfast.dev/v1").body(Body::empty())?;
-    let body = site.client.send(request).await?.into_body().collect().await?.to_bytes();
+async fn define(session: &Session, group: &str, kind: &str, scope: &str) -> Result<(), WorldError> {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let mut version = json!({
+        "name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}},
+    });
+    if kind == "Widget" {
+        version["subresources"] = json!({"status": {}});
+    }
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": scope, "versions": [version],
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List"),
+                      "shortNames": [&singular[..2]], "categories": ["all"]},
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let headers = [("content-type", "application/json")];
+    let response = session.send("POST", path, &headers, definition.to_string()).await?;
+    if response.status() != 201 {
+        let body = response.into_body().collect().await?.to_bytes();
+        return Err(format!("the definition of {kind} is refused: {}", String::from_utf8_lossy(&body)).into());
+    }
+    Ok(())
+}
+
+async fn discovered(session: &Session) -> Result<bool, WorldError> {
+    let response = session.send("GET", "/apis/differential.steadfast.dev/v1", &[], String::new()).await?;
+    let body = response.into_body().collect().await?.to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap_or_default();
     Ok(list["resources"].as_array().is_some_and(|resources| resources.len() == 2))
 }

@@ -9,13 +9,8 @@ use super::is_namespace;
 use crate::resources::GroupResource;
 
 /// What a new object gets.
-pub(super) fn on_create(resource: &GroupResource, name: &str, object: &mut Value) {
+pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
     if is_namespace(resource) {
-        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
-        if !labels.is_object() {
-            *labels = json!({});
-        }
-        labels["kubernetes.io/metadata.name"] = name.into();
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
     }
@@ -27,8 +22,27 @@ pub(super) fn on_create(resource: &GroupResource, name: &str, object: &mut Value
     }
 }
 
-/// What every written object gets: secrets have a type, and those given in plain text are stored like the others.
-pub(super) fn on_write(resource: &GroupResource, object: &mut Value) {
+/// Whether a change of an object makes another generation of it; a few kinds count other fields than all do.
+pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, object: &Value) -> bool {
+    let differs = |field: &str| existing["metadata"][field] != object["metadata"][field];
+    match (resource.group(), resource.resource()) {
+        ("apps", "deployments") => metadata::wants_differ(existing, object) || differs("annotations"),
+        ("discovery.k8s.io", "endpointslices") => metadata::wants_differ(existing, object) || differs("labels"),
+        ("scheduling.k8s.io", "priorityclasses") => false,
+        _ => metadata::wants_differ(existing, object),
+    }
+}
+
+/// What every written object gets: namespaces have a label with their name, secrets have a type, and those given in
+/// plain text are stored like the others.
+pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value) {
+    if is_namespace(resource) {
+        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+        if !labels.is_object() {
+            *labels = json!({});
+        }
+        labels["kubernetes.io/metadata.name"] = name.into();
+    }
     if !is_core(resource, "secrets") {
         return;
     }

@@ -27,10 +27,17 @@ impl State {
         check_preconditions(target, &existing, deletion)?;
         let held = metadata::has_finalizers(&existing) || is_namespace(&resource) || is_definition(&resource);
         if !held {
-            if !target.dry_run {
-                self.remove(&resource, &key, Arc::clone(&existing));
+            // A pod has its grace period even where nothing runs it, and it is over at once.
+            let graceful = is_pod(&resource);
+            if target.dry_run {
+                let gone = if graceful { Arc::new(self.terminating(&resource, &existing)) } else { existing };
+                return Ok(Outcome::Deleted(gone));
             }
-            return Ok(Outcome::Deleted(existing));
+            let existing = if graceful { self.mark_terminating(&resource, &key, existing) } else { existing };
+            let mut gone = Value::clone(&existing);
+            let revision = self.remove(&resource, &key, existing);
+            metadata::set(&mut gone, "resourceVersion", Some(revision.to_string().into()));
+            return Ok(Outcome::Deleted(Arc::new(gone)));
         }
         if target.dry_run {
             return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &existing))));
@@ -45,10 +52,11 @@ impl State {
         Ok(Outcome::Stored(terminating))
     }
 
-    /// Writes the tombstone, and finishes a container that held this as its last.
-    pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) {
-        self.append(resource, key.clone(), None, Some(existing));
+    /// Writes the tombstone, and finishes a container that held this as its last; returns the tombstone's revision.
+    pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> u64 {
+        let revision = self.append(resource, key.clone(), None, Some(existing)).revision;
         self.remove_what_is_empty();
+        revision
     }
 
     fn mark_terminating(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> Arc<Value> {
@@ -66,7 +74,9 @@ impl State {
             return object;
         }
         metadata::set(&mut object, "deletionTimestamp", Some(self.clock.timestamp().into()));
-        metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
+        if !is_namespace(resource) {
+            metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
+        }
         if metadata::generation(existing) > 0 {
             metadata::set(&mut object, "generation", Some((metadata::generation(existing) + 1).into()));
         }
@@ -134,10 +144,18 @@ impl State {
     }
 }
 
+fn is_pod(resource: &GroupResource) -> bool {
+    resource.group().is_empty() && resource.resource() == "pods"
+}
+
 fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deletion) -> Result<(), Status> {
     // Here the real server names the kind where elsewhere it names the resource.
     let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
     let uid = metadata::text(existing, "uid");
+    if is_namespace(&target.resource.name) && !deletion.uid.is_empty() && deletion.uid != uid {
+        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {uid}", deletion.uid);
+        return Err(Status::conflict(&target.resource.name, &target.name, &why));
+    }
     if !deletion.uid.is_empty() && deletion.uid != uid {
         let why = format!(
             "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been \

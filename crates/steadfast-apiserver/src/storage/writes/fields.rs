@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::super::metadata;
-use super::{Part, WriteTarget};
+use super::{Part, WriteTarget, defaults};
 use crate::resources::Definition;
 use crate::schema::{self, Cause};
 use crate::status::Status;
@@ -210,5 +210,6 @@ pub(super) fn counts_generation(target: &WriteTarget, before: &Value, object: &V
     }
     // Where the status is no part of its own, it is as much wanted as all else.
     let status_counts = resource.definition.is_some() && target.part == Part::Main;
-    metadata::wants_differ(before, object) || status_counts && before.get("status") != object.get("status")
+    defaults::is_another_generation(&resource.name, before, object)
+        || status_counts && before.get("status") != object.get("status")
 }

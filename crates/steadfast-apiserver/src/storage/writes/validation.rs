@@ -11,8 +11,9 @@ use crate::status::Status;
 pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
     let resource = &target.resource;
     let Value::Object(fields) = &mut *object else {
+        let words = "couldn't get version/kind; json parse error: it is no object";
         return Err(Status::bad_request(format_args!(
-            "the object provided is unrecognized (must be of type {}): it is no JSON object",
+            "the object provided is unrecognized (must be of type {}): {words}",
             resource.kind
         )));
     };
@@ -33,6 +34,18 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
         let why = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
         let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
         return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", why)]));
+    }
+    if resource.custom && kind.is_empty() && target.part != Part::Whole {
+        return Err(Status::bad_request(format_args!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in {object}",
+            resource.kind
+        )));
+    }
+    if resource.custom && api_version.is_empty() && target.part != Part::Whole {
+        return Err(Status::bad_request(format_args!(
+            "{kind} in version \"{api_version}\" cannot be handled as a {}: it does not say what it is",
+            resource.kind
+        )));
     }
     if other_version {
         return Err(Status::bad_request(format_args!(
@@ -57,50 +70,6 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let in_namespace = resource.namespaced.then(|| target.namespace.as_str().into());
     metadata::set(object, "namespace", in_namespace);
     Ok(())
-}
-
-/// What is wrong with a name: they are DNS subdomains; only RBAC allows more.
-pub(super) fn wrong_names(target: &WriteTarget, name: &str) -> Vec<Cause> {
-    let resource = &target.resource;
-    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.first().copied().is_some_and(letter)
-            && bytes.last().copied().is_some_and(letter)
-            && bytes.iter().all(|&byte| letter(byte) || byte == b'-')
-    };
-    let valid = if resource.name.group() == "rbac.authorization.k8s.io" {
-        !matches!(name, "." | "..") && !name.contains(['/', '%'])
-    } else {
-        name.len() <= 253 && name.split('.').all(label)
-    };
-    if valid {
-        return Vec::new();
-    }
-    let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-         characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex \
-         used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    vec![Cause::invalid("metadata.name", &name.into(), why)]
-}
-
-/// What is wrong with the values of labels.
-pub(super) fn wrong_labels(object: &Value) -> Vec<Cause> {
-    let edge = |byte: u8| byte.is_ascii_alphanumeric();
-    let inner = |byte: u8| edge(byte) || matches!(byte, b'-' | b'_' | b'.');
-    let valid = |value: &str| {
-        let bytes = value.as_bytes();
-        bytes.is_empty()
-            || bytes.len() <= 63
-                && edge(bytes[0])
-                && edge(bytes[bytes.len() - 1])
-                && bytes.iter().all(|&byte| inner(byte))
-    };
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    let wrong = labels.filter_map(|(_, value)| value.as_str()).filter(|value| !valid(value));
-    let why = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
-               start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
-               for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-    wrong.map(|value| Cause::invalid("metadata.labels", &value.into(), why)).collect()
 }
 
 /// Refuses a write for what is wrong with it.
@@ -128,6 +97,20 @@ pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted
         return Err(Status::conflict(&resource.name, &target.name, why));
     }
     Ok(())
+}
+
+/// A patch can change no UID.
+pub(super) fn check_patched_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+    let uid = metadata::text(wanted, "uid");
+    if uid.is_empty() || uid == metadata::text(existing, "uid") {
+        return Ok(());
+    }
+    let why = format!("Invalid value: \"{uid}\": field is immutable");
+    let resource = &target.resource;
+    // Custom resources are validated twice.
+    let times = if resource.custom { 2 } else { 1 };
+    let causes: Vec<_> = std::iter::repeat_n(("metadata.uid", why), times).collect();
+    Err(Status::invalid(resource.name.group(), &resource.kind, &target.name, &causes))
 }
 
 /// Checks the UID that an update was made for.

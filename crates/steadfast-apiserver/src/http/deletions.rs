@@ -1,0 +1,96 @@
+//! The options of a deletion.
+
+use serde_json::Value;
+
+use super::write::Write;
+use crate::status::Status;
+use crate::storage::Deletion;
+
+const KIND: &str = "DeleteOptions";
+
+/// How something is to be deleted.
+pub(super) struct Options {
+    pub(super) deletion: Deletion,
+    pub(super) dry_run: bool,
+    /// `orphanDependents` says no.
+    pub(super) takes_dependents: bool,
+}
+
+/// Reads the options: those of the body, or where there is none those of the query.
+pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
+    let options = if write.body.is_empty() { of_query(write)? } else { of_body(write)? };
+    let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
+    check(&options)?;
+    let precondition = |field: &str| {
+        let value = options.get("preconditions").and_then(|preconditions| preconditions.get(field));
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let orphans = options.get("orphanDependents").and_then(Value::as_bool);
+    let policy = text("propagationPolicy");
+    if !policy.is_empty() && orphans.is_some() {
+        let why = format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
+        return Err(invalid("propagationPolicy", why));
+    }
+    if !matches!(policy, "" | "Foreground" | "Background" | "Orphan") {
+        let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+        let why = format!("Unsupported value: \"{policy}\": supported values: {known}");
+        return Err(invalid("propagationPolicy", why));
+    }
+    let dry_run: Vec<&Value> = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().collect();
+    if dry_run.iter().any(|value| *value != "All") {
+        let given = Value::from(dry_run.into_iter().cloned().collect::<Vec<_>>());
+        return Err(invalid("dryRun", format!("Unsupported value: {given}: supported values: \"All\"")));
+    }
+    Ok(Options {
+        deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion") },
+        dry_run: !dry_run.is_empty(),
+        takes_dependents: orphans == Some(false),
+    })
+}
+
+fn of_body(write: &Write<'_>) -> Result<Value, Status> {
+    let options = super::write::parse(write.content_type, &write.body, KIND).map_err(|mut status| {
+        // Here nobody says what it should have been.
+        status.message =
+            status.message.replace("the object provided is unrecognized (must be of type DeleteOptions): ", "");
+        status
+    })?;
+    let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !matches!(kind, "" | KIND) {
+        return Err(Status::bad_request(format_args!("no kind \"{kind}\" is registered for version \"{version}\"")));
+    }
+    Ok(options)
+}
+
+fn of_query(write: &Write<'_>) -> Result<Value, Status> {
+    let mut options = serde_json::Map::new();
+    if let Some(seconds) = write.query.number("gracePeriodSeconds")? {
+        options.insert("gracePeriodSeconds".to_owned(), seconds.into());
+    }
+    let dry_run: Vec<Value> = write.query.texts("dryRun").filter(|value| !value.is_empty()).map(Value::from).collect();
+    options.insert("dryRun".to_owned(), dry_run.into());
+    if let Some(orphans) = write.query.flag("orphanDependents") {
+        options.insert("orphanDependents".to_owned(), orphans.into());
+    }
+    options.insert("propagationPolicy".to_owned(), write.query.text("propagationPolicy").into());
+    Ok(Value::Object(options))
+}
+
+/// Refuses what is of another type.
+fn check(options: &Value) -> Result<(), Status> {
+    let found = match options.get("gracePeriodSeconds") {
+        Some(Value::String(_)) => "string",
+        Some(Value::Bool(_)) => "bool",
+        Some(Value::Array(_)) => "array",
+        Some(Value::Object(_)) => "object",
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format_args!(
+        "json: cannot unmarshal {found} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+    )))
+}
+
+fn invalid(field: &str, why: String) -> Status {
+    Status::invalid("meta.k8s.io", "DeleteOptions", "", &[(field, why)])
+}

@@ -1,0 +1,87 @@
+//! Which texts are names, keys and values; what is wrong with others, in the words of the real server.
+
+/// The most bytes of a name, and of the prefix of a key.
+const NAME_BYTES: usize = 253;
+/// The most bytes of a label's value, and of a key behind its prefix.
+const LABEL_BYTES: usize = 63;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+                         '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
+                         for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+                     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+                     must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
+                     regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const KEY: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                   alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                   '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// What is wrong with a DNS subdomain.
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
+    limited(text, NAME_BYTES, "characters", text.split('.').all(is_label), SUBDOMAIN)
+}
+
+/// What is wrong with a DNS label.
+pub(crate) fn label(text: &str) -> Vec<String> {
+    limited(text, LABEL_BYTES, "characters", is_label(text), LABEL)
+}
+
+fn limited(text: &str, most: usize, of: &str, valid: bool, why: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if text.len() > most {
+        wrong.push(format!("must be no more than {most} {of}"));
+    }
+    if !valid {
+        wrong.push(why.to_owned());
+    }
+    wrong
+}
+
+/// What is wrong with the key of a label or an annotation, or with a finalizer.
+pub(crate) fn key(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".to_owned());
+            } else {
+                let prefix = limited(prefix, NAME_BYTES, "bytes", prefix.split('.').all(is_label), SUBDOMAIN);
+                wrong.extend(prefix.into_iter().map(|why| format!("prefix part {why}")));
+            }
+            *name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    }
+    let name = limited(name, LABEL_BYTES, "bytes", is_qualified(name), KEY);
+    wrong.extend(name.into_iter().map(|why| format!("name part {why}")));
+    wrong
+}
+
+/// What is wrong with the value of a label.
+pub(crate) fn label_value(value: &str) -> Vec<String> {
+    limited(value, LABEL_BYTES, "bytes", value.is_empty() || is_qualified(value), VALUE)
+}
+
+fn is_label(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = text.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
+}
+
+fn is_qualified(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
+}

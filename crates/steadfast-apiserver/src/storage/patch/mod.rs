@@ -1,0 +1,91 @@
+//! The patch formats.
+
+use serde_json::{Map, Value, json};
+
+use crate::status::Status;
+
+mod operations;
+mod strategic;
+
+/// A patch in one of the formats a Kubernetes API server takes.
+#[derive(Clone, Debug)]
+pub(crate) enum Patch {
+    /// RFC 6902, with what the real server makes of it.
+    Json(Vec<Value>),
+    /// RFC 7396.
+    Merge(Value),
+    /// Kubernetes' own: lists are merged by the keys of their items.
+    Strategic(Value),
+    /// What cannot be read: an object that is not there is missed before that is noticed.
+    Unreadable(Status),
+}
+
+impl Patch {
+    /// Reads a patch of the content type it came with.
+    pub(crate) fn parse(content_type: &str, body: &[u8], custom_resource: bool) -> Result<Self, Status> {
+        let unreadable = |error: serde_json::Error| {
+            Self::Unreadable(Status::bad_request(format_args!("error decoding patch: {error}")))
+        };
+        match content_type {
+            "application/json-patch+json" => {
+                Ok(serde_json::from_value(parsed(body)?).map_or_else(unreadable, Self::Json))
+            }
+            "application/merge-patch+json" => parsed(body).map(Self::Merge),
+            "application/strategic-merge-patch+json" if !custom_resource => parsed(body).map(Self::Strategic),
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Status::new(
+                415,
+                "UnsupportedMediaType",
+                "415: Unsupported Media Type: server-side apply is not offered by this server",
+            )),
+            _ if custom_resource => Err(Status::new(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({}))),
+        }
+    }
+
+    /// The object as patched.
+    pub(crate) fn apply(&self, object: &Value) -> Result<Value, Status> {
+        let mut patched = object.clone();
+        match self {
+            Self::Json(patch) => {
+                let refused = |_| Status::of_code(422).with_details(json!({}));
+                operations::apply(&mut patched, patch).map_err(refused)?;
+            }
+            Self::Merge(patch) | Self::Strategic(patch) if !patch.is_object() => {
+                return Err(Status::bad_request(format_args!("error decoding patch: {patch} is no object")));
+            }
+            Self::Merge(patch) => merge(&mut patched, patch),
+            Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,
+            Self::Unreadable(status) => return Err(status.clone()),
+        }
+        if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched object is no object")) }
+    }
+}
+
+/// A patch: that it is JSON is looked at first of all, what it is only when it is to be used.
+fn parsed(body: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))
+}
+
+/// RFC 7396: null removes.
+fn merge(object: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = object else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            fields.remove(key);
+        } else {
+            merge(fields.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Strategic merge: like a JSON merge patch, but lists whose items have a key are merged item by item.
+
+use serde_json::{Map, Value};
+
+use crate::status::Status;
+
+/// Fields whose lists are merged, and the key of their items; `""` marks lists of plain values.
+///
+/// Kubernetes declares this per type. The table goes by field name, which is the same wherever these types occur.
+const MERGED_LISTS: &[(&str, &str)] = &[
+    ("addresses", "type"),
+    ("conditions", "type"),
+    ("containers", "name"),
+    ("env", "name"),
+    ("ephemeralContainers", "name"),
+    ("finalizers", ""),
+    ("hostAliases", "ip"),
+    ("imagePullSecrets", "name"),
+    ("initContainers", "name"),
+    ("ownerReferences", "uid"),
+    ("ports", "containerPort"),
+    ("ports", "port"),
+    ("resourceClaims", "name"),
+    ("secrets", "name"),
+    ("taints", "key"),
+    ("topologySpreadConstraints", "topologyKey"),
+    ("volumeDevices", "devicePath"),
+    ("volumeMounts", "mountPath"),
+    ("volumes", "name"),
+];
+
+/// Applies a strategic merge patch.
+pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
+    let Value::Object(patch) = patch else {
+        *object = patch.clone();
+        return Ok(());
+    };
+    match directive(patch) {
+        Some("replace") => {
+            *object = Value::Object(without_directives(patch));
+            return Ok(());
+        }
+        Some("delete") => {
+            *object = Value::Object(Map::new());
+            return Ok(());
+        }
+        None | Some("merge") => {}
+        Some(unknown) => {
+            let why = format_args!("unknown patch type: {unknown} in map: {}", in_go(&Value::Object(patch.clone())))
+                .to_string();
+            return Err(Status::new(500, "", why));
+        }
+    }
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = object else { return Ok(()) };
+    for (key, value) in patch {
+        if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
+            delete_from_list(fields, list, value);
+        } else if key == "$retainKeys" {
+            let kept: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            fields.retain(|field, _| kept.contains(&field.as_str()));
+        } else if key.starts_with('$') {
+            // The order of a list is looked at when it is merged.
+        } else if value.is_null() {
+            fields.remove(key);
+        } else {
+            let order = patch.get(&format!("$setElementOrder/{key}")).and_then(Value::as_array);
+            merge_field(fields, key, value, order)?;
+        }
+    }
+    Ok(())
+}
+
+/// A value in the words of a Go program that prints it.
+fn in_go(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", in_go(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(in_go).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        plain => plain.to_string(),
+    }
+}
+
+fn merge_field(
+    fields: &mut Map<String, Value>,
+    key: &str,
+    value: &Value,
+    order: Option<&Vec<Value>>,
+) -> Result<(), Status> {
+    match value {
+        Value::Object(patch) if directive(patch) == Some("delete") => {
+            fields.remove(key);
+        }
+        Value::Object(_) => return merge(fields.entry(key.to_owned()).or_insert(Value::Null), value),
+        Value::Array(items) => {
+            if let Some(merge_key) = merge_key(key, items) {
+                let list = fields.entry(key.to_owned()).or_insert(Value::Null);
+                return merge_list(list, merge_key, items, order.unwrap_or(items));
+            }
+            if let Some((item, merge_key)) = keyless(fields.get(key), key, items) {
+                let why = format!("map: {} does not contain declared merge key: {merge_key}", in_go(item));
+                return Err(Status::new(500, "", why));
+            }
+            let plain = items.iter().filter(|item| !is_replacement(item)).cloned().collect();
+            fields.insert(key.to_owned(), plain);
+        }
+        plain => {
+            fields.insert(key.to_owned(), plain.clone());
+        }
+    }
+    Ok(())
+}
+
+/// The item by which a list says that it takes another one's place.
+fn is_replacement(item: &Value) -> bool {
+    item.get("$patch").and_then(Value::as_str) == Some("replace")
+}
+
+/// The first item that lacks the key by which it would be merged into a list that is there.
+fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Option<(&'a Value, &'static str)> {
+    let declared = MERGED_LISTS.iter().find(|(name, key)| *name == field && !key.is_empty());
+    let (_, merge_key) = declared.filter(|_| existing.is_some_and(Value::is_array))?;
+    if items.iter().any(is_replacement) {
+        return None;
+    }
+    items.iter().find(|item| item.is_object() && item.get(merge_key).is_none()).map(|item| (item, *merge_key))
+}
+
+/// The key by which the items of a patch's list are merged, where they are.
+fn merge_key(field: &str, items: &[Value]) -> Option<&'static str> {
+    if items.iter().any(is_replacement) {
+        return None;
+    }
+    let candidates = MERGED_LISTS.iter().filter(|(name, _)| *name == field).map(|(_, key)| *key);
+    candidates
+        .into_iter()
+        .find(|key| items.iter().all(|item| if key.is_empty() { !item.is_object() } else { item.get(key).is_some() }))
+}
+
+fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value]) -> Result<(), Status> {
+    if !list.is_array() {
+        *list = Value::Array(Vec::new());
+    }
+    let Value::Array(existing) = list else { return Ok(()) };
+    let before = existing.clone();
+    for item in items {
+        let same = |candidate: &Value| {
+            if merge_key.is_empty() { candidate == item } else { candidate.get(merge_key) == item.get(merge_key) }
+        };
+        let position = existing.iter().position(same);
+        let deletes = item.as_object().and_then(directive) == Some("delete");
+        match position {
+            Some(position) if deletes => {
+                existing.remove(position);
+            }
+            Some(position) if !merge_key.is_empty() => merge(&mut existing[position], item)?,
+            None if !deletes => {
+                let mut added = Value::Null;
+                merge(&mut added, item)?;
+                existing.push(added);
+            }
+            _ => {}
+        }
+    }
+    put_in_order(existing, merge_key, &before, order);
+    Ok(())
+}
+
+/// Brings what a patch names into its order; the others stay in front of what they were in front of.
+fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order: &[Value]) {
+    let is = |one: &Value, other: &Value| {
+        if merge_key.is_empty() { one == other } else { one.get(merge_key) == other.get(merge_key) }
+    };
+    let place = |of: &[Value], item: &Value| of.iter().position(|other| is(item, other));
+    let (mut named, others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(list).into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let first = match (others.peek(), named.peek()) {
+            (Some(other), Some(next)) => {
+                let (other, next) = (place(before, other), place(before, next));
+                other.is_some() && next.is_some() && other < next
+            }
+            (other, _) => other.is_some(),
+        };
+        let Some(item) = (if first { others.next() } else { named.next() }) else { return };
+        list.push(item);
+    }
+}
+
+fn delete_from_list(fields: &mut Map<String, Value>, list: &str, gone: &Value) {
+    let gone = gone.as_array().map(Vec::as_slice).unwrap_or_default();
+    if let Some(Value::Array(items)) = fields.get_mut(list) {
+        items.retain(|item| !gone.contains(item));
+    }
+}
+
+fn directive(patch: &Map<String, Value>) -> Option<&str> {
+    patch.get("$patch").and_then(Value::as_str)
+}
+
+fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
+    patch.iter().filter(|(key, _)| !key.starts_with('$')).map(|(key, value)| (key.clone(), value.clone())).collect()
+}

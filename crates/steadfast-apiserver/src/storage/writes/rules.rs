@@ -1,0 +1,150 @@
+//! The rules of metadata: which names, labels, annotations, owners and finalizers an object may have.
+
+use serde_json::Value;
+
+use super::super::metadata;
+use super::WriteTarget;
+use crate::naming;
+use crate::schema::Cause;
+
+/// The most bytes that all annotations of an object have together.
+const ANNOTATIONS_BYTES: usize = 256 * 1024;
+
+type Complaints = Vec<Cause>;
+
+/// What is wrong with the metadata of a new object.
+pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+    let mut complaints = Complaints::new();
+    let prefix = metadata::text(object, "generateName");
+    if !prefix.is_empty() {
+        let generated = format!("{}a", prefix.strip_suffix('-').unwrap_or(prefix));
+        let shown = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
+        complain(&mut complaints, "metadata.generateName", prefix, name(target, &shown));
+    }
+    let text = metadata::text(object, "name");
+    complain(&mut complaints, "metadata.name", text, name(target, text));
+    check_common(&mut complaints, target, object);
+    complaints
+}
+
+/// What is wrong with the metadata of a changed object.
+pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+    let mut complaints = Complaints::new();
+    check_common(&mut complaints, target, object);
+    complaints
+}
+
+fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Value) {
+    let field = |name: &str| object.get("metadata").and_then(|metadata| metadata.get(name));
+    for (label, value) in field("labels").and_then(Value::as_object).into_iter().flatten() {
+        complain(complaints, "metadata.labels", label, naming::key(label));
+        let value = value.as_str().unwrap_or_default();
+        complain(complaints, "metadata.labels", value, naming::label_value(value));
+    }
+    let annotations = field("annotations").and_then(Value::as_object);
+    for (annotation, _) in annotations.into_iter().flatten() {
+        complain(complaints, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
+    }
+    let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    if annotations.into_iter().flatten().map(bytes).sum::<usize>() > ANNOTATIONS_BYTES {
+        let message = format!("Too long: may not be more than {ANNOTATIONS_BYTES} bytes");
+        let field = "metadata.annotations".to_owned();
+        complaints.push(Cause { reason: "FieldValueTooLong", field, message });
+    }
+    check_owners(complaints, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
+    let finalizers = field("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for finalizer in finalizers.iter().filter_map(Value::as_str) {
+        complain(complaints, "metadata.finalizers", finalizer, naming::key(finalizer));
+    }
+    // Leases are validated by the rules that all objects have, not by those of the core.
+    let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
+    for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
+        let standard = matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes");
+        if core && !standard && !finalizer.contains('/') {
+            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            complain(complaints, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
+        }
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let listed = Value::from(finalizers.to_vec());
+        let why = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
+        complaints.push(plain("metadata.finalizers".to_owned(), why));
+    }
+}
+
+fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
+    let text = |owner: &Value, key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut controller: Option<String> = None;
+    for (index, owner) in owners.iter().enumerate() {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if text(owner, key).is_empty() {
+                let field = format!("metadata.ownerReferences[{index}].{key}");
+                complaints.push(Cause::required(field, "must not be empty"));
+            }
+        }
+        let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
+        if kind == "Event" && version == "v1" {
+            let why = format!(
+                "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
+                in_the_order_of_its_type(owner)
+            );
+            complaints.push(plain(format!("metadata.ownerReferences[{index}]"), why));
+        }
+        if owner.get("controller").and_then(Value::as_bool) != Some(true) {
+            continue;
+        }
+        let this = format!("{kind}/{}", text(owner, "name"));
+        if let Some(first) = &controller {
+            let all: Vec<String> = owners.iter().map(in_the_order_of_its_type).collect();
+            let why = format!(
+                "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references \
+                 for {first} and {this}",
+                all.join(",")
+            );
+            complaints.push(plain("metadata.ownerReferences".to_owned(), why));
+        } else {
+            controller = Some(this);
+        }
+    }
+}
+
+/// An owner as JSON, its fields where a real server has them.
+fn in_the_order_of_its_type(owner: &Value) -> String {
+    let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let required = |key: &str| !matches!(key, "controller" | "blockOwnerDeletion");
+    let empty = Value::from("");
+    let fields = keys.iter().filter_map(|key| {
+        let value = owner.get(key).or_else(|| required(key).then_some(&empty))?;
+        Some(format!("\"{key}\":{value}"))
+    });
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+}
+
+/// A complaint about a value that it names itself.
+fn plain(field: String, message: String) -> Cause {
+    Cause { reason: "FieldValueInvalid", field, message }
+}
+
+fn complain(complaints: &mut Complaints, field: &str, value: &str, reasons: Vec<String>) {
+    complaints.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
+}
+
+/// What is wrong with a name: most are DNS subdomains, those of namespaces and services are labels, and RBAC takes
+/// whatever can stand in a path.
+fn name(target: &WriteTarget, name: &str) -> Vec<String> {
+    let resource = &target.resource.name;
+    if resource.group() == "rbac.authorization.k8s.io" {
+        let in_paths = [("/", "may not contain '/'"), ("%", "may not contain '%'")];
+        let mut wrong: Vec<String> =
+            in_paths.iter().filter(|(part, _)| name.contains(part)).map(|(_, why)| (*why).to_owned()).collect();
+        if matches!(name, "." | "..") {
+            wrong.push(format!("may not be '{name}'"));
+        }
+        return wrong;
+    }
+    if resource.group().is_empty() && matches!(resource.resource(), "namespaces" | "services") {
+        return naming::label(name);
+    }
+    naming::subdomain(name)
+}

@@ -1,0 +1,99 @@
+//! The metadata as a typed object has it: no other fields, no other types, nothing that is empty.
+
+use serde_json::{Map, Value};
+
+use super::super::metadata;
+use super::WriteTarget;
+use crate::status::Status;
+
+/// What a field of the metadata is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Text,
+    Number,
+    Texts,
+    Map,
+    Objects,
+}
+
+const FIELDS: &[(&str, Type)] = &[
+    ("name", Type::Text),
+    ("generateName", Type::Text),
+    ("namespace", Type::Text),
+    ("uid", Type::Text),
+    ("resourceVersion", Type::Text),
+    ("generation", Type::Number),
+    ("creationTimestamp", Type::Text),
+    ("deletionTimestamp", Type::Text),
+    ("deletionGracePeriodSeconds", Type::Number),
+    ("labels", Type::Map),
+    ("annotations", Type::Map),
+    ("ownerReferences", Type::Objects),
+    ("finalizers", Type::Texts),
+    ("managedFields", Type::Objects),
+];
+
+/// Leaves of the metadata what a typed object has, and tells what it has not; refuses what is of another type.
+pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<String>, Status> {
+    let given = match object.get_mut("metadata").map(Value::take) {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(fields)) => fields,
+        Some(other) => return Err(unreadable(target, "metadata", &other)),
+    };
+    let typed = metadata::metadata_of(object);
+    let mut unknown = Vec::new();
+    for (key, value) in given {
+        let Some((_, wanted)) = FIELDS.iter().find(|(name, _)| *name == key) else {
+            if key != "selfLink" {
+                unknown.push(format!("unknown field \"metadata.{key}\""));
+            }
+            continue;
+        };
+        if let Some(value) = read(*wanted, value).map_err(|found| unreadable(target, &key, &found))? {
+            typed.insert(key, value);
+        }
+    }
+    Ok(unknown)
+}
+
+/// The value, `None` where it says nothing; an error is what is of another type.
+fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
+    Ok(match (wanted, value) {
+        (_, Value::Null) => None,
+        (Type::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
+        (Type::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
+        (Type::Map, Value::Object(mut fields)) => {
+            for value in fields.values_mut() {
+                match value {
+                    Value::Null => *value = "".into(),
+                    Value::String(_) => {}
+                    other => return Err(other.take()),
+                }
+            }
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        (Type::Texts, Value::Array(mut items)) => {
+            for value in &mut items {
+                match value {
+                    Value::Null => *value = "".into(),
+                    Value::String(_) => {}
+                    other => return Err(other.take()),
+                }
+            }
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        (Type::Objects, Value::Array(items)) => match items.iter().find(|item| !item.is_object()) {
+            Some(other) => return Err(other.clone()),
+            None => (!items.is_empty()).then_some(Value::Array(items)),
+        },
+        (_, other) => return Err(other),
+    })
+}
+
+fn unreadable(target: &WriteTarget, field: &str, found: &Value) -> Status {
+    let kind = &target.resource.kind;
+    let version = target.resource.versions.first().map_or("", String::as_str);
+    Status::bad_request(format_args!(
+        "{kind} in version \"{version}\" cannot be handled as a {kind}: metadata.{field} is not {found}"
+    ))
+}

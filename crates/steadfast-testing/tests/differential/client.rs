@@ -1,0 +1,104 @@
+//! Asking a server over HTTP/2, without anything of Steadfast's: the judge shares no code with what is judged.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::ExposeSecret;
+use steadfast_testing::WorldError;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Where a server is, and how it is asked.
+#[derive(Clone)]
+pub struct Site {
+    host: String,
+    port: u16,
+    tls: Option<TlsConnector>,
+    token: Option<String>,
+}
+
+impl Site {
+    /// The server of a configuration.
+    pub fn of(config: &kube::Config) -> Result<Self, WorldError> {
+        let uri = &config.cluster_url;
+        let tls = if uri.scheme_str() == Some("https") { Some(connector(config)?) } else { None };
+        Ok(Self {
+            host: uri.host().ok_or("the server's address names no host")?.to_owned(),
+            port: uri.port_u16().ok_or("the server's address names no port")?,
+            tls,
+            token: config.auth_info.token.as_ref().map(|token| token.expose_secret().to_owned()),
+        })
+    }
+
+    /// A connection of its own; it ends when this is dropped, and what is under way on it.
+    pub async fn open(&self) -> Result<Session, WorldError> {
+        let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        socket.set_nodelay(true)?;
+        let sender = match &self.tls {
+            Some(tls) => connected(tls.connect(ServerName::try_from(self.host.clone())?, socket).await?).await?,
+            None => connected(socket).await?,
+        };
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(Session { sender, origin: format!("{scheme}://{}:{}", self.host, self.port), token: self.token.clone() })
+    }
+}
+
+/// A connection to a server.
+#[derive(Clone)]
+pub struct Session {
+    sender: SendRequest<Full<Bytes>>,
+    origin: String,
+    token: Option<String>,
+}
+
+impl Session {
+    /// Sends a request; headers without a value are left out.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Result<Response<Incoming>, WorldError> {
+        let mut request = Request::builder()
+            .method(Method::from_bytes(method.as_bytes())?)
+            .uri(format!("{}{path}", self.origin))
+            .header("user-agent", "differential");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::from(body.into_bytes()))?;
+        Ok(self.sender.clone().send_request(request).await?)
+    }
+}
+
+async fn connected(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Full<Bytes>>, WorldError> {
+    let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+fn connector(config: &kube::Config) -> Result<TlsConnector, WorldError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in config.root_cert.iter().flatten() {
+        roots.add(certificate.clone().into())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut settings = builder.with_root_certificates(roots).with_no_client_auth();
+    settings.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsConnector::from(Arc::new(settings)))
+}

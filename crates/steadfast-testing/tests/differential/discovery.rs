@@ -1,0 +1,20 @@
+//! Requests that are about no objects.
+
+use crate::generate::Plot;
+use crate::script::Step;
+
+/// What is served, and how the server is.
+pub fn discovery(plot: &mut Plot) {
+    let (option, path) = plot.chance.one(&[
+        ("group", "/apis/differential.steadfast.dev"),
+        ("resources", "/apis/differential.steadfast.dev/v1"),
+        ("group", "/apis/coordination.k8s.io"),
+        ("resources", "/apis/coordination.k8s.io/v1"),
+        ("resources", "/apis/coordination.k8s.io/v1/"),
+        ("versions", "/api"),
+        ("health", "/healthz"),
+        ("health", "/readyz"),
+        ("health", "/livez"),
+    ]);
+    plot.push(Step::new("discovery", "GET", path.to_owned()).with(option));
+}

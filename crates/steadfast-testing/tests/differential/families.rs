@@ -1,0 +1,40 @@
+//! What scripts are made of: each family adds requests of its own to a script.
+
+use crate::generate::Plot;
+use crate::{discovery, namespaces, patches, reads, refused, watches, writes};
+
+/// Adds one or several requests to a script.
+pub type Family = fn(&mut Plot);
+
+/// The families, and how often each is drawn, in relation to the others.
+pub const FAMILIES: &[(usize, Family)] = &[
+    (15, writes::create),
+    (11, writes::update),
+    (9, patches::patch),
+    (9, patches::strategic),
+    (8, patches::operations),
+    (9, writes::delete),
+    (3, writes::delete_collection),
+    (8, reads::get),
+    (15, reads::list),
+    (9, watches::watch),
+    (2, discovery::discovery),
+    (2, namespaces::life),
+    (5, refused::options),
+    (4, refused::places),
+    (6, refused::objects),
+    (4, refused::bodies),
+    (4, refused::deletions),
+];
+
+/// Adds what a family that chance draws has.
+pub fn add(plot: &mut Plot) {
+    let total = FAMILIES.iter().map(|(weight, _)| weight).sum();
+    let mut drawn = plot.chance.below(total);
+    for (weight, family) in FAMILIES {
+        if drawn < *weight {
+            return family(plot);
+        }
+        drawn -= weight;
+    }
+}
