@@ -171,7 +171,7 @@ async fn each_kind_of_patch_merges_in_its_own_way() {
     let (code, patched) = client.patch(&path, "strategic-merge-patch", &strategic).await;
     assert_eq!(code, 200);
     let containers = json!([{"name": "a", "image": "a:2", "env": [
-        {"name": "X", "value": "1"}, {"name": "Y", "value": "2"},
+        {"name": "Y", "value": "2"}, {"name": "X", "value": "1"},
     ]}]);
     assert_eq!(patched["spec"]["containers"], containers);
 

@@ -35,18 +35,6 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
         let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
         return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", why)]));
     }
-    if resource.custom && kind.is_empty() && target.part != Part::Whole {
-        return Err(Status::bad_request(format_args!(
-            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in {object}",
-            resource.kind
-        )));
-    }
-    if resource.custom && api_version.is_empty() && target.part != Part::Whole {
-        return Err(Status::bad_request(format_args!(
-            "{kind} in version \"{api_version}\" cannot be handled as a {}: it does not say what it is",
-            resource.kind
-        )));
-    }
     if other_version {
         return Err(Status::bad_request(format_args!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
