@@ -104,7 +104,7 @@ impl State {
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        self.check_namespace(target)?;
+        self.check_namespace(target, metadata::text(&object, "name"))?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
         if target.part == Part::Main && target.resource.has_status(target.version()) {
@@ -269,7 +269,7 @@ impl State {
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
     }
 
-    fn check_namespace(&self, target: &WriteTarget) -> Result<(), Status> {
+    fn check_namespace(&self, target: &WriteTarget, name: &str) -> Result<(), Status> {
         if !target.resource.namespaced {
             return Ok(());
         }
@@ -282,7 +282,14 @@ impl State {
                 "unable to create new content in namespace {} because it is being terminated",
                 target.namespace
             );
-            return Err(Status::forbidden(target.group_resource(), &target.name, &why));
+            return Err({
+                let mut status = Status::forbidden(target.group_resource(), name, &why);
+                status.details["causes"] = serde_json::json!([{
+                    "reason": "NamespaceTerminating", "field": "metadata.namespace",
+                    "message": format!("namespace {} is being terminated", target.namespace),
+                }]);
+                status
+            });
         }
         Ok(())
     }

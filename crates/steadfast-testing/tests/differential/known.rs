@@ -68,6 +68,7 @@ fn table_columns(_: &Step, ours: &mut Value, theirs: &mut Value) {
             retain(&mut table["columnDefinitions"], &kept);
             for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
                 column["description"] = Value::Null;
+                column["format"] = Value::Null;
             }
             for row in table["rows"].as_array_mut().into_iter().flatten() {
                 retain(&mut row["cells"], &kept);

@@ -136,7 +136,7 @@ async fn one(ours: &Site, theirs: &Site, seed: u64) -> Result<(), WorldError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mutant_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
-    let scripts = || 1..=30;
+    let scripts = || 1..=60;
     let one = Embedded::start(1).await?;
     let other = Embedded::start(2).await?;
     let mut answers = Vec::new();
