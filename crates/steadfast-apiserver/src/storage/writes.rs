@@ -104,7 +104,8 @@ impl State {
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        self.check_namespace(target, metadata::text(&object, "name"))?;
+        let given = ["name", "generateName"].map(|field| metadata::text(&object, field));
+        self.check_namespace(target, given.into_iter().find(|name| !name.is_empty()).unwrap_or_default())?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
         if target.part == Part::Main && target.resource.has_status(target.version()) {
