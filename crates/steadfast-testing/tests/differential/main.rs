@@ -49,7 +49,7 @@ use servers::Embedded;
 const AT_ONCE: usize = 40;
 /// How many are run unless something else is asked for.
 const SCRIPTS: u64 = 150;
-/// The pairs of verb and option that the scripts are made of.
+/// So many pairs of verb and option the scripts are made of at the least.
 const PAIRS: usize = 102;
 
 fn asked(variable: &str) -> Option<u64> {
@@ -105,7 +105,7 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
     assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
     if count >= SCRIPTS {
-        assert_eq!(coverage.pairs(), PAIRS, "so many pairs of verb and option there are");
+        assert!(coverage.pairs() >= PAIRS, "only {} pairs of verb and option came", coverage.pairs());
     }
     let least = usize::try_from(count)? / 100;
     assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
