@@ -7,9 +7,10 @@ use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
 use crate::chance::Chance;
+use crate::client::Site;
 use crate::compare::{Difference, differences};
 use crate::definitions::{self, GROUP, POOL};
-use crate::execute::{Seen, Site};
+use crate::execute::Seen;
 use crate::schemas;
 use crate::script::{Script, Step};
 use crate::servers::Embedded;
@@ -214,7 +215,7 @@ async fn both(ours: &Site, theirs: &Site, seeds: &[u64]) -> Result<Vec<(Script, 
 async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site { client: reference.connection().await?.client() };
+    let theirs = Site::of(&reference.kube_config().await?)?;
     definitions::prepare(&embedded.site).await?;
     definitions::prepare(&theirs).await?;
     let asked = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use steadfast_testing::WorldError;
 
 use crate::chance::Chance;
-use crate::execute::Site;
+use crate::client::Site;
 use crate::schemas;
 use crate::script::{Script, Step};
 
