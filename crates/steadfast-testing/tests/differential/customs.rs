@@ -127,7 +127,7 @@ impl Plot {
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
         // A scale that is what it was may be a change to a real server, for the sake of who manages it.
-        let replicas = if self.chance.percent(15) { -1 } else { self.chance.below(100_000) as i64 };
+        let replicas = if self.chance.percent(15) { json!(-1) } else { self.chance.below(100_000).into() };
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
         let step = match self.chance.below(6) {

@@ -40,13 +40,13 @@ pub fn definition(number: u64) -> Value {
                 {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"},
             ],
         });
-        if number % 3 != 0 {
+        if !number.is_multiple_of(3) {
             version["subresources"] = json!({"status": {}, "scale": {
                 "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
                 "labelSelectorPath": ".status.selector",
             }});
         }
-        if number % 2 == 0 && name == "v1" {
+        if number.is_multiple_of(2) && name == "v1" {
             version["deprecated"] = true.into();
         }
         version

@@ -201,29 +201,6 @@ fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if !KINDS.iter().any(|kind| kind.is_filled_in() && is_of(kind.plural)) {
         return;
     }
-    fn object(ours: &Value, theirs: &mut Value) {
-        for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
-            if key != "metadata" {
-                reduce(ours.get(key).unwrap_or(&Value::Null), theirs);
-            }
-        }
-        let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());
-        if let Some(fields) = theirs.as_object_mut().filter(|_| is_object) {
-            fields.retain(|key, _| ours.get(key).is_some());
-        }
-    }
-    fn reduce(ours: &Value, theirs: &mut Value) {
-        match (ours, theirs) {
-            (Value::Object(ours), Value::Object(theirs)) => {
-                theirs.retain(|key, _| ours.contains_key(key));
-                theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
-            }
-            (Value::Array(ours), Value::Array(theirs)) => {
-                ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
-            }
-            _ => {}
-        }
-    }
     let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().any(|of| of.kind == kind));
     match ours["body"].get("items").and_then(Value::as_array) {
         Some(items) => {
@@ -238,6 +215,32 @@ fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
         if let Some(theirs) = theirs.get_mut("object").filter(|_| kind(&ours["object"]) == Some(true)) {
             object(&ours["object"], theirs);
         }
+    }
+}
+
+/// Of the reference's object, what ours has.
+fn object(ours: &Value, theirs: &mut Value) {
+    for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
+        if key != "metadata" {
+            reduce(ours.get(key).unwrap_or(&Value::Null), theirs);
+        }
+    }
+    let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());
+    if let Some(fields) = theirs.as_object_mut().filter(|_| is_object) {
+        fields.retain(|key, _| ours.get(key).is_some());
+    }
+}
+
+fn reduce(ours: &Value, theirs: &mut Value) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            theirs.retain(|key, _| ours.contains_key(key));
+            theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
+        }
+        _ => {}
     }
 }
 

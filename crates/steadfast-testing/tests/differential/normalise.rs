@@ -107,7 +107,7 @@ impl Names {
             }
             match digits.parse() {
                 Ok(version) if self.versions.contains(&version) || named.ends_with("in the precondition (") => {
-                    named.push_str(&self.version(version))
+                    named.push_str(&self.version(version));
                 }
                 _ => named.push_str(&digits),
             }

@@ -117,7 +117,7 @@ pub fn value(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
         "number" => json!(chance.one(&[1.5, 2.0, 7.25])),
         "boolean" => chance.percent(50).into(),
         "array" => {
-            let items: Vec<Value> = (0..1 + chance.below(3)).map(|_| value(chance, &schema["items"], wrong)).collect();
+            let items: Vec<Value> = (0..=chance.below(3)).map(|_| value(chance, &schema["items"], wrong)).collect();
             items.into()
         }
         "object" => fields(chance, schema, wrong),

@@ -69,11 +69,20 @@ pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Resu
     Err(Status::invalid_causes(resource.name.group(), &resource.kind, name, causes))
 }
 
+/// Whether a real server takes updates of a built-in kind only with the version that they are made for.
+fn updates_name_a_version(group: &str, kind: &str) -> bool {
+    match group {
+        "admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "policy" => true,
+        "storage.k8s.io" => kind != "StorageClass",
+        _ => false,
+    }
+}
+
 /// Checks the version and the UID that an update was made for.
 pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
-    let conditional = resource.custom || resource.name.group() == "coordination.k8s.io";
+    let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
     if version.is_empty() && conditional && target.part != Part::Whole {
         let why = "Invalid value: 0: must be specified for an update".to_owned();
         let causes = [("metadata.resourceVersion", why)];

@@ -16,7 +16,7 @@ pub fn bodies(plot: &mut Plot) {
     let step = |option, method, path: &String, content_type: &'static str, body: &str| {
         let mut step = Step::new("odd body", method, path.clone()).with(option);
         step.content_type = content_type;
-        step.body = body.to_owned();
+        body.clone_into(&mut step.body);
         step
     };
     let get = |accept: &'static str| {

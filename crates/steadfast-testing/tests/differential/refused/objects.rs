@@ -12,16 +12,61 @@ pub fn objects(plot: &mut Plot) {
     let index = plot.chance.below(COMMON);
     let at = plot.collection(index);
     let mut object = plot.object(index, "bad");
-    let name = |length: usize| "n".repeat(length);
     let mut number = plot.chance.below(52);
     // A custom resource without kind or version is taken for what its path says.
     if KINDS[index].custom && matches!(number, 44 | 45) {
         number = 42;
     }
+    let (option, field, value) = wrong_metadata(number);
+    if number < 42 {
+        if matches!(field, "generateName") {
+            object["metadata"]["name"] = Value::Null;
+        }
+        object["metadata"][field] = value;
+    }
+    let mut step = Step::new("odd object", "POST", at.clone());
+    step = match number {
+        ..42 => step.with(option).json(&object),
+        42 => {
+            object["kind"] = "Nonsense".into();
+            step.with("wrong kind").json(&object)
+        }
+        43 => {
+            object["apiVersion"] = "nothing.example.com/v1".into();
+            step.with("wrong version").json(&object)
+        }
+        44 => {
+            object["kind"] = Value::Null;
+            step.with("no kind").json(&object)
+        }
+        45 => {
+            object["apiVersion"] = Value::Null;
+            step.with("no version").json(&object)
+        }
+        46 => {
+            object["metadata"] = Value::Null;
+            step.with("no metadata").json(&object)
+        }
+        47 => step.query("dryRun=Some").with("unknown dry run").json(&object),
+        48 => step.query("fieldManager=").query("fieldValidation=Strict").with("strict").json(&object),
+        49 => step.query("fieldValidation=Roughly").with("unknown validation").json(&object),
+        50 => step.query(&format!("fieldManager={}", "n".repeat(129))).with("manager too long").json(&object),
+        _ => Step::new("odd object", "PUT", plot.at(index, "another")).with("other name").json(&object),
+    };
+    // Several of these are granted; nobody is to meet them again.
+    if !step.path.contains("dryRun") {
+        step = step.query("dryRun=All");
+    }
+    plot.push(step);
+}
+
+/// What is wrong with the metadata, which field has it, and what is there.
+fn wrong_metadata(number: usize) -> (&'static str, &'static str, Value) {
+    let name = |length: usize| "n".repeat(length);
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "an-owner"});
     let mut two = owner.clone();
     two["controller"] = true.into();
-    let (option, field, value): (&'static str, &str, Value) = match number {
+    match number {
         0 => ("invalid name", "name", "Not_Valid".into()),
         1 => ("invalid name", "name", "-a".into()),
         2 => ("invalid name", "name", "a..b".into()),
@@ -77,45 +122,5 @@ pub fn objects(plot: &mut Plot) {
         40 => ("deletion time given", "deletionTimestamp", "2020-01-01T00:00:00Z".into()),
         41 => ("self link given", "selfLink", "/somewhere".into()),
         _ => ("", "", Value::Null),
-    };
-    if number < 42 {
-        if matches!(field, "generateName") {
-            object["metadata"]["name"] = Value::Null;
-        }
-        object["metadata"][field] = value;
     }
-    let mut step = Step::new("odd object", "POST", at.clone());
-    step = match number {
-        ..42 => step.with(option).json(&object),
-        42 => {
-            object["kind"] = "Nonsense".into();
-            step.with("wrong kind").json(&object)
-        }
-        43 => {
-            object["apiVersion"] = "nothing.example.com/v1".into();
-            step.with("wrong version").json(&object)
-        }
-        44 => {
-            object["kind"] = Value::Null;
-            step.with("no kind").json(&object)
-        }
-        45 => {
-            object["apiVersion"] = Value::Null;
-            step.with("no version").json(&object)
-        }
-        46 => {
-            object["metadata"] = Value::Null;
-            step.with("no metadata").json(&object)
-        }
-        47 => step.query("dryRun=Some").with("unknown dry run").json(&object),
-        48 => step.query("fieldManager=").query("fieldValidation=Strict").with("strict").json(&object),
-        49 => step.query("fieldValidation=Roughly").with("unknown validation").json(&object),
-        50 => step.query(&format!("fieldManager={}", name(129))).with("manager too long").json(&object),
-        _ => Step::new("odd object", "PUT", plot.at(index, "another")).with("other name").json(&object),
-    };
-    // Several of these are granted; nobody is to meet them again.
-    if !step.path.contains("dryRun") {
-        step = step.query("dryRun=All");
-    }
-    plot.push(step);
 }
