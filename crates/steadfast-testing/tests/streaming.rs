@@ -85,7 +85,7 @@ fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport
 async fn exec_has_a_connection_of_its_own_while_watches_share_http2() {
     let World { server, connection, pods } = world(tls()).await;
     let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
-    let mut watch = maps.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    let mut watch = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await.expect("a watch").boxed();
     let process = pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("to run");
     let [own] = &speaking(&connection, Protocol::Http1)[..] else { panic!("one for the command") };
     assert_eq!((own.streams, own.watches), (1, false));

@@ -97,8 +97,8 @@ impl State {
     pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         fields::check_metadata(target, &object, false)?;
-        let mut unknown = typed::metadata(&mut object, target)?;
-        unknown.extend(fields::take_in(target, &mut object));
+        let unknown = typed::metadata(&mut object, target)?;
+        let unknown = fields::take_in(target, &mut object, unknown);
         fields::judge(target, unknown)?;
         // Nobody looks at it in a dry run.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
@@ -187,8 +187,8 @@ impl State {
         if let Some(object) = &mut given {
             validation::identify(object, target)?;
             fields::check_metadata(target, object, false)?;
-            let mut unknown = typed::metadata(object, target)?;
-            unknown.extend(fields::take_in(target, object));
+            let unknown = typed::metadata(object, target)?;
+            let unknown = fields::take_in(target, object, unknown);
             fields::judge(target, unknown)?;
         }
         let Some(stored) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
@@ -201,9 +201,9 @@ impl State {
                 let mut patched = patch.apply(&existing)?;
                 validation::identify(&mut patched, target)?;
                 fields::check_metadata(target, &patched, true)?;
-                let mut unknown = typed::metadata(&mut patched, target)?;
+                let unknown = typed::metadata(&mut patched, target)?;
                 let whole = patched.clone();
-                unknown.extend(fields::take_in(target, &mut patched));
+                let unknown = fields::take_in(target, &mut patched, unknown);
                 fields::judge_patched(target, &whole, unknown)?;
                 patched
             }

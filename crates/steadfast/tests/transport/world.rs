@@ -21,7 +21,7 @@ use steadfast_apiserver::ApiServer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
-pub(crate) const WATCH: &str = "/api/v1/namespaces/default/pods?watch=true&allowWatchBookmarks=true";
+pub(crate) const WATCH: &str = "/api/v1/namespaces/default/pods?watch=true";
 
 /// Plain HTTP/2, which a server without TLS has to be told to speak.
 pub(crate) fn http2() -> Settings {

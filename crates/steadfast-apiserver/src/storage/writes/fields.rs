@@ -97,16 +97,22 @@ pub(super) fn check_metadata(target: &WriteTarget, object: &Value, patched: bool
     Err(Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")))
 }
 
-/// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown.
-pub(super) fn take_in(target: &WriteTarget, object: &mut Value) -> Vec<String> {
-    let unknown = take_in_fields(target, object);
+/// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown, that of its metadata
+/// too.
+pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
+    let rest = take_in_fields(target, object);
+    let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    // The metadata of a custom resource is read first; a built-in kind is read in the order of its fields.
+    let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
+    let at = unknown.partition_point(before);
+    unknown.splice(at..at, of_metadata);
     // All kinds have metadata of one type, which does not write what is empty.
     for field in ["annotations", "finalizers", "labels", "managedFields", "ownerReferences"] {
         if object.pointer(&format!("/metadata/{field}")).is_some_and(is_empty) {
             metadata::set(object, field, None);
         }
     }
-    unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect()
+    unknown
 }
 
 fn is_empty(value: &Value) -> bool {
