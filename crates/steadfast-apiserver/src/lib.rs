@@ -56,6 +56,7 @@
 //! Imports go downwards: `http` and `net` know `cluster`, `cluster` knows `storage`, `storage` knows `resources`, `resources` knows `schema`. This
 //! crate shares no code with the library it tests.
 
+mod apply;
 mod builder;
 mod clock;
 mod cluster;

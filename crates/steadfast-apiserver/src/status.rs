@@ -226,6 +226,7 @@ fn cause_reason(complaint: &str) -> &'static str {
     let reasons = [
         ("Forbidden", "FieldValueForbidden"),
         ("Required", "FieldValueRequired"),
+        ("Too long", "FieldValueTooLong"),
         ("Duplicate", "FieldValueDuplicate"),
         ("Unsupported", "FieldValueNotSupported"),
         ("Too long", "FieldValueTooLong"),

@@ -236,6 +236,7 @@ async fn of_target(
                 part,
                 query: &query,
                 content_type,
+                user_agent: text(header::USER_AGENT),
                 body: read_body(body).await?,
             };
             if path.subresource.as_deref() == Some("scale") {

@@ -11,13 +11,14 @@ use super::read;
 use super::rendering::Rendering;
 use super::serve::{Exchange, Target};
 use super::{deletions, encode};
+use crate::apply::{self, FieldManager};
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Asked, Outcome, Part, Patch, Store, Strictness, Update, Warnings, WriteTarget};
 
-/// The longest name of a field manager.
-const MANAGER_CHARACTERS: usize = 128;
+/// The longest name that a manager of fields may have.
+const MANAGER_BYTES: usize = 128;
 
 /// A write's target, content type and body.
 pub(super) struct Write<'a> {
@@ -26,6 +27,8 @@ pub(super) struct Write<'a> {
     pub(super) part: Part,
     pub(super) query: &'a Query,
     pub(super) content_type: &'a str,
+    /// The client's name for itself.
+    pub(super) user_agent: &'a str,
     pub(super) body: Bytes,
 }
 
@@ -37,12 +40,13 @@ impl Write<'_> {
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
             part: self.part,
-            dry_run: options.map_or(Ok(false), |options| self.check_options(options))?,
+            dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             asked: Asked {
                 version: self.target.version.clone(),
                 strictness: options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?,
                 duplicates: self.duplicates(),
                 warnings: Warnings::default(),
+                manager: options.map(|options| self.manager(options)).transpose()?,
             },
         })
     }
@@ -53,15 +57,31 @@ impl Write<'_> {
         if whole && self.target.resource.custom { duplicates(&self.body) } else { Vec::new() }
     }
 
-    /// Whether it is a dry run; refuses options that have a value which there is not.
-    fn check_options(&self, options: &str) -> Result<bool, Status> {
-        let dry_run = self.query.dry_run(options)?;
-        let manager = self.query.text("fieldManager");
-        if manager.chars().count() > MANAGER_CHARACTERS {
-            let why = format!("Too long: may not be more than {MANAGER_CHARACTERS} bytes");
-            return Err(Status::invalid("meta.k8s.io", options, "", &[("fieldManager", why)]));
+    /// Who writes: as the request says, or else by the client's name for itself.
+    fn manager(&self, options: &str) -> Result<FieldManager, Status> {
+        let name = self.query.text("fieldManager");
+        let applies = self.applies();
+        let refuse = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
+        if options == "PatchOptions" && applies && name.is_empty() {
+            return refuse("fieldManager", "Required value: is required for apply patch".to_owned());
         }
-        Ok(dry_run)
+        if options == "PatchOptions" && !applies && self.query.flag("force").is_some() {
+            return refuse("force", "Forbidden: may not be specified for non-apply patch".to_owned());
+        }
+        if name.len() > MANAGER_BYTES {
+            return refuse("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
+        }
+        if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
+            let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
+            return refuse("fieldManager", why);
+        }
+        let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };
+        let force = self.query.flag("force") == Some(true);
+        Ok(FieldManager { name, subresource: "", force })
+    }
+
+    fn applies(&self) -> bool {
+        self.content_type == "application/apply-patch+yaml"
     }
 
     pub(super) fn object(&self) -> Result<Value, Status> {
@@ -90,6 +110,19 @@ pub(super) fn parse(content_type: &str, body: &[u8], kind: &str) -> Result<Value
              error: {error}"
         ))
     })
+}
+
+/// What stands before the first slash of a user agent.
+fn name_of_client(user_agent: &str) -> String {
+    let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
+    let mut name = String::new();
+    for letter in letters {
+        if name.len() + letter.len_utf8() > MANAGER_BYTES {
+            break;
+        }
+        name.push(letter);
+    }
+    name
 }
 
 /// Carries out a write.
@@ -130,6 +163,11 @@ fn carry_out(
         Verb::Update => {
             let object = write.object()?;
             let (stored, created) = store.write(|state| state.put(&target, object))?;
+            Ok(Answer::bytes(if created { 201 } else { 200 }, rendering.value(&stored)))
+        }
+        Verb::Patch if write.applies() => {
+            let applied = apply::parse(&write.body)?;
+            let (stored, created) = store.write(|state| state.apply(&target, &applied))?;
             Ok(Answer::bytes(if created { 201 } else { 200 }, rendering.value(&stored)))
         }
         Verb::Patch => {

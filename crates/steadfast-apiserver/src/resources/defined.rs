@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
+use crate::apply::Type;
 use crate::schema::Schema;
 
 /// The versions of a defined resource.
@@ -24,6 +25,8 @@ pub(crate) struct DefinedVersion {
     pub(crate) name: String,
     pub(crate) served: bool,
     pub(crate) schema: Schema,
+    /// How objects are compared and merged.
+    pub(crate) merging: Type,
     /// `status` is a subresource.
     pub(crate) status: bool,
     /// Where `scale` finds what it shows, where that is a subresource.
@@ -103,7 +106,9 @@ impl Definition {
 
 impl DefinedVersion {
     fn of(spec: &Value, version: &Value) -> Self {
-        let schema = version.pointer("/schema/openAPIV3Schema").map(Schema::parse);
+        let words = version.pointer("/schema/openAPIV3Schema");
+        let schema = words.map(Schema::parse);
+        let merging = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(words));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
             status_replicas: text(scale, "statusReplicasPath"),
@@ -114,6 +119,7 @@ impl DefinedVersion {
             name: text(version, "name"),
             served: flag(version, "served"),
             schema: schema.and_then(Result::ok).unwrap_or_else(Schema::of_anything),
+            merging: merging.unwrap_or(Type::Deduced),
             status: version.pointer("/subresources/status").is_some(),
             scale,
             columns: columns.map(PrinterColumn::of).collect(),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::builtin::BUILTIN;
 use super::definition::{defined_name, served_by};
 use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths};
+use crate::apply::Type;
 
 /// A resource as it is served, in all its versions.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +88,15 @@ impl ServedResource {
         let mut object = Value::clone(stored);
         definition.read(&mut object, version);
         if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
+    }
+
+    /// The type by which objects of a version are compared and merged.
+    pub(crate) fn merged_by(&self, version: &str) -> Type {
+        match &self.definition {
+            Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merging.clone()),
+            None if self.custom => Type::Deduced,
+            None => Type::of_builtin(&self.api_version(version), &self.kind),
+        }
     }
 
     pub(crate) fn serves(&self, version: &str) -> bool {

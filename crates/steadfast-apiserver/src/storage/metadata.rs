@@ -7,6 +7,12 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// An annotation, empty where absent.
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+    let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|annotations| annotations.get(name)).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// The metadata, made an object where it is none.
 pub(crate) fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
     let fields = as_map(object);

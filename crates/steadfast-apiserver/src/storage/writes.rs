@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ObjectKey, Patch, State, metadata};
+use crate::apply::{MANAGED_FIELDS, Tracking};
 use crate::resources::{GroupResource, ServedResource, established};
 use crate::status::Status;
 
@@ -67,6 +68,8 @@ pub(crate) enum Update {
     Replace(Value),
     /// By a patch of what is there.
     Patch(Patch),
+    /// By what an apply has made of it, its managers included.
+    Applied(Value),
 }
 
 /// What came of a write.
@@ -94,12 +97,21 @@ impl Outcome {
 
 impl State {
     /// Creates an object.
-    pub(crate) fn create(&mut self, target: &WriteTarget, mut object: Value) -> Result<Arc<Value>, Status> {
+    pub(crate) fn create(&mut self, target: &WriteTarget, object: Value) -> Result<Arc<Value>, Status> {
+        self.create_as(target, object, false)
+    }
+
+    /// The same; what was applied has its managers already.
+    fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         fields::check_metadata(target, &object, false)?;
-        let unknown = typed::metadata(&mut object, target)?;
-        let unknown = fields::take_in(target, &mut object, unknown);
-        fields::judge(target, unknown)?;
+        if is_applied {
+            fields::fill_in(target, &mut object);
+        } else {
+            let unknown = typed::metadata(&mut object, target)?;
+            let unknown = fields::take_in(target, &mut object, unknown);
+            fields::judge(target, unknown)?;
+        }
         // Nobody looks at it in a dry run.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -108,6 +120,9 @@ impl State {
         self.check_namespace(target, given.into_iter().find(|name| !name.is_empty()).unwrap_or_default())?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
+        metadata::set(&mut object, "deletionTimestamp", None);
+        metadata::set(&mut object, "deletionGracePeriodSeconds", None);
+        let status = object.get("status").filter(|_| target.resource.custom).cloned();
         if target.part == Part::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
         }
@@ -128,16 +143,21 @@ impl State {
             }
             return Err(status);
         }
+        defaults::on_write(target.group_resource(), &name, &mut object);
+        if let Some(tracking) = Tracking::of(target, &self.clock.timestamp()).filter(|_| !is_applied) {
+            tracking.trim(&mut object);
+            tracking.create(status, &mut object);
+        }
+        if is_definition(target.group_resource()) && object.pointer("/status/conditions").is_none() {
+            object["status"]["conditions"] = Value::Null;
+        }
         let uid = self.random.uid();
         metadata::set(&mut object, "uid", Some(uid.into()));
         metadata::set(&mut object, "creationTimestamp", Some(self.clock.timestamp().into()));
         if target.resource.counts_generation {
             metadata::set(&mut object, "generation", Some(1.into()));
         }
-        metadata::set(&mut object, "deletionTimestamp", None);
-        metadata::set(&mut object, "deletionGracePeriodSeconds", None);
         defaults::on_create(target.group_resource(), &mut object);
-        defaults::on_write(target.group_resource(), &name, &mut object);
         let object = fields::to_store(target, object);
         if target.dry_run {
             return Ok(Arc::new(object));
@@ -157,7 +177,7 @@ impl State {
     /// Replaces an object, or creates it where it is of a kind that is created so; tells whether it was created.
     pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
         let missing = self.latest(target.group_resource(), &target.key()).is_none();
-        if !missing || target.part != Part::Main || target.group_resource().group() != "coordination.k8s.io" {
+        if !missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
         validation::identify(&mut object, target)?;
@@ -175,43 +195,60 @@ impl State {
         Ok((created, true))
     }
 
+    /// Applies to an object, or creates it; tells whether it was created.
+    pub(crate) fn apply(&mut self, target: &WriteTarget, applied: &Value) -> Result<(Arc<Value>, bool), Status> {
+        let resource = target.group_resource();
+        let existing = self.latest(resource, &target.key()).and_then(|change| change.object.clone());
+        if existing.is_none() && target.part == Part::Status {
+            return Err(Status::not_found(resource, &target.name));
+        }
+        let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
+        let now = &self.clock.timestamp();
+        let Some(tracking) = Tracking::of(target, now) else {
+            return Err(Status::bad_request("who applies must say who manages the fields"));
+        };
+        let mut object = tracking.apply(existing.as_deref(), applied)?;
+        if existing.is_some() {
+            return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
+        }
+        let uid = metadata::text(&object, "uid");
+        if !uid.is_empty() {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(Status::conflict(resource, &target.name, &why));
+        }
+        if metadata::text(&object, "name").is_empty() {
+            let url = &target.name;
+            return Err(Status::bad_request(format_args!(
+                "the name of the object ({url} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        validation::identify(&mut object, target)?;
+        let version = metadata::text(&object, "resourceVersion").to_owned();
+        metadata::set(&mut object, "resourceVersion", None);
+        let mut created = self.create_as(target, object, true)?;
+        if target.dry_run && !version.is_empty() {
+            metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
+        }
+        Ok((created, true))
+    }
+
     /// Changes an object.
     pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
         let resource = target.group_resource().clone();
         let key = target.key();
-        let mut given = match update {
-            Update::Replace(object) => Some(object.clone()),
-            Update::Patch(_) => None,
-        };
         // An object that was sent to the wrong place is refused before anybody looks whether something is there.
-        if let Some(object) = &mut given {
-            validation::identify(object, target)?;
-            fields::check_metadata(target, object, false)?;
-            let unknown = typed::metadata(object, target)?;
-            let unknown = fields::take_in(target, object, unknown);
-            fields::judge(target, unknown)?;
-        }
+        let given = taken_in(target, update)?;
         let Some(stored) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let existing = target.resource.view(&stored, target.version());
-        let mut wanted = match update {
-            Update::Replace(_) => given.unwrap_or_default(),
-            Update::Patch(patch) => {
-                let mut patched = patch.apply(&existing)?;
-                validation::identify(&mut patched, target)?;
-                fields::check_metadata(target, &patched, true)?;
-                let unknown = typed::metadata(&mut patched, target)?;
-                let whole = patched.clone();
-                let unknown = fields::take_in(target, &mut patched, unknown);
-                fields::judge_patched(target, &whole, unknown)?;
-                patched
-            }
+        let (mut wanted, managed) = match (given, update) {
+            (None, Update::Patch(patch)) => patched(target, patch, &existing)?,
+            (given, _) => given.unwrap_or_default(),
         };
-        if matches!(update, Update::Patch(_)) {
-            validation::check_patched_uid(target, &existing, &wanted)?;
-        }
-        validation::check_preconditions(target, &existing, &wanted)?;
+        check_preconditions(target, update, &existing, &wanted)?;
+        let sent = (target.resource.custom && target.asked.manager.is_some()).then(|| wanted.clone());
         let mut object = match target.part {
             Part::Status => {
                 let mut object = Value::clone(&existing);
@@ -241,7 +278,7 @@ impl State {
             definitions::fill_in(&mut object);
             definitions::carry_on(&mut object);
         }
-        let mut causes = validation::wrong_finalizers(&existing, &object);
+        let mut causes = validation::wrong_finalizers(target, &existing, &object);
         causes.extend(definitions::wrong(target, &target.name, &object));
         let metadata = rules::wrong_changed(target, &object);
         if target.resource.custom {
@@ -252,6 +289,15 @@ impl State {
         causes.extend(fields::wrong(target, &object, Some(&existing)));
         validation::refuse(target, &target.name, &causes)?;
         defaults::on_write(&resource, &target.name, &mut object);
+        if let Update::Applied(_) = update {
+            metadata::set(&mut object, "managedFields", managed);
+        } else if let Some(tracking) = Tracking::of(target, &self.clock.timestamp()) {
+            let sent = sent.map(|mut sent| {
+                sent["metadata"] = object["metadata"].clone();
+                sent
+            });
+            tracking.update(&existing, managed.as_ref(), sent.as_ref(), &mut object);
+        }
         if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
@@ -322,6 +368,54 @@ impl State {
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
         self.update(&target, &Update::Replace(object)).map(Outcome::into_object)
     }
+}
+
+/// The object that was sent instead of another, if one was, and the managers that came with it.
+fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
+    let (Update::Replace(object) | Update::Applied(object)) = update else { return Ok(None) };
+    let mut object = object.clone();
+    validation::identify(&mut object, target)?;
+    // An empty list of managers is none in the metadata, but forgets those that there were.
+    let managed = object.pointer(MANAGED_FIELDS).cloned();
+    if let Update::Applied(_) = update {
+        fields::fill_in(target, &mut object);
+    } else {
+        fields::check_metadata(target, &object, false)?;
+        let unknown = typed::metadata(&mut object, target)?;
+        let unknown = fields::take_in(target, &mut object, unknown);
+        fields::judge(target, unknown)?;
+    }
+    Ok(Some((object, managed)))
+}
+
+/// What a patch makes of an object, and the managers that it leaves.
+fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
+    let mut patched = patch.apply(existing)?;
+    validation::identify(&mut patched, target)?;
+    fields::check_metadata(target, &patched, true)?;
+    let managed = patched.pointer(MANAGED_FIELDS).cloned();
+    let unknown = typed::metadata(&mut patched, target)?;
+    let whole = patched.clone();
+    let unknown = fields::take_in(target, &mut patched, unknown);
+    fields::judge_patched(target, &whole, unknown)?;
+    Ok((patched, managed))
+}
+
+/// Checks the version and the UID that an update was made for.
+fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, wanted: &Value) -> Result<(), Status> {
+    if !matches!(update, Update::Applied(_)) {
+        validation::check_version_given(target, wanted)?;
+    }
+    if let Update::Replace(_) = update {
+        validation::check_uid(target, existing, wanted)?;
+    }
+    validation::check_version(target, existing, wanted)?;
+    validation::check_uid_stays(target, existing, wanted)
+}
+
+/// Of a few kinds, an update of what is not there creates it.
+fn is_created_by_updates(resource: &GroupResource) -> bool {
+    matches!(resource.group(), "coordination.k8s.io" | "rbac.authorization.k8s.io")
 }
 
 /// Namespaces and definitions stay, terminating, while they hold something.

@@ -24,6 +24,7 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },
     Known { listed: "**Answers are JSON**", forget: representations },
     Known { listed: "**No admission, and no schemas of built-in kinds.**", forget: filled_in },
+    Known { listed: "**`managedFields`** are written", forget: managers_of_what_is_filled_in },
     Known { listed: "**No warnings**", forget: warnings },
     Known { listed: "**Parse errors** are told in other words", forget: parse_errors },
     Known { listed: "**Several complaints** come in the order of the alphabet", forget: order_of_complaints },
@@ -195,10 +196,67 @@ fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
+fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
+    let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
+    KINDS.iter().any(|kind| kind.is_filled_in() && is_of(kind.plural))
+}
+
+/// Takes from the reference's managers the fields beyond metadata that it filled in, where it does that.
+fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    fn walk(ours: &Value, theirs: &mut Value) {
+        match (ours, theirs) {
+            (Value::Object(ours), Value::Object(theirs)) => {
+                for (key, theirs) in theirs {
+                    let nothing = Value::Null;
+                    let ours = ours.get(key).unwrap_or(&nothing);
+                    if key == "managedFields" { managers(ours, theirs) } else { walk(ours, theirs) }
+                }
+            }
+            (Value::Array(ours), Value::Array(theirs)) => {
+                ours.iter().zip(theirs).for_each(|(ours, theirs)| walk(ours, theirs));
+            }
+            _ => {}
+        }
+    }
+    fn managers(ours: &Value, theirs: &mut Value) {
+        let Value::Array(theirs) = theirs else { return };
+        theirs.retain_mut(|entry| {
+            let same =
+                |other: &&Value| ["manager", "operation", "subresource"].iter().all(|key| other[key] == entry[key]);
+            let ours = ours.as_array().into_iter().flatten().find(same).map(|ours| ours["fieldsV1"].clone());
+            let known = ours.is_some();
+            if let (Some(ours), Some(fields)) = (&ours, entry["fieldsV1"].as_object_mut()) {
+                fields.retain(|key, _| key == "f:metadata" || ours.get(key).is_some());
+                fields
+                    .iter_mut()
+                    .filter(|(key, _)| *key != "f:metadata")
+                    .for_each(|(key, one)| reduce(&ours[key], one));
+            }
+            known || entry["fieldsV1"].get("f:metadata").is_some()
+        });
+    }
+    if is_of_a_kind_that_is_filled_in(step) {
+        walk(ours, theirs);
+    }
+}
+
+/// Leaves of the one what the other has too.
+fn reduce(ours: &Value, theirs: &mut Value) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            theirs.retain(|key, _| ours.contains_key(key));
+            theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
+        }
+        _ => {}
+    }
+}
+
 /// Takes out of the reference's objects what it filled in beyond metadata, where it does that.
 fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
-    if !KINDS.iter().any(|kind| kind.is_filled_in() && is_of(kind.plural)) {
+    if !is_of_a_kind_that_is_filled_in(step) {
         return;
     }
     let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().any(|of| of.kind == kind));
@@ -228,19 +286,6 @@ fn object(ours: &Value, theirs: &mut Value) {
     let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());
     if let Some(fields) = theirs.as_object_mut().filter(|_| is_object) {
         fields.retain(|key, _| ours.get(key).is_some());
-    }
-}
-
-fn reduce(ours: &Value, theirs: &mut Value) {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            theirs.retain(|key, _| ours.contains_key(key));
-            theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
-        }
-        (Value::Array(ours), Value::Array(theirs)) => {
-            ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
-        }
-        _ => {}
     }
 }
 

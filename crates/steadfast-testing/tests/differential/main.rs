@@ -7,6 +7,7 @@
 
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+mod apply;
 mod chance;
 mod client;
 mod compare;
@@ -42,7 +43,8 @@ use client::Site;
 use compare::{Difference, differences};
 use coverage::Coverage;
 use generate::script;
-use mutants::MUTANTS;
+use mutants::{MUTANTS, Mutant};
+use script::Script;
 use servers::Embedded;
 
 /// How many scripts are under way at once.
@@ -60,10 +62,9 @@ fn asked(variable: &str) -> Option<u64> {
 async fn compared(
     ours: &Site,
     theirs: &Site,
-    seeds: impl Iterator<Item = u64>,
+    scripts: impl Iterator<Item = Script>,
 ) -> Result<(Coverage, Vec<Difference>), WorldError> {
-    let pairs = stream::iter(seeds).map(|seed| async move {
-        let script = script(seed);
+    let pairs = stream::iter(scripts).map(|script| async move {
         let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
         Ok::<_, WorldError>((script, ours, theirs))
     });
@@ -84,12 +85,24 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     servers::fill(&theirs).await?;
     servers::prepare(&theirs).await?;
     if let Some(seed) = asked("STEADFAST_SCRIPT") {
-        return one(&embedded.site, &theirs, seed).await;
+        return one(&embedded.site, &theirs, script(seed)).await;
     }
     let count = asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS);
     let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
-    let (coverage, found) = compared(&embedded.site, &theirs, first..first + count).await?;
+    let (coverage, found) = compared(&embedded.site, &theirs, (first..first + count).map(script)).await?;
     println!("scripts {first} to {}\n{coverage}", first + count - 1);
+    told(&found, count);
+    if count >= SCRIPTS {
+        assert!(coverage.pairs() >= PAIRS, "only {} pairs of verb and option came", coverage.pairs());
+    }
+    let least = usize::try_from(count)? / 100;
+    assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
+    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
+    Ok(())
+}
+
+/// Prints the differences, and finds none.
+fn told(found: &[Difference], count: u64) {
     let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
     // What follows a difference differs for its sake.
     let mut told = BTreeSet::new();
@@ -104,18 +117,10 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     }
     let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
     assert!(found.is_empty(), "{} of {count} scripts are answered in different ways: {seeds:?}", seeds.len());
-    if count >= SCRIPTS {
-        assert!(coverage.pairs() >= PAIRS, "only {} pairs of verb and option came", coverage.pairs());
-    }
-    let least = usize::try_from(count)? / 100;
-    assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
-    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
-    Ok(())
 }
 
 /// Runs one script and prints all of it.
-async fn one(ours: &Site, theirs: &Site, seed: u64) -> Result<(), WorldError> {
-    let script = script(seed);
+async fn one(ours: &Site, theirs: &Site, script: Script) -> Result<(), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     for (number, step) in script.steps.iter().enumerate() {
         println!("step {number}: {} {} {} {}", step.method, step.path, step.accept, step.body);
@@ -136,20 +141,28 @@ async fn one(ours: &Site, theirs: &Site, seed: u64) -> Result<(), WorldError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mutant_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
-    let scripts = || 1..=60;
     let one = Embedded::start(1).await?;
     let other = Embedded::start(2).await?;
+    each_is_caught(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
+}
+
+/// Alters the answers of one of two servers that are alike, in each way, and finds that this is noticed.
+async fn each_is_caught(
+    mutants: &[Mutant],
+    one: &Site,
+    other: &Site,
+    scripts: impl Iterator<Item = Script>,
+) -> Result<(), WorldError> {
     let mut answers = Vec::new();
-    for seed in scripts() {
-        let script = script(seed);
-        let (one, other) = futures::future::try_join(one.site.run(&script), other.site.run(&script)).await?;
+    for script in scripts {
+        let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
         answers.push((script, one, other));
     }
     for (script, one, other) in &answers {
         let found = differences(script, one, other);
         assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
     }
-    for mutant in MUTANTS {
+    for mutant in mutants {
         let caught = answers.iter().any(|(script, one, other)| {
             let mut other = other.clone();
             for (step, seen) in script.steps.iter().zip(&mut other) {

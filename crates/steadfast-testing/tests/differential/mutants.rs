@@ -60,6 +60,69 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "metadata only with everything", alter: |step, seen| everything(step, seen) },
 ];
 
+/// Those that only scripts of apply tell.
+pub const APPLYING: &[Mutant] = &[
+    Mutant { name: "no managers", alter: |_, seen| remove(&mut seen.body, "/metadata", "managedFields") },
+    Mutant { name: "managers without times", alter: |_, seen| each_manager(seen, |one| drop(one.remove("time"))) },
+    Mutant {
+        name: "managers that all update",
+        alter: |_, seen| each_manager(seen, |one| drop(one.insert("operation".into(), "Update".into()))),
+    },
+    Mutant {
+        name: "managers without subresource",
+        alter: |_, seen| each_manager(seen, |one| drop(one.remove("subresource"))),
+    },
+    Mutant {
+        name: "managers whose first field is lost",
+        alter: |_, seen| {
+            each_manager(seen, |one| {
+                let fields = one.get_mut("fieldsV1").and_then(Value::as_object_mut);
+                fields.map(|fields| fields.keys().next().cloned().map(|first| fields.remove(&first)));
+            });
+        },
+    },
+    Mutant {
+        name: "maps that nobody manages themselves",
+        alter: |_, seen| each_manager(seen, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
+    },
+    Mutant { name: "conflicts without causes", alter: |_, seen| remove(&mut seen.body, "/details", "causes") },
+    Mutant { name: "conflicts that are not told", alter: |_, seen| replace_code(seen, 409, 200) },
+    Mutant { name: "objects that are applied to are all new", alter: |step, seen| applied_as_new(step, seen) },
+    Mutant {
+        name: "sets in another order",
+        alter: |_, seen| {
+            if let Some(Value::Array(tags)) = seen.body.pointer_mut("/spec/tags") {
+                tags.reverse();
+            }
+        },
+    },
+    Mutant {
+        name: "what is no longer applied stays",
+        alter: |step, seen| {
+            if step.verb == "apply" && seen.body.get("kind").is_some_and(|kind| kind == "ConfigMap") {
+                seen.body["data"]["c"] = "one".into();
+            }
+        },
+    },
+];
+
+fn each_manager(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let managers = seen.body.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+    managers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
+}
+
+fn without_dots(fields: &mut Value) {
+    let Some(fields) = fields.as_object_mut() else { return };
+    fields.remove(".");
+    fields.values_mut().for_each(without_dots);
+}
+
+fn applied_as_new(step: &Step, seen: &mut Seen) {
+    if step.verb == "apply" {
+        replace_code(seen, 200, 201);
+    }
+}
+
 fn replace_code(seen: &mut Seen, from: u16, to: u16) {
     if seen.code == from {
         seen.code = to;

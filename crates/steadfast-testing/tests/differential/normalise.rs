@@ -1,4 +1,4 @@
-//! Forgetting what must differ: UIDs, versions, times, generated names, who manages which field.
+//! Forgetting what must differ: UIDs, versions, times, generated names, the order of managers by their times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -62,8 +62,15 @@ impl Names {
     fn value(&self, key: &str, value: &Value) -> Value {
         match value {
             Value::Object(fields) => {
-                let kept = fields.iter().filter(|(name, _)| *name != "managedFields");
-                let named: Map<_, _> = kept.map(|(name, value)| (name.clone(), self.value(name, value))).collect();
+                let named = fields.iter().map(|(name, value)| (name.clone(), self.value(name, value)));
+                named.collect::<Map<_, _>>().into()
+            }
+            Value::Array(items) if matches!(key, "managedFields" | "causes") => {
+                let mut named: Vec<Value> = items.iter().map(|item| self.value(key, item)).collect();
+                // Managers stand by the second of their last change, and conflicts with several managers anyhow.
+                if key == "managedFields" || items.iter().any(|item| item["reason"] == "FieldManagerConflict") {
+                    named.sort_by_key(Value::to_string);
+                }
                 named.into()
             }
             Value::Array(items) => items.iter().map(|item| self.value(key, item)).collect(),

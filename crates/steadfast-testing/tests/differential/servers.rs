@@ -58,14 +58,26 @@ pub async fn fill(site: &Site) -> Result<(), WorldError> {
 /// Defines the custom resources and waits until they are served.
 pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     let session = site.open().await?;
-    define(&session, "differential.steadfast.dev", "Widget", "Namespaced").await?;
-    define(&session, "cluster.differential.steadfast.dev", "Planet", "Cluster").await?;
+    define(&session, &definition("differential.steadfast.dev", "Widget", "Namespaced")).await?;
+    define(&session, &definition("cluster.differential.steadfast.dev", "Planet", "Cluster")).await
+}
+
+/// Creates a definition and waits until it is served.
+pub async fn define(session: &Session, definition: &Value) -> Result<(), WorldError> {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let headers = [("content-type", "application/json")];
+    let response = session.send("POST", path, &headers, definition.to_string()).await?;
+    if response.status() != 201 {
+        let body = response.into_body().collect().await?.to_bytes();
+        return Err(format!("the definition is refused: {}", String::from_utf8_lossy(&body)).into());
+    }
+    let text = |place: &str| definition.pointer(place).and_then(Value::as_str).unwrap_or_default();
+    let version = format!("/apis/{}/{}", text("/spec/group"), text("/spec/versions/0/name"));
+    let collection = format!("{version}/{}", text("/spec/names/plural"));
+    let resources = if definition.pointer("/spec/versions/0/subresources").is_some() { 2 } else { 1 };
     for _ in 0..300 {
-        let mut served = discovered(&session).await?;
-        for path in ["differential.steadfast.dev/v1/widgets", "cluster.differential.steadfast.dev/v1/planets"] {
-            served &= session.send("GET", &format!("/apis/{path}"), &[], String::new()).await?.status() == 200;
-        }
-        if served {
+        let response = session.send("GET", &collection, &[], String::new()).await?;
+        if response.status() == 200 && discovered(session, &version).await? == resources {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -73,7 +85,7 @@ pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     Err("the custom resources are not served".into())
 }
 
-async fn define(session: &Session, group: &str, kind: &str, scope: &str) -> Result<(), WorldError> {
+fn definition(group: &str, kind: &str, scope: &str) -> Value {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
@@ -84,7 +96,7 @@ async fn define(session: &Session, group: &str, kind: &str, scope: &str) -> Resu
     if kind == "Widget" {
         version["subresources"] = json!({"status": {}});
     }
-    let definition = json!({
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
@@ -92,20 +104,13 @@ async fn define(session: &Session, group: &str, kind: &str, scope: &str) -> Resu
             "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List"),
                       "shortNames": [&singular[..2]], "categories": ["all"]},
         },
-    });
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let headers = [("content-type", "application/json")];
-    let response = session.send("POST", path, &headers, definition.to_string()).await?;
-    if response.status() != 201 {
-        let body = response.into_body().collect().await?.to_bytes();
-        return Err(format!("the definition of {kind} is refused: {}", String::from_utf8_lossy(&body)).into());
-    }
-    Ok(())
+    })
 }
 
-async fn discovered(session: &Session) -> Result<bool, WorldError> {
-    let response = session.send("GET", "/apis/differential.steadfast.dev/v1", &[], String::new()).await?;
+/// How many resources a version has, subresources among them.
+async fn discovered(session: &Session, version: &str) -> Result<usize, WorldError> {
+    let response = session.send("GET", version, &[], String::new()).await?;
     let body = response.into_body().collect().await?.to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap_or_default();
-    Ok(list["resources"].as_array().is_some_and(|resources| resources.len() == 2))
+    Ok(list["resources"].as_array().map_or(0, Vec::len))
 }

@@ -32,11 +32,6 @@ impl Patch {
             }
             "application/merge-patch+json" => parsed(body).map(Self::Merge),
             "application/strategic-merge-patch+json" if !custom_resource => parsed(body).map(Self::Strategic),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Status::new(
-                415,
-                "UnsupportedMediaType",
-                "415: Unsupported Media Type: server-side apply is not offered by this server",
-            )),
             _ if custom_resource => Err(Status::new(
                 415,
                 "UnsupportedMediaType",

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::metadata;
 use super::{Part, WriteTarget, defaults};
+use crate::apply::FieldManager;
 use crate::resources::Definition;
 use crate::schema::{self, Cause};
 use crate::status::Status;
@@ -34,6 +35,8 @@ pub(crate) struct Asked {
     pub(crate) duplicates: Vec<String>,
     /// What whoever asked is to be warned of.
     pub(crate) warnings: Warnings,
+    /// Who is to manage what is written; `None` for writes made past the API, which nobody manages.
+    pub(crate) manager: Option<FieldManager>,
 }
 
 /// Warnings, as they come up.
@@ -137,6 +140,13 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     version.schema.prune_nulls(object);
     version.schema.fill_in(object);
     unknown
+}
+
+/// Fills in what is missing in an object that an apply has made: it has no unknown fields.
+pub(super) fn fill_in(target: &WriteTarget, object: &mut Value) {
+    if let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) {
+        version.schema.fill_in(object);
+    }
 }
 
 /// What is wrong with an object, or with its status alone; `before` is what it was before an update.

@@ -21,7 +21,7 @@ impl State {
         let not_found = || Status::not_found(&resource.name, &target.name);
         let paths = resource.scale(target.version()).ok_or_else(not_found)?;
         let given = match update {
-            Update::Replace(scale) => Some(checked(target, scale.clone())?),
+            Update::Replace(scale) | Update::Applied(scale) => Some(checked(target, scale.clone())?),
             Update::Patch(_) => None,
         };
         let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
@@ -61,7 +61,10 @@ impl State {
             metadata::set(&mut object, "resourceVersion", Some(version.into()));
         }
         validation::check_uid(target, &existing, &scale)?;
-        let target = WriteTarget { part: Part::Main, ..target.clone() };
+        let mut target = WriteTarget { part: Part::Main, ..target.clone() };
+        if let Some(manager) = &mut target.asked.manager {
+            manager.subresource = "scale";
+        }
         let outcome = self.update(&target, &Update::Replace(object))?;
         shown(&resource, &paths, &resource.view(outcome.object(), target.version()), 0)
     }

@@ -78,8 +78,29 @@ fn updates_name_a_version(group: &str, kind: &str) -> bool {
     }
 }
 
-/// Checks the version and the UID that an update was made for.
-pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+/// Checks the version that an update was made for.
+pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+    let resource = &target.resource;
+    let version = metadata::text(wanted, "resourceVersion");
+    if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Status::conflict(&resource.name, &target.name, why));
+    }
+    Ok(())
+}
+
+/// Checks that a patch leaves the UID as it is.
+pub(super) fn check_uid_stays(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+    let uid = metadata::text(wanted, "uid");
+    if uid.is_empty() || uid == metadata::text(existing, "uid") {
+        return Ok(());
+    }
+    let cause = || Cause::invalid("metadata.uid", &uid.into(), "field is immutable");
+    refuse(target, &target.name, &twice_where_custom(target, cause))
+}
+
+/// Checks that a version was given where an update has to be made for one.
+pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
     let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
@@ -88,26 +109,7 @@ pub(super) fn check_preconditions(target: &WriteTarget, existing: &Value, wanted
         let causes = [("metadata.resourceVersion", why)];
         return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
     }
-    check_uid(target, existing, wanted)?;
-    if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Status::conflict(&resource.name, &target.name, why));
-    }
     Ok(())
-}
-
-/// A patch can change no UID.
-pub(super) fn check_patched_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
-    let uid = metadata::text(wanted, "uid");
-    if uid.is_empty() || uid == metadata::text(existing, "uid") {
-        return Ok(());
-    }
-    let why = format!("Invalid value: \"{uid}\": field is immutable");
-    let resource = &target.resource;
-    // Custom resources are validated twice.
-    let times = if resource.custom { 2 } else { 1 };
-    let causes: Vec<_> = std::iter::repeat_n(("metadata.uid", why), times).collect();
-    Err(Status::invalid(resource.name.group(), &resource.kind, &target.name, &causes))
 }
 
 /// Checks the UID that an update was made for.
@@ -136,7 +138,7 @@ fn etcd_key(target: &WriteTarget) -> String {
 }
 
 /// What is wrong with finalizers: what is being deleted gets no new ones.
-pub(super) fn wrong_finalizers(existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -146,6 +148,16 @@ pub(super) fn wrong_finalizers(existing: &Value, wanted: &Value) -> Vec<Cause> {
     if added.is_empty() || !metadata::is_terminating(existing) {
         return Vec::new();
     }
-    let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
-    vec![Cause::forbidden("metadata.finalizers", &why)]
+    let listed: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        listed.join(", ")
+    );
+    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &why))
+}
+
+/// A complaint about metadata: a real server looks at those of custom resources twice.
+fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> Cause) -> Vec<Cause> {
+    let times = if target.resource.custom { 2 } else { 1 };
+    (0..times).map(|_| cause()).collect()
 }

@@ -1,0 +1,149 @@
+//! What differs between two objects of a type.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::items::{items_of, steps};
+use super::path::Step;
+use super::set::Set;
+use super::types::{Fields, List, Merging, Shape, Type};
+
+/// The fields that were added, changed and removed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Difference {
+    pub(super) added: Set,
+    pub(super) modified: Set,
+    pub(super) removed: Set,
+}
+
+impl Difference {
+    /// From one object to another.
+    pub(super) fn between(of: &Type, old: &Value, new: &Value) -> Self {
+        let mut difference = Self::default();
+        difference.walk(of, Some(old), Some(new), &mut Vec::new());
+        difference
+    }
+
+    /// Without what a write cannot change, and what lies below it.
+    pub(super) fn without(self, ignored: &Set) -> Self {
+        Self {
+            added: self.added.recursive_difference(ignored),
+            modified: self.modified.recursive_difference(ignored),
+            removed: self.removed.recursive_difference(ignored),
+        }
+    }
+
+    /// What somebody who manages these fields no longer does: what is changed or gone.
+    pub(super) fn lost_by(&self, fields: &Set) -> Set {
+        let changed = fields.intersection(&self.modified.union(&self.added));
+        changed.union(&fields.intersection(&self.removed))
+    }
+
+    fn walk(&mut self, of: &Type, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
+        if old.is_some() && old == new {
+            return;
+        }
+        let atom = of.atom();
+        let (before, after) = (atom.shape(old), atom.shape(new));
+        let leaf = if new.is_none() {
+            self.handle(&before, old, new, path)
+        } else if old.is_none() || before.is_same(&after) {
+            self.handle(&after, old, new, path)
+        } else {
+            self.handle(&before, old, new, path);
+            self.handle(&after, old, new, path)
+        };
+        if !leaf && old.is_none() {
+            self.added.insert(path);
+        } else if !leaf && new.is_none() {
+            self.removed.insert(path);
+        }
+    }
+
+    /// True where it was dealt with as one value.
+    fn handle(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) -> bool {
+        match shape {
+            Shape::Map(map) => {
+                let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+                if map.atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
+                    return self.leaf(old, new, path);
+                }
+                self.fields(map, before, after, path);
+                false
+            }
+            Shape::List(list) => {
+                let (before, after) = (items_of(old), items_of(new));
+                if list.merging == Merging::Atomic || before.is_empty() && after.is_empty() {
+                    return self.leaf(old, new, path);
+                }
+                self.items(list, before, after, path);
+                false
+            }
+            Shape::Scalar(_) => self.leaf(old, new, path),
+            Shape::Nothing => false,
+        }
+    }
+
+    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[Step]) -> bool {
+        if old.is_none() {
+            self.added.insert(path);
+        } else if new.is_none() {
+            self.removed.insert(path);
+        } else if old != new {
+            self.modified.insert(path);
+        }
+        true
+    }
+
+    fn fields(
+        &mut self,
+        map: &Fields,
+        old: Option<&Map<String, Value>>,
+        new: Option<&Map<String, Value>>,
+        path: &mut Vec<Step>,
+    ) {
+        let keys: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
+        for key in keys {
+            let (before, after) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
+            path.push(Step::field(key));
+            self.walk(map.of(key).unwrap_or(&Type::Deduced), before, after, path);
+            path.pop();
+        }
+    }
+
+    fn items(&mut self, list: &List, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
+        let mut both: BTreeMap<Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+        for (step, item) in steps(list, old) {
+            both.entry(step).or_default().0.push(item);
+        }
+        for (step, item) in steps(list, new) {
+            both.entry(step).or_default().1.push(item);
+        }
+        for (step, (before, after)) in both {
+            path.push(step);
+            match (before.len(), after.len()) {
+                (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
+                (2.., 2..) => {
+                    if before != after {
+                        self.modified.insert(path);
+                    }
+                }
+                // What was there several times is taken as a whole.
+                (2.., _) => {
+                    if let Some(item) = after.first() {
+                        self.walk(&list.item, None, Some(item), path);
+                    }
+                    self.removed.insert(path);
+                }
+                _ => {
+                    if let Some(item) = before.first() {
+                        self.walk(&list.item, Some(item), None, path);
+                    }
+                    self.added.insert(path);
+                }
+            }
+            path.pop();
+        }
+    }
+}

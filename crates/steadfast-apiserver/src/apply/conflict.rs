@@ -1,0 +1,40 @@
+//! Conflicts, in the words of the real server.
+
+use serde_json::{Value, json};
+
+use super::path::path_text;
+use super::update::Conflicts;
+use crate::status::Status;
+
+/// `409`: fields that others manage would change.
+pub(super) fn status(conflicts: &Conflicts) -> Status {
+    let each: Vec<(String, Vec<String>)> = conflicts
+        .iter()
+        .map(|(manager, fields)| (manager.told(), fields.paths().iter().map(|path| path_text(path)).collect()))
+        .collect();
+    let count: usize = each.iter().map(|(_, paths)| paths.len()).sum();
+    let message = match each.as_slice() {
+        [(manager, paths)] if count == 1 => {
+            format!("Apply failed with 1 conflict: conflict with {manager}: {}", paths[0])
+        }
+        several => {
+            let lines: Vec<String> = several
+                .iter()
+                .flat_map(|(manager, paths)| {
+                    let paths = paths.iter().map(|path| format!("- {path}"));
+                    std::iter::once(format!("conflicts with {manager}:")).chain(paths)
+                })
+                .collect();
+            format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
+        }
+    };
+    let causes: Vec<Value> = each
+        .iter()
+        .flat_map(|(manager, paths)| {
+            paths.iter().map(move |path| {
+                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": path})
+            })
+        })
+        .collect();
+    Status::new(409, "Conflict", message).with_details(json!({"causes": causes}))
+}

@@ -1,0 +1,91 @@
+//! The types of custom resources, from the schemas in their definitions.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
+
+/// The type of the metadata of every object.
+pub(super) const OBJECT_META: &str = "meta.v1.ObjectMeta";
+
+impl Type {
+    /// The type of a version's objects; without a schema nothing is known.
+    pub(crate) fn of_schema(schema: Option<&Value>) -> Self {
+        let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Deduced };
+        let mut schema = schema.clone();
+        if schema.get("type").is_none() {
+            schema["type"] = "object".into();
+        }
+        with_identity(&atom(&schema, false))
+    }
+}
+
+/// The type with kind, version and metadata, which every object has.
+fn with_identity(atom: &Atom) -> Type {
+    let mut atom = atom.clone();
+    let map = atom.map.get_or_insert_default();
+    let text = || Type::Inline(Arc::new(Atom { scalar: Some(Scalar::Text), ..Atom::default() }));
+    for (name, of) in [("apiVersion", text()), ("kind", text()), ("metadata", Type::Named(OBJECT_META))] {
+        map.named.insert(name.to_owned(), Field { of, default: None, always: None });
+    }
+    Type::Inline(Arc::new(atom))
+}
+
+/// `preserving` tells that this, or something above it, keeps fields that its schema does not have.
+fn of(schema: &Value, preserving: bool) -> Type {
+    let atom = atom(schema, preserving);
+    if schema["x-kubernetes-embedded-resource"] == json!(true) {
+        with_identity(&atom)
+    } else {
+        Type::Inline(Arc::new(atom))
+    }
+}
+
+fn atom(schema: &Value, preserving: bool) -> Atom {
+    let preserving = preserving || schema["x-kubernetes-preserve-unknown-fields"] == json!(true);
+    let plain = |scalar| Atom { scalar: Some(scalar), ..Atom::default() };
+    match schema["type"].as_str().unwrap_or_default() {
+        "object" => Atom { map: Some(fields(schema, preserving)), ..Atom::default() },
+        "array" => Atom { list: Some(list(schema, preserving)), ..Atom::default() },
+        "integer" | "number" => plain(Scalar::Number),
+        "boolean" => plain(Scalar::Bool),
+        "string" if matches!(schema["format"].as_str(), None | Some("" | "byte")) => plain(Scalar::Text),
+        "string" => plain(Scalar::Any),
+        _ => Atom {
+            scalar: Some(Scalar::Any),
+            list: Some(list(schema, preserving)),
+            map: Some(fields(schema, preserving)),
+        },
+    }
+}
+
+fn fields(schema: &Value, preserving: bool) -> Fields {
+    let properties = schema["properties"].as_object();
+    let named = properties.into_iter().flatten().map(|(name, property)| {
+        let field = Field { of: of(property, preserving), default: property.get("default").cloned(), always: None };
+        (name.clone(), field)
+    });
+    let others = match &schema["additionalProperties"] {
+        Value::Null if preserving || properties.is_none_or(serde_json::Map::is_empty) => Some(Type::Deduced),
+        Value::Bool(true) => Some(Type::Deduced),
+        Value::Object(_) => Some(of(&schema["additionalProperties"], preserving)),
+        _ => None,
+    };
+    Fields { named: named.collect(), others, atomic: schema["x-kubernetes-map-type"] == "atomic" }
+}
+
+fn list(schema: &Value, preserving: bool) -> List {
+    let item = if schema["items"].is_object() { of(&schema["items"], preserving) } else { Type::Raw };
+    let merging = match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => Merging::Set,
+        Some("map") => {
+            let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+            let mut keys: Vec<String> = keys.filter_map(|key| key.as_str().map(str::to_owned)).collect();
+            keys.sort();
+            Merging::Keys(keys)
+        }
+        _ => Merging::Atomic,
+    };
+    List { item, merging }
+}

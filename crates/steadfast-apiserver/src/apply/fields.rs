@@ -1,0 +1,150 @@
+//! The fields that an object has, and an object without some of its fields.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::items::{step_of, steps};
+use super::path::Step;
+use super::set::Set;
+use super::types::{Field, Fields, Merging, Shape, Type};
+
+/// The fields that an object has.
+pub(super) fn field_set(of: &Type, object: &Value) -> Set {
+    let mut set = Set::default();
+    walk(of, object, &mut Vec::new(), &mut set);
+    set
+}
+
+fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
+    match of.atom().shape(Some(value)) {
+        Shape::Scalar(_) => set.insert(path),
+        Shape::Map(map) if map.atomic => set.insert(path),
+        Shape::List(list) if list.merging == Merging::Atomic => set.insert(path),
+        Shape::Map(map) => {
+            for (key, below) in value.as_object().into_iter().flatten() {
+                path.push(Step::field(key));
+                walk(map.of(key).unwrap_or(&Type::Deduced), below, path, set);
+                let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
+                if empty || !map.named.contains_key(key) {
+                    set.insert(path);
+                }
+                path.pop();
+            }
+        }
+        Shape::List(list) => {
+            let mut items: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
+            for (step, item) in steps(list, value.as_array().map(Vec::as_slice).unwrap_or_default()) {
+                items.entry(step).or_default().push(item);
+            }
+            for (step, same) in items {
+                path.push(step);
+                if let [item] = same.as_slice() {
+                    walk(&list.item, item, path, set);
+                }
+                set.insert(path);
+                path.pop();
+            }
+        }
+        Shape::Nothing => {}
+    }
+}
+
+/// The set with every field that something below it is in the set: the fields of structs are not tracked themselves.
+pub(super) fn with_parents(of: &Type, set: &Set) -> Set {
+    let atom = of.atom();
+    set.rebuilt(&|step, member, below| match (step, &atom.map, &atom.list) {
+        (Step::Field(name), Some(map), _) => {
+            let named = map.named.contains_key(name) && !below.is_empty();
+            (member || named, with_parents(map.of(name).unwrap_or(&Type::Deduced), below))
+        }
+        (Step::Key(_), _, Some(list)) => (member, with_parents(&list.item, below)),
+        _ => (member, below.clone()),
+    })
+}
+
+/// The object without the fields of a set, and without what is empty for that; `None` where nothing is left.
+pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
+    match of.atom().shape(Some(value)) {
+        Shape::Scalar(_) => Some(value.clone()),
+        Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, gone),
+        Shape::List(list) if list.merging != Merging::Atomic => {
+            let kept = value.as_array()?.iter().filter_map(|item| {
+                let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
+                match gone.below(&step) {
+                    _ if gone.has(&step) => None,
+                    Some(below) => Some(without(&list.item, item, below).unwrap_or(Value::Null)),
+                    None => Some(item.clone()),
+                }
+            });
+            let kept: Vec<Value> = kept.collect();
+            (!kept.is_empty()).then_some(Value::Array(kept))
+        }
+        _ => None,
+    }
+}
+
+fn without_fields(map: &Fields, fields: &Map<String, Value>, gone: &Set) -> Option<Value> {
+    let mut kept = Map::new();
+    for (key, value) in fields {
+        let step = Step::field(key);
+        if gone.has(&step) {
+            continue;
+        }
+        let value = match gone.below(&step) {
+            Some(below) => without(map.of(key).unwrap_or(&Type::Deduced), value, below).unwrap_or(Value::Null),
+            None => value.clone(),
+        };
+        kept.insert(key.clone(), value);
+    }
+    (!kept.is_empty()).then_some(Value::Object(kept))
+}
+
+/// The object as the typed structs of the real server have it: what is always there is, and what is empty is not.
+pub(super) fn as_struct(of: &Type, value: &Value) -> Value {
+    structured(of, value, true)
+}
+
+/// The object as a real server would store it: without what is null, and without empty lists and maps that its structs
+/// leave out.
+pub(super) fn trimmed(of: &Type, value: &Value) -> Value {
+    structured(of, value, false)
+}
+
+fn structured(of: &Type, value: &Value, fill: bool) -> Value {
+    match (of.atom().shape(Some(value)), value) {
+        (Shape::Map(map), Value::Object(fields)) => {
+            let mut kept = Map::new();
+            for (key, value) in fields {
+                let value = map.of(key).map_or_else(|| value.clone(), |of| structured(of, value, fill));
+                if map.named.get(key).is_none_or(|field| !is_left_out(field, &value)) {
+                    kept.insert(key.clone(), value);
+                }
+            }
+            for (key, field) in map.named.iter().filter(|_| fill) {
+                if let (Some(always), false) = (&field.always, kept.contains_key(key)) {
+                    kept.insert(key.clone(), structured(&field.of, always, fill));
+                }
+            }
+            Value::Object(kept)
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter().map(|item| structured(&list.item, item, fill)).collect()
+        }
+        _ => value.clone(),
+    }
+}
+
+/// Structs leave out what is null, and lists and maps that are empty, but not other structs.
+fn is_left_out(field: &Field, value: &Value) -> bool {
+    let is_map = || {
+        let others = field.of.atom().map.as_ref().and_then(|map| map.others.as_ref());
+        others.is_some_and(|others| *others != Type::Deduced)
+    };
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty() && field.always.is_none(),
+        Value::Object(fields) => fields.is_empty() && field.always.is_none() && is_map(),
+        _ => false,
+    }
+}

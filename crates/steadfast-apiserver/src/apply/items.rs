@@ -1,0 +1,51 @@
+//! What tells the items of a list apart.
+
+use serde_json::Value;
+
+use super::path::Step;
+use super::types::{List, Merging};
+
+/// The step to an item of a list that is merged; says why where there is none.
+pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {
+    match &list.merging {
+        Merging::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        Merging::Set => match item {
+            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            plain => Ok(Step::Value(plain.clone())),
+        },
+        Merging::Keys(keys) => by_keys(list, keys, item),
+    }
+}
+
+fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
+    let fields = match item {
+        Value::Object(fields) => fields,
+        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    };
+    let defaults = list.item.atom().map.as_ref();
+    let default = |key: &String| defaults.and_then(|map| map.named.get(key)).and_then(|field| field.default.as_ref());
+    let found: Vec<(String, Value)> =
+        keys.iter().filter_map(|key| Some((key.clone(), fields.get(key).or_else(|| default(key))?.clone()))).collect();
+    if found.is_empty() {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values \
+             for any key fields)",
+            keys.join(" ")
+        ));
+    }
+    Ok(Step::Key(found))
+}
+
+/// The items of a list with their steps; those that have none are left out.
+pub(super) fn steps<'a>(list: &List, items: &'a [Value]) -> Vec<(Step, &'a Value)> {
+    items.iter().filter_map(|item| Some((step_of(list, item).ok()?, item))).collect()
+}
+
+/// The items of a value that is a list, none where it is something else.
+pub(super) fn items_of(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}

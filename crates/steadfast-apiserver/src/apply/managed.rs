@@ -1,0 +1,170 @@
+//! `metadata.managedFields`: who manages which fields.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::set::Set;
+
+/// How a manager came to its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// What makes a manager one and the same. Who applies is the same in every version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Manager {
+    pub(super) name: String,
+    pub(super) operation: Operation,
+    /// Empty for those who apply.
+    api_version: String,
+    subresource: String,
+}
+
+impl Manager {
+    pub(super) fn new(name: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
+        let api_version = if operation == Operation::Apply { "" } else { api_version };
+        Self {
+            name: if name.is_empty() { "unknown" } else { name }.to_owned(),
+            operation,
+            api_version: api_version.to_owned(),
+            subresource: subresource.to_owned(),
+        }
+    }
+
+    /// The manager as conflicts name it.
+    pub(super) fn told(&self) -> String {
+        let subresource = match self.subresource.as_str() {
+            "" => String::new(),
+            subresource => format!(" with subresource {subresource:?}"),
+        };
+        let version = match self.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {}", self.api_version),
+        };
+        format!("{:?}{subresource}{version}", self.name)
+    }
+}
+
+/// What a manager manages.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Managed {
+    pub(super) fields: Set,
+    pub(super) api_version: String,
+    pub(super) time: Option<String>,
+}
+
+/// All managers of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Managers(pub(super) BTreeMap<Manager, Managed>);
+
+impl Managers {
+    /// Reads `managedFields`; `None` where an entry is none.
+    pub(super) fn decode(entries: Option<&Value>) -> Option<Self> {
+        let entries = entries.and_then(Value::as_array).into_iter().flatten();
+        let mut managers = BTreeMap::new();
+        for entry in entries {
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+            let operation = match text("operation") {
+                "Apply" => Operation::Apply,
+                "Update" => Operation::Update,
+                _ => return None,
+            };
+            if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
+                return None;
+            }
+            let mut who = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
+            text("manager").clone_into(&mut who.name);
+            let managed = Managed {
+                fields: entry.get("fieldsV1").map_or_else(|| Some(Set::default()), Set::decode)?,
+                api_version: text("apiVersion").to_owned(),
+                time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
+            };
+            managers.insert(who, managed);
+        }
+        Some(Self(managers))
+    }
+
+    /// Whether these ask for the managers to be forgotten: one empty entry or, where nobody drops it, an empty list.
+    pub(super) fn are_reset_by(entries: Option<&Value>, custom: bool) -> bool {
+        let entries = entries.and_then(Value::as_array);
+        entries.is_some_and(|entries| match entries.as_slice() {
+            [] => !custom,
+            [one] => one.as_object().is_some_and(Map::is_empty),
+            _ => false,
+        })
+    }
+
+    /// `managedFields`: those who apply first, then by time; `None` where there is no manager.
+    pub(super) fn encode(&self) -> Option<Value> {
+        let mut entries: Vec<(&Manager, &Managed)> = self.0.iter().collect();
+        entries.sort_by_cached_key(|(manager, managed)| {
+            let (name, version) = (manager.name.clone(), managed.api_version.clone());
+            (manager.operation, seconds(managed), name, version, manager.subresource.clone())
+        });
+        let encoded: Vec<Value> = entries.into_iter().map(|(who, managed)| encoded(who, managed)).collect();
+        (!encoded.is_empty()).then_some(Value::Array(encoded))
+    }
+
+    /// Merges the oldest of more than ten managers that do not apply into one of each version.
+    pub(super) fn cap(&mut self) {
+        const MOST: usize = 10;
+        let updaters = self.0.iter().filter(|(manager, _)| manager.operation == Operation::Update);
+        let mut updaters: Vec<(Option<i64>, Manager)> =
+            updaters.map(|(manager, managed)| (seconds(managed), manager.clone())).collect();
+        let mut count = updaters.len();
+        updaters.sort();
+        let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
+        for (_, manager) in updaters {
+            if count <= MOST {
+                return;
+            }
+            let Some(version) = self.0.get(&manager).map(|managed| managed.api_version.clone()) else { continue };
+            let Some(first) = firsts.get(&version) else {
+                firsts.insert(version, manager);
+                continue;
+            };
+            let ancient = Manager::new("ancient-changes", Operation::Update, &version, "");
+            if !self.0.contains_key(&ancient)
+                && let Some(oldest) = self.0.remove(first)
+            {
+                self.0.insert(ancient.clone(), oldest);
+            }
+            if let (Some(merged), Some(bucket)) = (self.0.remove(&manager), self.0.get_mut(&ancient)) {
+                bucket.fields.extend(&merged.fields);
+                bucket.time = merged.time;
+            }
+            count -= 1;
+        }
+    }
+}
+
+fn seconds(managed: &Managed) -> Option<i64> {
+    managed.time.as_ref()?.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}
+
+fn encoded(who: &Manager, managed: &Managed) -> Value {
+    let mut entry = json!({
+        "manager": who.name, "operation": who.operation.as_str(), "apiVersion": managed.api_version,
+        "fieldsType": "FieldsV1", "fieldsV1": managed.fields.encode(),
+    });
+    if let Some(time) = &managed.time {
+        entry["time"] = time.as_str().into();
+    }
+    if !who.subresource.is_empty() {
+        entry["subresource"] = who.subresource.as_str().into();
+    }
+    entry
+}

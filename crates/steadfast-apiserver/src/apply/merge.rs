@@ -1,0 +1,98 @@
+//! Merging what is applied into what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::items::{items_of, steps};
+use super::path::Step;
+use super::types::{List, Merging, Shape, Type};
+
+/// The object with what is applied; `None` where neither is there, or nothing is left.
+pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+    let atom = of.atom();
+    let Some(applied_value) = applied else { return live.cloned() };
+    let shape = atom.shape(applied);
+    let same = live.is_none() || atom.shape(live).is_same(&shape);
+    match shape {
+        Shape::Map(map) if !map.atomic => {
+            let before = live.and_then(Value::as_object);
+            let after = applied_value.as_object();
+            if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !same && after.is_none() {
+                return Some(applied_value.clone());
+            }
+            let mut fields = Map::new();
+            let keys: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
+            for key in keys {
+                let of = map.of(key).unwrap_or(&Type::Deduced);
+                let (live, applied) =
+                    (before.and_then(|fields| fields.get(key)), after.and_then(|fields| fields.get(key)));
+                if let Some(value) = merged(of, live, applied) {
+                    fields.insert(key.clone(), value);
+                }
+            }
+            (!fields.is_empty()).then_some(Value::Object(fields))
+        }
+        Shape::List(list) if list.merging != Merging::Atomic => {
+            let (before, after) = (items_of(live), items_of(applied));
+            if before.is_empty() && after.is_empty() {
+                return Some(applied_value.clone());
+            }
+            let items = merged_items(list, before, after);
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        _ => Some(applied_value.clone()),
+    }
+}
+
+/// The order of what is applied holds; what only the live list has stays where it was among its neighbours.
+fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
+    let (live, applied) = (steps(list, live), steps(list, applied));
+    let known: BTreeMap<&Step, usize> = applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
+    let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
+    for (step, item) in &live {
+        // Of an item that is there several times, none is merged with.
+        before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
+    }
+    let mut shared = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();
+    let merge = |step: &Step, item: &Value| {
+        merged(&list.item, before.get(step).copied().flatten(), Some(item)).unwrap_or(Value::Null)
+    };
+    let mut items = Vec::new();
+    let mut done: BTreeSet<&Step> = BTreeSet::new();
+    let (mut left, mut right) = (0, 0);
+    while left < live.len() || right < applied.len() {
+        if let (Some((step, _)), Some((wanted, item))) = (live.get(left), applied.get(right)) {
+            if step == wanted {
+                done.insert(step);
+                items.push(merge(step, item));
+                (left, right) = (left + 1, right + 1);
+                shared.next();
+                continue;
+            }
+            if known.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
+                left += 1;
+                continue;
+            }
+        }
+        if let Some((step, item)) = live.get(left) {
+            if !known.contains_key(step) {
+                items.push((*item).clone());
+                left += 1;
+                continue;
+            }
+            if done.contains(step) {
+                left += 1;
+            }
+        }
+        if let Some((step, item)) = applied.get(right) {
+            done.insert(step);
+            items.push(merge(step, item));
+            right += 1;
+            if shared.peek().is_some_and(|next| *next == step) {
+                shared.next();
+            }
+        }
+    }
+    items
+}

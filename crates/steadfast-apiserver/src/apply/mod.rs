@@ -1,0 +1,292 @@
+//! Server-side apply: who manages which field of an object, and what becomes of the object by that.
+//!
+//! Objects are compared and merged by their [`Type`]s. Nothing here knows of the history: a write hands in the object as
+//! it is and as it shall be, and gets `metadata.managedFields` for it.
+
+mod compare;
+mod conflict;
+mod custom;
+mod fields;
+mod items;
+mod managed;
+mod merge;
+mod path;
+mod reset;
+mod scale;
+mod set;
+mod table;
+mod types;
+mod update;
+mod validate;
+mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Value, json};
+
+use crate::resources::ServedResource;
+use crate::status::Status;
+use crate::storage::{Part, WriteTarget, metadata};
+use compare::Difference;
+use managed::{Manager, Managers, Operation};
+use set::Set;
+use update::{Unconvertible, Write};
+
+pub(crate) use types::Type;
+pub(crate) use yaml::parse;
+
+/// The name under which `kubectl apply --server-side` applies.
+const KUBECTL: &str = "kubectl";
+/// Where the managers stand.
+pub(crate) const MANAGED_FIELDS: &str = "/metadata/managedFields";
+/// Where `kubectl apply` keeps what it sent.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Who writes.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldManager {
+    pub(crate) name: String,
+    /// The subresource that is written through, where the part of the object does not tell.
+    pub(crate) subresource: &'static str,
+    /// Takes fields from others instead of being refused.
+    pub(crate) force: bool,
+}
+
+/// One write of one object whose fields are managed.
+pub(crate) struct Tracking<'a> {
+    pub(crate) resource: &'a ServedResource,
+    pub(crate) part: Part,
+    /// The version that the write is in.
+    pub(crate) version: &'a str,
+    pub(crate) manager: &'a FieldManager,
+    /// As it stands in timestamps.
+    pub(crate) now: &'a str,
+}
+
+impl<'a> Tracking<'a> {
+    /// The tracking of a write; `None` where nobody manages what it writes.
+    pub(crate) fn of(target: &'a WriteTarget, now: &'a str) -> Option<Self> {
+        let manager = target.asked.manager.as_ref()?;
+        Some(Self { resource: &target.resource, part: target.part, version: target.version(), manager, now })
+    }
+
+    /// Gives a new object its managers.
+    ///
+    /// `status` is what came with a status that nobody can create.
+    pub(crate) fn create(&self, status: Option<Value>, object: &mut Value) {
+        let given = object.pointer(MANAGED_FIELDS);
+        let mut managers = Managers::decode(given).unwrap_or_default();
+        let mut sent = object.clone();
+        if let (Some(fields), Some(status)) = (sent.as_object_mut(), status) {
+            fields.insert("status".to_owned(), status);
+        }
+        self.follow(&json!({}), &sent, &mut managers);
+        metadata::set(object, "managedFields", managers.encode());
+    }
+
+    /// Gives a changed object its managers; `given` are those that came with the request, and `sent` is the object as it
+    /// was before what the write cannot change was put back.
+    ///
+    /// Where nothing but times would change, the old ones stay.
+    pub(crate) fn update(&self, live: &Value, given: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
+        // What is stored as it was given directly stays so while nothing changes.
+        if *object != *live {
+            self.trim(object);
+        }
+        let before = live.pointer(MANAGED_FIELDS);
+        let old = self.managers(before);
+        let mut managers = if self.part == Part::Status {
+            old
+        } else if Managers::are_reset_by(given, self.resource.custom) {
+            Managers::default()
+        } else {
+            Some(self.managers(given)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
+        };
+        if self.manager.subresource == "scale" {
+            self.rescale(live, object, &mut managers);
+        } else if !managers.0.is_empty() {
+            self.follow(live, sent.unwrap_or(object), &mut managers);
+        }
+        let managed = managers.encode();
+        metadata::set(object, "managedFields", before.cloned());
+        let only_times = || match (before, managed.as_ref()) {
+            (Some(before), Some(after)) => without_times(before) == without_times(after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        if object != live || !only_times() {
+            metadata::set(object, "managedFields", managed);
+        }
+    }
+
+    /// The object that an apply makes, with its managers.
+    pub(crate) fn apply(&self, live: Option<&Value>, applied: &Value) -> Result<Value, Status> {
+        self.check(applied)?;
+        let of = self.types();
+        if let Some(why) = validate::complaint(&of, applied) {
+            let what = format!("{}; {}", place_of(applied), kind_of(applied));
+            return Err(Status::new(500, "", format_args!("failed to create typed patch object ({what}): {why}")));
+        }
+        let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
+        let nothing = json!({});
+        let mut plain = self.seen(live.unwrap_or(&nothing));
+        if live.is_some() {
+            metadata::set(&mut plain, "managedFields", None);
+        }
+        let ignored = reset::fields(self.resource, self.version, self.part);
+        let api_version = self.api_version();
+        let write = |operation| Write {
+            of: &of,
+            ignored: &ignored,
+            ignored_elsewhere: &ignored,
+            manager: Manager::new(&self.manager.name, operation, &api_version, self.subresource()),
+            api_version: &api_version,
+            now: self.now,
+        };
+        if managers.0.is_empty() && live.is_some() {
+            let manager = Manager::before_first_apply(&api_version, self.subresource());
+            // There is no manager yet, of whatever version.
+            let write = Write { manager, ..write(Operation::Update) };
+            let _ = write.update(&self.seen(&nothing), &plain, &mut managers, &|_| None);
+        }
+        let apply = |managers: &mut Managers, force| write(Operation::Apply).apply(&plain, applied, managers, force);
+        let untouched = managers.clone();
+        let mut object = match apply(&mut managers, self.manager.force) {
+            Ok(object) => object,
+            Err(conflicts) => {
+                let conflicts = self.not_taken_over(&of, &plain, conflicts);
+                if !conflicts.is_empty() {
+                    return Err(conflict::status(&conflicts));
+                }
+                managers = untouched;
+                apply(&mut managers, true).map_err(|conflicts| conflict::status(&conflicts))?
+            }
+        };
+        self.trim(&mut object);
+        if self.manager.name == KUBECTL && !metadata::annotation(&object, LAST_APPLIED).is_empty() {
+            let mut sent = applied.clone();
+            if let Some(annotations) = sent.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.remove(LAST_APPLIED);
+            }
+            object["metadata"]["annotations"][LAST_APPLIED] = format!("{sent}\n").into();
+        }
+        metadata::set(&mut object, "managedFields", managers.encode());
+        Ok(object)
+    }
+
+    /// What `kubectl apply` has set before, `kubectl apply --server-side` may take over: leaves the other conflicts.
+    fn not_taken_over(&self, of: &Type, live: &Value, mut conflicts: update::Conflicts) -> update::Conflicts {
+        let last = serde_json::from_str::<Value>(metadata::annotation(live, LAST_APPLIED)).ok();
+        let Some(last) = last.filter(|_| self.manager.name == KUBECTL) else { return conflicts };
+        let difference = Difference::between(of, &last, live);
+        let own = fields::field_set(of, &last)
+            .difference(&difference.modified)
+            .difference(&difference.added)
+            .difference(&difference.removed);
+        conflicts.retain(|_, fields| {
+            *fields = fields.difference(&own);
+            !fields.is_empty()
+        });
+        conflicts
+    }
+
+    fn follow(&self, live: &Value, object: &Value, managers: &mut Managers) {
+        let bare = |object: &Value| {
+            let mut bare = self.seen(object);
+            if bare.get("metadata").is_some() {
+                metadata::set(&mut bare, "managedFields", None);
+            }
+            bare
+        };
+        let (live, object) = (bare(live), bare(object));
+        let of = self.types();
+        // What does not fit its type is not compared: nobody gains or loses a field by it.
+        if self.resource.custom && !(validate::fits(&of, &live) && validate::fits(&of, &object)) {
+            return;
+        }
+        let (ignored, none) = (reset::fields(self.resource, self.version, self.part), Set::default());
+        let write = Write {
+            of: &of,
+            ignored: &ignored,
+            // The real server knows what it resets in the version of the request alone.
+            ignored_elsewhere: if self.part == Part::Status { &ignored } else { &none },
+            manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
+            api_version: &self.api_version(),
+            now: self.now,
+        };
+        let others = |api_version: &str| {
+            let version = api_version.rsplit('/').next().unwrap_or_default();
+            self.resource.custom.then(|| self.resource.merged_by(version))
+        };
+        if write.update(&live, &object, managers, &others) != Err(Unconvertible) {
+            managers.cap();
+        }
+    }
+
+    /// Managers; those of versions that are no longer served are forgotten.
+    fn managers(&self, entries: Option<&Value>) -> Managers {
+        let mut managers = Managers::decode(entries).unwrap_or_default();
+        managers.0.retain(|_, managed| {
+            let served = |version: &String| self.resource.api_version(version) == managed.api_version;
+            !self.resource.custom || self.resource.versions.iter().any(served)
+        });
+        managers
+    }
+
+    fn api_version(&self) -> String {
+        self.resource.api_version(self.version)
+    }
+
+    fn types(&self) -> Type {
+        self.resource.merged_by(self.version)
+    }
+
+    /// An object as it is compared: of a built-in kind, as the real server's struct of it.
+    fn seen(&self, object: &Value) -> Value {
+        if self.resource.custom { object.clone() } else { fields::as_struct(&self.types(), object) }
+    }
+
+    /// Leaves out what a real server would not store.
+    pub(crate) fn trim(&self, object: &mut Value) {
+        if !self.resource.custom {
+            *object = fields::trimmed(&self.types(), object);
+        } else if let Some(metadata) = object.get_mut("metadata") {
+            *metadata = fields::trimmed(&Type::Named(custom::OBJECT_META), metadata);
+        }
+    }
+
+    fn subresource(&self) -> &'static str {
+        if self.part == Part::Status { "status" } else { self.manager.subresource }
+    }
+
+    fn check(&self, applied: &Value) -> Result<(), Status> {
+        let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
+        if text("kind") != self.resource.kind || text("apiVersion") != self.api_version() {
+            return Err(Status::bad_request(format_args!("invalid object type: {}", kind_of(applied))));
+        }
+        if applied.pointer(MANAGED_FIELDS).is_some_and(|fields| !fields.is_null()) {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        Ok(())
+    }
+}
+
+/// `group/version, Kind=kind`.
+fn kind_of(object: &Value) -> String {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    format!("{group}/{version}, Kind={}", text("kind"))
+}
+
+/// `namespace/name`.
+fn place_of(object: &Value) -> String {
+    format!("{}/{}", metadata::text(object, "namespace"), metadata::text(object, "name"))
+}
+
+fn without_times(managed: &Value) -> Vec<Value> {
+    let mut entries = managed.as_array().cloned().unwrap_or_default();
+    for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+        entry.remove("time");
+    }
+    entries
+}

@@ -1,0 +1,140 @@
+//! Paths to fields: names, the keys of list items, the values of sets.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One step of a path.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// A field of a struct or a key of a map.
+    Field(String),
+    /// An item of a list, by its keys; they are sorted.
+    Key(Vec<(String, Value)>),
+    /// A plain value of a set.
+    Value(Value),
+    /// A place in a list.
+    Index(i64),
+}
+
+impl Step {
+    pub(super) fn field(name: &str) -> Self {
+        Self::Field(name.to_owned())
+    }
+
+    /// The step as `FieldsV1` writes it.
+    pub(super) fn encode(&self) -> String {
+        match self {
+            Self::Field(name) => format!("f:{name}"),
+            Self::Key(keys) => {
+                let keys: Map<String, Value> = keys.iter().cloned().collect();
+                format!("k:{}", Value::Object(keys))
+            }
+            Self::Value(value) => format!("v:{value}"),
+            Self::Index(index) => format!("i:{index}"),
+        }
+    }
+
+    /// Reads what [`encode`](Self::encode) writes.
+    pub(super) fn decode(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(':')?;
+        match kind {
+            "f" => Some(Self::Field(rest.to_owned())),
+            "k" => match serde_json::from_str(rest).ok()? {
+                Value::Object(keys) => Some(Self::Key(keys.into_iter().collect())),
+                _ => None,
+            },
+            "v" => serde_json::from_str(rest).ok().map(Self::Value),
+            "i" => rest.parse().ok().map(Self::Index),
+            _ => None,
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Field(_) => 0,
+            Self::Key(_) => 1,
+            Self::Value(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(keys) => {
+                f.write_str("[")?;
+                for (place, (name, value)) in keys.iter().enumerate() {
+                    let comma = if place > 0 { "," } else { "" };
+                    write!(f, "{comma}{name}={value}")?;
+                }
+                f.write_str("]")
+            }
+            Self::Value(value) => write!(f, "[={value}]"),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+impl Ord for Step {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(one), Self::Field(other)) => one.cmp(other),
+            (Self::Key(one), Self::Key(other)) => {
+                let differing = one.iter().zip(other).map(|((name, value), (other_name, other_value))| {
+                    name.cmp(other_name).then_with(|| compare_values(value, other_value))
+                });
+                differing.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+            }
+            (Self::Value(one), Self::Value(other)) => compare_values(one, other),
+            (Self::Index(one), Self::Index(other)) => one.cmp(other),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Step {}
+
+/// Numbers before texts before booleans before the rest; numbers by their size.
+fn compare_values(one: &Value, other: &Value) -> Ordering {
+    let rank = |value: &Value| match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    };
+    match (one, other) {
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
+            (Some(one), Some(other)) => one.cmp(&other),
+            _ => one.as_f64().unwrap_or_default().total_cmp(&other.as_f64().unwrap_or_default()),
+        },
+        (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => {
+            one.to_string().cmp(&other.to_string())
+        }
+        _ => rank(one).cmp(&rank(other)),
+    }
+}
+
+/// A path as errors show it: `.spec.containers[name="main"].image`.
+pub(super) fn path_text(path: &[Step]) -> String {
+    path.iter().map(Step::to_string).collect()
+}

@@ -1,0 +1,33 @@
+//! What a write cannot change, whatever it says: the status by the object itself, the rest by its status.
+
+use super::set::Set;
+use crate::resources::ServedResource;
+use crate::storage::Part;
+
+/// The fields that a write of this part of an object leaves as they are.
+pub(super) fn fields(resource: &ServedResource, version: &str, part: Part) -> Set {
+    let name = (resource.name.group(), resource.name.resource());
+    match part {
+        Part::Main if name == ("certificates.k8s.io", "certificatesigningrequests") => {
+            Set::of_fields(&[&["spec"], &["status"]])
+        }
+        Part::Main if resource.has_status(version) => Set::of_fields(&[&["status"]]),
+        Part::Main | Part::Whole => Set::default(),
+        Part::Status => match name {
+            ("", "pods") => {
+                Set::of_fields(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+            }
+            ("apps", "deployments") => Set::of_fields(&[&["spec"], &["metadata", "labels"]]),
+            ("certificates.k8s.io", _) => Set::of_fields(&[&["spec"], &["status", "conditions"]]),
+            (
+                "admissionregistration.k8s.io"
+                | "apiregistration.k8s.io"
+                | "flowcontrol.apiserver.k8s.io"
+                | "storage.k8s.io",
+                _,
+            ) => Set::of_fields(&[&["spec"], &["metadata"]]),
+            _ if resource.custom => Set::of_fields(&[&["spec"], &["metadata"]]),
+            _ => Set::of_fields(&[&["spec"]]),
+        },
+    }
+}

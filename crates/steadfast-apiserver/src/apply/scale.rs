@@ -1,0 +1,52 @@
+//! Who manages the number of replicas after a write of `scale`, which shows nothing else of an object.
+
+use serde_json::Value;
+
+use super::Tracking;
+use super::managed::{Managed, Manager, Managers, Operation};
+use super::path::Step;
+use super::set::Set;
+
+impl Tracking<'_> {
+    /// Gives the number of replicas to who has scaled. Where nobody manages it, nobody comes to manage it by that; and
+    /// nobody knows when it was: so it is on a real server.
+    pub(super) fn rescale(&self, live: &Value, object: &Value, managers: &mut Managers) {
+        let replicas = |api_version: &str| {
+            let version = api_version.rsplit('/').next().unwrap_or_default();
+            self.resource.scale(version).map(|paths| set_of(&paths.spec_replicas))
+        };
+        let Some(paths) = self.resource.scale(self.version) else { return };
+        let (before, after) = (count(live, &paths.spec_replicas), count(object, &paths.spec_replicas));
+        let has = |managed: &Managed| {
+            replicas(&managed.api_version).is_some_and(|path| !managed.fields.intersection(&path).is_empty())
+        };
+        if before == after || !managers.0.values().any(has) {
+            return;
+        }
+        for managed in managers.0.values_mut() {
+            if let Some(path) = replicas(&managed.api_version) {
+                managed.fields = managed.fields.difference(&path);
+            }
+        }
+        let api_version = self.api_version();
+        let manager = Manager::new(&self.manager.name, Operation::Update, &api_version, self.manager.subresource);
+        if after.is_some() {
+            let fields = set_of(&paths.spec_replicas);
+            let time = managers.0.get(&manager).and_then(|managed| managed.time.clone());
+            managers.0.insert(manager, Managed { fields, api_version, time });
+        }
+        managers.0.retain(|_, managed| !managed.fields.is_empty());
+    }
+}
+
+/// The number of replicas; a scale leaves out that there are none.
+fn count<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    object.pointer(&path.replace('.', "/")).filter(|value| !value.is_null() && value.as_i64() != Some(0))
+}
+
+fn set_of(path: &str) -> Set {
+    let steps: Vec<Step> = path.trim_start_matches('.').split('.').map(Step::field).collect();
+    let mut set = Set::default();
+    set.insert(&steps);
+    set
+}

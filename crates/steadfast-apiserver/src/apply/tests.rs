@@ -1,0 +1,282 @@
+//! Fields, their managers, and what applying makes of both.
+
+use serde_json::{Value, json};
+
+use super::compare::Difference;
+use super::fields::{as_struct, field_set, trimmed};
+use super::managed::Managers;
+use super::merge::merged;
+use super::path::path_text;
+use super::set::Set;
+use super::types::Type;
+use super::{FieldManager, MANAGED_FIELDS, Tracking, validate, yaml};
+use crate::resources::{Registry, ServedResource};
+use crate::status::Status;
+use crate::storage::Part;
+
+fn set(fields: &Value) -> Set {
+    Set::decode(fields).expect("these are fields")
+}
+
+fn pod_type() -> Type {
+    Type::of_builtin("v1", "Pod")
+}
+
+fn config_maps() -> ServedResource {
+    let registry = Registry::with_declared(&[]);
+    let served = registry.of_kind("v1", "ConfigMap").expect("config maps are built in");
+    ServedResource::clone(served)
+}
+
+fn manager(name: &str, force: bool) -> FieldManager {
+    FieldManager { name: name.to_owned(), subresource: "", force }
+}
+
+/// What an apply makes of a config map, at a second of a minute.
+fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Value) -> Result<Value, Status> {
+    let mut applied = fields.clone();
+    applied["apiVersion"] = "v1".into();
+    applied["kind"] = "ConfigMap".into();
+    let (resource, manager) = (config_maps(), manager(name, force));
+    let now = format!("2026-01-01T00:00:{second:02}Z");
+    Tracking { resource: &resource, part: Part::Main, version: "v1", manager: &manager, now: &now }
+        .apply(live, &applied)
+}
+
+fn managers(object: &Value) -> Vec<(String, Value)> {
+    let entries = object.pointer(MANAGED_FIELDS).and_then(Value::as_array).cloned().unwrap_or_default();
+    let each = entries.into_iter().map(|entry| {
+        let who = format!("{} {}", entry["operation"].as_str().unwrap(), entry["manager"].as_str().unwrap());
+        (who, entry["fieldsV1"].clone())
+    });
+    each.collect()
+}
+
+#[test]
+fn a_set_of_fields_is_read_as_it_was_written() {
+    let fields = json!({
+        "f:data": {".": {}, "f:a": {}},
+        "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}},
+                   "f:tags": {"v:\"x\"": {}, "v:1": {}}, "f:list": {"i:0": {}}},
+    });
+    assert_eq!(set(&fields).encode(), fields);
+    let texts: Vec<String> = set(&fields).paths().iter().map(|path| path_text(path)).collect();
+    assert_eq!(
+        texts,
+        [
+            ".data",
+            ".data.a",
+            ".spec.list[0]",
+            ".spec.ports[containerPort=80,protocol=\"TCP\"]",
+            ".spec.ports[containerPort=80,protocol=\"TCP\"].name",
+            ".spec.tags[=1]",
+            ".spec.tags[=\"x\"]",
+        ]
+    );
+    for wrong in [json!([]), json!({"data": {}}), json!({"f:data": 1}), json!({"k:[1]": {}}), json!({"i:x": {}})] {
+        assert_eq!(Set::decode(&wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn sets_are_united_intersected_and_taken_from_each_other() {
+    let one = set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
+    let other = set(&json!({"f:a": {"f:x": {}, "f:y": {}}, "f:c": {}}));
+    assert_eq!(one.union(&other).encode(), json!({"f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {}, "f:c": {}}));
+    assert_eq!(one.intersection(&other).encode(), json!({"f:a": {"f:x": {}}}));
+    assert_eq!(one.difference(&other).encode(), json!({"f:a": {}, "f:b": {}}));
+    let whole = set(&json!({"f:a": {}}));
+    assert_eq!(one.difference(&whole).encode(), json!({"f:a": {"f:x": {}}, "f:b": {}}));
+    assert_eq!(one.recursive_difference(&whole).encode(), json!({"f:b": {}}));
+    assert!(one.difference(&one).is_empty() && one.intersection(&set(&json!({}))).is_empty());
+}
+
+#[test]
+fn every_built_in_kind_has_its_type_in_the_table() {
+    for served in Registry::with_declared(&[]).all() {
+        let of = served.merged_by(&served.versions[0]);
+        assert!(matches!(of, Type::Named(_)), "{} has none", served.kind);
+        let metadata = of.atom().map.as_ref().and_then(|map| map.named.get("metadata"));
+        assert_eq!(metadata.map(|field| &field.of), Some(&Type::Named("meta.v1.ObjectMeta")), "{}", served.kind);
+    }
+}
+
+#[test]
+fn a_list_with_keys_is_merged_item_by_item_with_the_defaults_of_its_keys() {
+    let ports = |ports: Value| json!({"spec": {"containers": [{"name": "c", "ports": ports}]}});
+    let live = ports(json!([{"containerPort": 80, "protocol": "TCP", "name": "old"}, {"containerPort": 53}]));
+    let applied = ports(json!([{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80, "hostPort": 1}]));
+    let together = merged(&pod_type(), Some(&live), Some(&applied)).expect("something is there");
+    assert_eq!(
+        together,
+        ports(json!([
+            {"containerPort": 53, "protocol": "UDP"},
+            {"containerPort": 80, "protocol": "TCP", "name": "old", "hostPort": 1},
+            {"containerPort": 53},
+        ]))
+    );
+    let fields = field_set(&pod_type(), &applied).encode();
+    let container = &fields["f:spec"]["f:containers"]["k:{\"name\":\"c\"}"];
+    let port = &container["f:ports"]["k:{\"containerPort\":80,\"protocol\":\"TCP\"}"];
+    assert_eq!(*port, json!({".": {}, "f:containerPort": {}, "f:hostPort": {}}));
+}
+
+#[test]
+fn what_is_atomic_is_one_field() {
+    let pod = json!({"spec": {"nodeSelector": {"a": "1"}, "tolerations": [{"key": "k"}]}});
+    assert_eq!(field_set(&pod_type(), &pod).encode(), json!({"f:spec": {"f:nodeSelector": {}, "f:tolerations": {}}}));
+    let other = json!({"spec": {"nodeSelector": {"b": "1"}, "tolerations": [{"key": "k"}]}});
+    let difference = Difference::between(&pod_type(), &pod, &other);
+    assert_eq!(difference.modified.encode(), json!({"f:spec": {"f:nodeSelector": {}}}));
+    assert!(difference.added.is_empty() && difference.removed.is_empty());
+}
+
+#[test]
+fn a_typed_struct_has_what_is_always_there_and_leaves_out_what_is_empty() {
+    let object = json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "c"}], "securityContext": {}}});
+    let seen = as_struct(&pod_type(), &object);
+    assert_eq!(seen["metadata"], json!({}));
+    assert_eq!(seen["status"], json!({}));
+    assert_eq!(seen["spec"], json!({"containers": [{"name": "c", "resources": {}}], "securityContext": {}}));
+    let stored = trimmed(&pod_type(), &object);
+    assert_eq!(stored, json!({"metadata": {}, "spec": {"containers": [{"name": "c"}], "securityContext": {}}}));
+}
+
+#[test]
+fn a_custom_resource_is_merged_as_its_schema_says() {
+    let text = json!({"type": "string"});
+    let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b", "a"],
+                       "items": {"type": "object", "properties": {"a": text, "b": {"type": "string", "default": "z"}}}});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "keyed": keyed, "set": {"type": "array", "items": text, "x-kubernetes-list-type": "set"},
+        "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": text},
+        "free": {"x-kubernetes-preserve-unknown-fields": true},
+    }}}});
+    let of = Type::of_schema(Some(&schema));
+    let object = json!({"metadata": {"name": "n", "finalizers": ["f"]},
+                        "spec": {"keyed": [{"a": "1"}], "set": ["x"], "whole": {"k": "v"},
+                                 "free": {"list": [{"a": 1}], "deep": {"er": 1}}}});
+    assert_eq!(
+        field_set(&of, &object).encode(),
+        json!({
+            "f:metadata": {"f:finalizers": {"v:\"f\"": {}}, "f:name": {}},
+            "f:spec": {"f:keyed": {"k:{\"a\":\"1\",\"b\":\"z\"}": {".": {}, "f:a": {}}}, "f:set": {"v:\"x\"": {}},
+                       "f:whole": {}, "f:free": {"f:list": {}, "f:deep": {".": {}, "f:er": {}}}},
+        })
+    );
+    assert_eq!(validate::complaint(&of, &object), None);
+    let unknown = json!({"spec": {"nothing": 1}});
+    assert_eq!(validate::complaint(&of, &unknown).as_deref(), Some(".spec.nothing: field not declared in schema"));
+    assert_eq!(Type::of_schema(None), Type::Deduced);
+}
+
+#[test]
+fn applying_takes_fields_and_gives_up_those_that_are_no_longer_applied() {
+    let first = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
+    let object = apply(None, "alpha", false, 1, &first).unwrap();
+    assert_eq!(managers(&object), [("Apply alpha".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
+    assert_eq!(object["metadata"]["managedFields"][0]["time"], "2026-01-01T00:00:01Z");
+
+    // Another one applies the same to one of them: both have it.
+    let object =
+        apply(Some(&object), "beta", false, 2, &json!({"metadata": {"name": "a"}, "data": {"x": "1"}})).unwrap();
+    let shared = managers(&object);
+    // Since nothing of the object was changed, the other one has no time, and stands first.
+    assert_eq!(shared[0], ("Apply beta".to_owned(), json!({"f:data": {"f:x": {}}})));
+    assert_eq!(object["metadata"]["managedFields"][0].get("time"), None);
+
+    // What one lets go is there as long as the other has it.
+    let object = apply(Some(&object), "alpha", false, 3, &json!({"metadata": {"name": "a"}})).unwrap();
+    assert_eq!((&object["data"], managers(&object).len()), (&json!({"x": "1"}), 1));
+    let object = apply(Some(&object), "beta", false, 4, &json!({"metadata": {"name": "a"}})).unwrap();
+    assert_eq!((object.get("data"), managers(&object)), (None, Vec::new()));
+}
+
+#[test]
+fn a_conflict_names_every_field_and_force_takes_them() {
+    let fields = |x: &str| json!({"metadata": {"name": "a"}, "data": {"x": x, "y": x}});
+    let object = apply(None, "alpha", false, 1, &fields("1")).unwrap();
+    let conflict = apply(Some(&object), "beta", false, 2, &fields("2")).unwrap_err();
+    assert_eq!((conflict.code, conflict.reason.as_str()), (409, "Conflict"));
+    assert_eq!(conflict.message, "Apply failed with 2 conflicts: conflicts with \"alpha\":\n- .data.x\n- .data.y");
+    assert_eq!(
+        conflict.details["causes"][0],
+        json!({"reason": "FieldManagerConflict", "message": "conflict with \"alpha\"", "field": ".data.x"})
+    );
+    let object = apply(Some(&object), "beta", true, 3, &fields("2")).unwrap();
+    assert_eq!(managers(&object), [("Apply beta".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
+}
+
+#[test]
+fn applying_the_same_again_changes_nothing_not_even_a_time() {
+    let fields = json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"x": "1"}});
+    let object = apply(None, "alpha", false, 1, &fields).unwrap();
+    assert_eq!(apply(Some(&object), "alpha", false, 9, &fields).unwrap(), object);
+}
+
+#[test]
+fn what_was_there_before_the_first_apply_has_a_manager_of_its_own() {
+    let live = json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "1"}});
+    let object = apply(Some(&live), "alpha", false, 1, &json!({"data": {"y": "1"}})).unwrap();
+    assert_eq!(managers(&object)[1], ("Update before-first-apply".to_owned(), json!({"f:data": {".": {}, "f:x": {}}})));
+    assert_eq!(object["data"], json!({"x": "1", "y": "1"}));
+}
+
+#[test]
+fn the_oldest_of_many_who_update_become_one() {
+    let (resource, mut live) = (config_maps(), json!({"metadata": {"name": "a"}, "data": {}}));
+    for number in 0..13 {
+        let mut object = live.clone();
+        object["data"][format!("k{number:02}")] = "v".into();
+        let manager = manager(&format!("m{number:02}"), false);
+        let now = format!("2026-01-01T00:00:{number:02}Z");
+        let tracking = Tracking { resource: &resource, part: Part::Main, version: "v1", manager: &manager, now: &now };
+        if number == 0 {
+            tracking.create(None, &mut object);
+        } else {
+            let given = live.pointer(MANAGED_FIELDS).cloned();
+            tracking.update(&live, given.as_ref(), None, &mut object);
+        }
+        live = object;
+    }
+    let managers = managers(&live);
+    assert_eq!(managers.len(), 10);
+    let (oldest, fields) = &managers[0];
+    assert_eq!(oldest, "Update ancient-changes");
+    assert_eq!(*fields, json!({"f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k02": {}, "f:k03": {}}}));
+}
+
+#[test]
+fn managers_that_are_none_are_not_read() {
+    let entry = |field: &str, value: Value| {
+        let mut entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"});
+        entry[field] = value;
+        json!([entry])
+    };
+    assert_eq!(Managers::decode(Some(&entry("fieldsV1", json!({})))).map(|managers| managers.0.len()), Some(1));
+    for (field, value) in [
+        ("operation", json!("Guess")),
+        ("apiVersion", json!("")),
+        ("fieldsType", json!("FieldsV9")),
+        ("fieldsV1", json!({"x": {}})),
+    ] {
+        assert_eq!(Managers::decode(Some(&entry(field, value))), None, "{field}");
+    }
+}
+
+#[test]
+fn what_is_applied_is_yaml_and_no_alias_grows_without_bound() {
+    let parsed = yaml::parse(b"kind: ConfigMap\ndata:\n  a: \"1\"\n").unwrap();
+    assert_eq!(parsed, json!({"kind": "ConfigMap", "data": {"a": "1"}}));
+    assert_eq!(yaml::parse(b"{\"a\": 1}").unwrap(), json!({"a": 1}));
+    for unreadable in ["", "- a", "a: [", "text"] {
+        let status = yaml::parse(unreadable.as_bytes()).unwrap_err();
+        assert!(status.code == 400 && status.message.starts_with("error decoding patch: "), "{}", status.message);
+    }
+    let levels = (1..12).map(|level| {
+        let below = vec![format!("*a{}", level - 1); 10].join(",");
+        format!("a{level}: &a{level} [{below}]\n")
+    });
+    let bomb: String = std::iter::once("a0: &a0 [x]\n".to_owned()).chain(levels).collect();
+    assert_eq!(yaml::parse(bomb.as_bytes()).unwrap_err().code, 400);
+}

@@ -1,0 +1,171 @@
+//! How fields come to their managers, and lose them.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::compare::Difference;
+use super::fields::{field_set, with_parents, without};
+use super::managed::{Managed, Manager, Managers, Operation};
+use super::merge::merged;
+use super::set::Set;
+use super::types::Type;
+use super::validate;
+
+/// Fields that nobody manages: the server has them.
+static OWN: LazyLock<Set> = LazyLock::new(|| {
+    Set::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
+
+/// Fields of others that an apply would change, by their managers.
+pub(super) type Conflicts = BTreeMap<Manager, Set>;
+
+/// An object cannot be compared by the types of another version, in which somebody manages fields of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unconvertible;
+
+/// Who writes, and what.
+pub(super) struct Write<'a> {
+    pub(super) of: &'a Type,
+    /// The fields that this write cannot change.
+    pub(super) ignored: &'a Set,
+    /// Those that it cannot change for the managers of other versions.
+    pub(super) ignored_elsewhere: &'a Set,
+    pub(super) manager: Manager,
+    pub(super) api_version: &'a str,
+    pub(super) now: &'a str,
+}
+
+impl Write<'_> {
+    /// What was changed is from now on this manager's. `others` are the types of the
+    /// other versions, where those differ.
+    pub(super) fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managers: &mut Managers,
+        others: &dyn Fn(&str) -> Option<Type>,
+    ) -> Result<(), Unconvertible> {
+        let difference = Difference::between(self.of, live, new).without(self.ignored);
+        let mut by_version: BTreeMap<&str, Difference> = BTreeMap::new();
+        for version in managers.0.values().map(|managed| managed.api_version.as_str()) {
+            let Some(of) = others(version).filter(|_| version != self.api_version) else { continue };
+            if validate::complaint(&of, live).is_some() || validate::complaint(&of, new).is_some() {
+                return Err(Unconvertible);
+            }
+            let difference = Difference::between(&of, live, new).without(self.ignored_elsewhere);
+            by_version.insert(version, difference);
+        }
+        let lost: Vec<Set> = managers
+            .0
+            .values()
+            .map(|managed| {
+                let difference = by_version.get(managed.api_version.as_str()).unwrap_or(&difference);
+                difference.lost_by(&managed.fields)
+            })
+            .collect();
+        for (managed, lost) in managers.0.values_mut().zip(lost) {
+            managed.fields = managed.fields.difference(&lost);
+        }
+        managers.0.retain(|_, managed| !managed.fields.is_empty());
+        let fields = difference.modified.union(&difference.added).difference(&OWN);
+        if fields.is_empty() {
+            return Ok(());
+        }
+        let time = Some(self.now.to_owned());
+        if let Some(own) = managers.0.get_mut(&self.manager) {
+            own.fields.extend(&fields);
+            own.time = time;
+        } else {
+            let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
+            managers.0.insert(self.manager.clone(), managed);
+        }
+        Ok(())
+    }
+
+    /// The object with what is applied, and without what was applied before and is not now.
+    pub(super) fn apply(
+        &self,
+        live: &Value,
+        applied: &Value,
+        managers: &mut Managers,
+        force: bool,
+    ) -> Result<Value, Conflicts> {
+        let mut new = merged(self.of, Some(live), Some(applied)).unwrap_or_default();
+        let last = managers.0.get(&self.manager).cloned();
+        let fields = field_set(self.of, applied).recursive_difference(self.ignored);
+        let time = last.as_ref().and_then(|last| last.time.clone());
+        let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
+        managers.0.insert(self.manager.clone(), managed);
+        if let Some(last) = last.filter(|last| !last.fields.is_empty()) {
+            new = self.pruned(&new, managers, &last.fields);
+        }
+        let difference = Difference::between(self.of, live, &new).without(self.ignored);
+        let changed = difference.modified.union(&difference.added);
+        let others = managers.0.iter().filter(|(manager, _)| **manager != self.manager);
+        let conflicts: Conflicts = others
+            .map(|(manager, managed)| (manager.clone(), managed.fields.intersection(&changed)))
+            .filter(|(_, fields)| !fields.is_empty())
+            .collect();
+        if !force && !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        take_away(managers, &difference, &conflicts, &self.manager);
+        if let Some(own) = managers.0.get_mut(&self.manager) {
+            own.fields = own.fields.difference(&OWN);
+            if *live != new {
+                own.time = Some(self.now.to_owned());
+            }
+        }
+        managers.0.retain(|_, managed| !managed.fields.is_empty());
+        Ok(new)
+    }
+
+    /// Without what was applied last, where nobody has it now.
+    fn pruned(&self, merged: &Value, managers: &Managers, last: &Set) -> Value {
+        let parents = |set: &Set| with_parents(self.of, set);
+        let all_of = |object: &Value| parents(&field_set(self.of, object));
+        let rest = |gone: &Set| without(self.of, merged, gone).unwrap_or_default();
+        let last = parents(last);
+        let pruned = rest(&last);
+        let mut managed = Set::default();
+        for one in managers.0.values() {
+            managed.extend(&one.fields);
+        }
+        let all = all_of(merged);
+        let mut kept = all_of(&pruned);
+        kept.extend(&parents(&managed));
+        let with_owned = rest(&all.difference(&kept));
+        rest(&all.difference(&all_of(&with_owned)).intersection(&last))
+    }
+}
+
+/// Takes from all managers but one what is no longer there and what is in conflict.
+fn take_away(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, but: &Manager) {
+    for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != but) {
+        let lost = conflicts.get(manager).cloned().unwrap_or_default();
+        managed.fields = managed.fields.difference(&lost).difference(&difference.removed);
+    }
+    managers.0.retain(|manager, managed| manager == but || !managed.fields.is_empty());
+}
+
+impl Manager {
+    /// Who had the fields of an object before anybody applied to it.
+    pub(super) fn before_first_apply(api_version: &str, subresource: &str) -> Self {
+        Self::new("before-first-apply", Operation::Update, api_version, subresource)
+    }
+}

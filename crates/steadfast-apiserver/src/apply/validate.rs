@@ -1,0 +1,104 @@
+//! Whether an object fits its type: what is applied must.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::items::step_of;
+use super::path::Step;
+use super::types::{Merging, Scalar, Shape, Type};
+
+/// Everything that does not fit, as the real server tells it; `None` where all does.
+pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
+    let mut complaints = Vec::new();
+    walk(of, object, "", Duplicates::Refused, &mut complaints);
+    match complaints.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+/// Whether an object that is not applied can be compared by a type; lists may have an item twice.
+pub(super) fn fits(of: &Type, object: &Value) -> bool {
+    let mut complaints = Vec::new();
+    walk(of, object, "", Duplicates::Allowed, &mut complaints);
+    complaints.is_empty()
+}
+
+/// What becomes of items that are several times in a list with keys, or a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duplicates {
+    Allowed,
+    Refused,
+}
+
+fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints: &mut Vec<String>) {
+    let mut complain = |why: &str| {
+        complaints.push(if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") });
+    };
+    match of.atom().shape(Some(value)) {
+        _ if value.is_null() => {}
+        Shape::Scalar(scalar) => {
+            let (fits, wanted) = match scalar {
+                Scalar::Text => (value.is_string(), "string"),
+                Scalar::Number => (value.is_number(), "numeric (int or float)"),
+                Scalar::Bool => (value.is_boolean(), "boolean"),
+                Scalar::Any => (!value.is_object() && !value.is_array(), "any scalar"),
+            };
+            if !fits {
+                complain(&format!("expected {wanted}, got {}", told(value, scalar)));
+            }
+        }
+        Shape::Map(map) => {
+            let Some(fields) = value.as_object() else {
+                return complain(&format!("expected map, got {}", told(value, Scalar::Any)));
+            };
+            for (key, value) in fields {
+                let path = format!("{path}.{key}");
+                match map.of(key) {
+                    Some(of) => walk(of, value, &path, duplicates, complaints),
+                    None => complaints.push(format!("{path}: field not declared in schema")),
+                }
+            }
+        }
+        Shape::List(list) => {
+            let Some(items) = value.as_array() else {
+                return complain(&format!("expected list, got {}", told(value, Scalar::Any)));
+            };
+            let mut seen = BTreeSet::new();
+            for (place, item) in items.iter().enumerate() {
+                let step = if list.merging == Merging::Atomic {
+                    Step::Index(i64::try_from(place).unwrap_or(i64::MAX))
+                } else {
+                    match step_of(list, item) {
+                        Ok(step) => step,
+                        Err(why) => {
+                            complaints.push(format!("{path}: element {place}: {why}"));
+                            return;
+                        }
+                    }
+                };
+                let below = format!("{path}{step}");
+                if !seen.insert(step.clone()) && duplicates == Duplicates::Refused {
+                    complaints.push(format!("{path}: duplicate entries for key {step}"));
+                }
+                walk(&list.item, item, &below, duplicates, complaints);
+            }
+        }
+        Shape::Nothing => complain("schema error: invalid atom"),
+    }
+}
+
+/// A value as the complaints of the real server show it: for numbers its type, for texts its insides.
+fn told(value: &Value, wanted: Scalar) -> String {
+    match (wanted, value) {
+        (Scalar::Number, Value::String(_)) => "string".to_owned(),
+        (Scalar::Number, Value::Bool(_)) => "bool".to_owned(),
+        (Scalar::Number, Value::Array(_)) => "[]interface {}".to_owned(),
+        (Scalar::Number, _) => "map[string]interface {}".to_owned(),
+        (Scalar::Text, value) => format!("&value.valueUnstructured{{Value:{value}}}"),
+        (_, Value::String(text)) => format!("&{{{text}}}"),
+        (_, value) => format!("&{{{value}}}"),
+    }
+}

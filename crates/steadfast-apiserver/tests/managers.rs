@@ -1,0 +1,140 @@
+//! Who manages which fields, as clients see it: applying, taking over, forgetting.
+
+mod support;
+
+use http::Method;
+use serde_json::{Value, json};
+use support::{CONFIG_MAPS, Client, in_memory};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GADGETS: &str = "/apis/managers.steadfast.dev/v1/namespaces/default/gadgets";
+
+async fn apply(client: &mut Client, path: &str, options: &str, object: &Value) -> (u16, Value) {
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    client.call_with(Method::PATCH, &format!("{path}?{options}"), &headers, object).await.unwrap()
+}
+
+fn managers(object: &Value) -> Vec<(String, Value)> {
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let who = |entry: &Value| {
+        format!("{} {} {}", text(entry, "operation"), text(entry, "manager"), text(entry, "subresource"))
+    };
+    entries.iter().map(|entry| (who(entry).trim_end().to_owned(), entry["fieldsV1"].clone())).collect()
+}
+
+fn config_map(data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_applies_what_another_has_is_refused_until_it_takes_it() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let (code, _) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({"x": "1", "y": "1"}))).await;
+    assert_eq!(code, 201);
+    let other = config_map(&json!({"x": "2"}));
+    let (code, refusal) = apply(&mut client, &path, "fieldManager=two", &other).await;
+    assert_eq!((code, &refusal["reason"]), (409, &json!("Conflict")));
+    assert_eq!(refusal["message"], "Apply failed with 1 conflict: conflict with \"one\": .data.x");
+    assert_eq!(refusal["details"]["causes"][0]["field"], ".data.x");
+    let (code, object) = apply(&mut client, &path, "fieldManager=two&force=true", &other).await;
+    assert_eq!((code, &object["data"]), (200, &json!({"x": "2", "y": "1"})));
+    let expected = [
+        ("Apply one".to_owned(), json!({"f:data": {"f:y": {}}})),
+        ("Apply two".to_owned(), json!({"f:data": {"f:x": {}}})),
+    ];
+    assert_eq!(managers(&object), expected);
+    let (_, object) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({}))).await;
+    assert_eq!(object["data"], json!({"x": "2"}), "what is no longer applied goes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_without_managers_keeps_them_and_one_with_none_forgets_them() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let body = config_map(&json!({"x": "1"}));
+    for none in [json!([]), json!([{}])] {
+        for by_patch in [false, true] {
+            apply(&mut client, &path, "fieldManager=one", &body).await;
+            let (_, kept) = client.call(Method::PUT, &path, &body).await.unwrap();
+            assert_eq!(managers(&kept).len(), 1, "{kept}");
+            let (code, forgotten) = if by_patch {
+                client.patch(&path, "merge-patch", &json!({"metadata": {"managedFields": none}})).await
+            } else {
+                let mut body = body.clone();
+                body["metadata"]["managedFields"] = none.clone();
+                client.call(Method::PUT, &path, &body).await.unwrap()
+            };
+            assert_eq!((code, managers(&forgotten)), (200, Vec::new()), "{none} {by_patch}");
+            client.call(Method::DELETE, &path, &Value::Null).await.unwrap();
+        }
+    }
+}
+
+async fn define(client: &mut Client) {
+    let number = json!({"type": "integer"});
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"replicas": number, "size": number}}, "status": any,
+    }});
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.managers.steadfast.dev"},
+        "spec": {
+            "group": "managers.steadfast.dev", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"status": {}, "scale": scale},
+            }],
+        },
+    });
+    assert_eq!(client.call(Method::POST, DEFINITIONS, &definition).await.unwrap().0, 201);
+}
+
+fn gadget(spec: &Value, status: &Value) -> Value {
+    json!({"apiVersion": "managers.steadfast.dev/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": spec,
+           "status": status})
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_manages_what_came_in_an_object_that_does_not_fit_its_type() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    define(&mut client).await;
+    let (code, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!(3))).await.unwrap();
+    assert_eq!((code, managers(&created)), (201, Vec::new()), "a status cannot be a number, though it is dropped");
+    client.call(Method::DELETE, &format!("{GADGETS}/a"), &Value::Null).await.unwrap();
+    let (_, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!({}))).await.unwrap();
+    let spec = json!({"f:spec": {".": {}, "f:size": {}}});
+    assert_eq!(managers(&created), [("Update unknown".to_owned(), spec)]);
+    let misfit = json!({"spec": {"size": "many"}, "status": {"x": 1}});
+    let (code, changed) = client.patch(&format!("{GADGETS}/a/status"), "merge-patch", &misfit).await;
+    assert_eq!((code, &changed["status"]), (200, &json!({"x": 1})));
+    assert_eq!(managers(&changed), managers(&created));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_scales_manages_the_replicas_that_somebody_managed() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    define(&mut client).await;
+    let path = format!("{GADGETS}/a");
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    for (spec, scalers) in [(json!({"size": 1, "replicas": 1}), vec![replicas]), (json!({"size": 1}), Vec::new())] {
+        client.call(Method::POST, GADGETS, &gadget(&spec, &json!({}))).await.unwrap();
+        let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"},
+                           "spec": {"replicas": 5}});
+        assert_eq!(client.call(Method::PUT, &format!("{path}/scale"), &scale).await.unwrap().0, 200);
+        let (_, scaled) = client.get(&path).await;
+        assert_eq!(scaled["spec"]["replicas"], 5);
+        let by_scale = |(who, fields): (String, Value)| (who == "Update unknown scale").then_some(fields);
+        let found: Vec<Value> = managers(&scaled).into_iter().filter_map(by_scale).collect();
+        assert_eq!(found, scalers, "{spec}");
+        client.call(Method::DELETE, &path, &Value::Null).await.unwrap();
+    }
+}

@@ -1,0 +1,207 @@
+//! What is applied.
+
+use serde_json::{Map, Value, json};
+
+use super::Plot;
+
+/// A definition whose schema has every sort of list and map.
+pub fn definition() -> Value {
+    let text = json!({"type": "string"});
+    let number = json!({"type": "integer"});
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let part = json!({
+        "type": "object", "required": ["name"],
+        "properties": {"name": text, "kind": {"type": "string", "default": "plain"}, "amount": number,
+                       "marks": {"type": "array", "items": text, "x-kubernetes-list-type": "set"}},
+    });
+    let spec = json!({
+        "type": "object",
+        "properties": {
+            "color": text, "size": number,
+            "tags": {"type": "array", "items": text, "x-kubernetes-list-type": "set"},
+            "parts": {"type": "array", "items": part, "x-kubernetes-list-type": "map",
+                      "x-kubernetes-list-map-keys": ["name", "kind"]},
+            "limits": {"type": "object", "additionalProperties": text},
+            "selector": {"type": "object", "additionalProperties": text, "x-kubernetes-map-type": "atomic"},
+            "plain": {"type": "array", "items": text},
+            "port": {"x-kubernetes-int-or-string": true},
+            "nested": {"type": "object", "properties": {"one": text, "two": text}},
+            "free": any,
+        },
+    });
+    let condition = json!({"type": "object", "required": ["type"], "properties": {"type": text, "status": text}});
+    let status = json!({
+        "type": "object",
+        "properties": {"phase": text, "conditions": {"type": "array", "items": condition,
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}},
+    });
+    let schema = json!({"type": "object", "properties": {"spec": spec, "status": status}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.apply.steadfast.dev"},
+        "spec": {
+            "group": "apply.steadfast.dev", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                          "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// An object with some of the fields of its kind.
+pub fn object(plot: &mut Plot) -> Value {
+    let mut object = json!({
+        "apiVersion": plot.kind.api_version, "kind": plot.kind.kind, "metadata": {"name": "it"},
+    });
+    metadata(plot, &mut object["metadata"]);
+    match plot.kind.kind {
+        "ConfigMap" => object["data"] = map(plot),
+        "ServiceAccount" => {
+            if plot.chance.percent(60) {
+                object["secrets"] = named(plot);
+            }
+            if plot.chance.percent(40) {
+                object["imagePullSecrets"] = named(plot);
+            }
+            if plot.chance.percent(30) {
+                object["automountServiceAccountToken"] = plot.chance.percent(50).into();
+            }
+        }
+        "Role" => {
+            let verbs = plot.chance.one(&["get", "list", "watch"]);
+            object["rules"] = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verbs]}]);
+        }
+        "Widget" => {
+            object["spec"] = map(plot);
+            if plot.chance.percent(50) {
+                object["spec"]["list"] = json!([{"name": plot.chance.one(&["p", "q"])}]);
+            }
+            if plot.chance.percent(40) {
+                object["spec"]["deep"] = json!({"deeper": map(plot)});
+            }
+        }
+        _ => object["spec"] = gadget(plot),
+    }
+    object
+}
+
+fn metadata(plot: &mut Plot, metadata: &mut Value) {
+    if plot.chance.percent(50) {
+        metadata["labels"] = map(plot);
+    }
+    if plot.chance.percent(25) {
+        metadata["annotations"] = map(plot);
+    }
+    if plot.chance.percent(12) {
+        metadata["finalizers"] = match plot.chance.below(3) {
+            0 => json!(["steadfast.dev/one"]),
+            1 => json!(["steadfast.dev/two"]),
+            _ => json!(["steadfast.dev/two", "steadfast.dev/one"]),
+        };
+    }
+    if plot.chance.percent(12) {
+        let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
+        metadata["ownerReferences"] = match plot.chance.below(3) {
+            0 => json!([owner("one")]),
+            1 => json!([owner("two")]),
+            _ => json!([owner("one"), owner("two")]),
+        };
+    }
+}
+
+/// A map of texts, never an empty one: a real server forgets that those of the metadata are stored, and writes again.
+pub fn map(plot: &mut Plot) -> Value {
+    let mut map = Map::new();
+    map.insert(plot.chance.one(&["a", "b", "c"]).to_owned(), "one".into());
+    for key in ["a", "b", "c"] {
+        if plot.chance.percent(50) {
+            map.insert(key.to_owned(), plot.chance.one(&["one", "two"]).into());
+        }
+    }
+    map.into()
+}
+
+fn named(plot: &mut Plot) -> Value {
+    let mut names: Vec<&str> = ["p", "q", "r"].into_iter().filter(|_| plot.chance.percent(50)).collect();
+    if names.is_empty() {
+        names.push("q");
+    }
+    let mut items: Vec<Value> = names.into_iter().map(|name| json!({"name": name})).collect();
+    if plot.chance.percent(30) {
+        items.reverse();
+    }
+    items.into()
+}
+
+fn texts(plot: &mut Plot) -> Value {
+    let mut texts: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| plot.chance.percent(50)).collect();
+    if plot.chance.percent(30) {
+        texts.reverse();
+    }
+    texts.into()
+}
+
+fn gadget(plot: &mut Plot) -> Value {
+    let mut spec = Map::new();
+    for field in ["color", "size", "tags", "parts", "limits", "selector", "plain", "port", "nested", "free"] {
+        if plot.chance.percent(65) {
+            continue;
+        }
+        let value = match field {
+            "color" => plot.chance.one(&["red", "blue"]).into(),
+            "size" => plot.chance.below(3).into(),
+            "tags" | "plain" => texts(plot),
+            "parts" => parts(plot),
+            "port" => {
+                if plot.chance.percent(50) {
+                    json!(80)
+                } else {
+                    json!("http")
+                }
+            }
+            "nested" => match plot.chance.below(4) {
+                0 => json!({}),
+                1 => json!({"one": "1"}),
+                2 => json!({"two": plot.chance.one(&["2", "3"])}),
+                _ => json!({"one": "1", "two": "2"}),
+            },
+            "free" => {
+                let mut free = map(plot);
+                if plot.chance.percent(50) {
+                    free["items"] = texts(plot);
+                }
+                if plot.chance.percent(30) {
+                    free["deep"] = map(plot);
+                }
+                free
+            }
+            _ => map(plot),
+        };
+        spec.insert(field.to_owned(), value);
+    }
+    spec.into()
+}
+
+fn parts(plot: &mut Plot) -> Value {
+    let mut parts = Vec::new();
+    for name in ["p", "q", "r"] {
+        if plot.chance.percent(50) {
+            continue;
+        }
+        let mut part = json!({"name": name});
+        if plot.chance.percent(40) {
+            part["kind"] = plot.chance.one(&["plain", "other"]).into();
+        }
+        if plot.chance.percent(60) {
+            part["amount"] = plot.chance.below(3).into();
+        }
+        if plot.chance.percent(30) {
+            part["marks"] = texts(plot);
+        }
+        parts.push(part);
+    }
+    if plot.chance.percent(30) {
+        parts.reverse();
+    }
+    parts.into()
+}
