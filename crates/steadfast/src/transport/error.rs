@@ -210,7 +210,7 @@ impl TransportError {
     pub(super) fn refused(self, peer: String, attempts: u32) -> Self {
         let reason = match self {
             Self::Reset { reason, .. } => reason,
-            Self::ConnectionLost { how, .. } => how,
+            Self::ConnectionLost { how, .. } => format!("the connection to it was lost: {how}"),
             other => other.to_string(),
         };
         Self::Refused { peer, reason, attempts }

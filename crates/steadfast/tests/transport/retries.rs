@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use h2::Reason;
 use steadfast::Connection;
+use steadfast::transport::Settings;
 use tokio::io::DuplexStream;
 
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
@@ -107,4 +108,16 @@ async fn goaway_in_the_middle_of_a_request_ends_in_an_answer_or_a_plain_word() {
         assert!(error.maybe_sent(), "{error}");
     }
     assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
+}
+
+/// What is told where a connection ends before a byte was sent on it, and where it ends just after, is the same: it was lost.
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_closed_at_once_are_named_as_lost() {
+    let connection = dialled(config(&in_memory().await).await, Settings::default(), || async {
+        let (near, _closed) = tokio::io::duplex(64 << 10);
+        Ok(Sockets::default().watch(near))
+    });
+    let error = text(&connection, get(PODS)).await.expect_err("closed");
+    let told = error.to_string();
+    assert!(told.contains("the connection to ") && told.contains(" was lost: "), "{error:?}: {told}");
 }
