@@ -104,13 +104,11 @@ impl State {
     /// The same; what was applied has its managers already.
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
-        fields::check_metadata(target, &object, false)?;
         if is_applied {
+            fields::check_metadata(target, &object, false)?;
             fields::fill_in(target, &mut object);
         } else {
-            let unknown = typed::metadata(&mut object, target)?;
-            let unknown = fields::take_in(target, &mut object, unknown);
-            fields::judge(target, unknown)?;
+            take_in(target, &mut object)?;
         }
         // Nobody looks at it in a dry run.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
@@ -181,18 +179,27 @@ impl State {
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
         validation::identify(&mut object, target)?;
-        // The version that was asked for is of no matter here, the UID is.
-        let version = metadata::text(&object, "resourceVersion").to_owned();
-        metadata::set(&mut object, "resourceVersion", None);
         metadata::set(&mut object, "name", Some(target.name.as_str().into()));
         if !metadata::text(&object, "uid").is_empty() {
             validation::check_uid(target, &Value::Null, &object)?;
         }
-        let mut created = self.create(target, object)?;
+        Ok((self.create_at_any_version(target, object, false)?, true))
+    }
+
+    /// Creates an object whose version is of no matter; a dry run answers with it.
+    fn create_at_any_version(
+        &mut self,
+        target: &WriteTarget,
+        mut object: Value,
+        is_applied: bool,
+    ) -> Result<Arc<Value>, Status> {
+        let version = metadata::text(&object, "resourceVersion").to_owned();
+        metadata::set(&mut object, "resourceVersion", None);
+        let mut created = self.create_as(target, object, is_applied)?;
         if target.dry_run && !version.is_empty() {
             metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
         }
-        Ok((created, true))
+        Ok(created)
     }
 
     /// Applies to an object, or creates it; tells whether it was created.
@@ -207,7 +214,7 @@ impl State {
         let Some(tracking) = Tracking::of(target, now) else {
             return Err(Status::bad_request("who applies must say who manages the fields"));
         };
-        let mut object = tracking.apply(existing.as_deref(), applied)?;
+        let object = tracking.apply(existing.as_deref(), applied)?;
         if existing.is_some() {
             return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
         }
@@ -223,14 +230,7 @@ impl State {
                 "the name of the object ({url} based on URL) was undeterminable: name must be provided"
             )));
         }
-        validation::identify(&mut object, target)?;
-        let version = metadata::text(&object, "resourceVersion").to_owned();
-        metadata::set(&mut object, "resourceVersion", None);
-        let mut created = self.create_as(target, object, true)?;
-        if target.dry_run && !version.is_empty() {
-            metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
-        }
-        Ok((created, true))
+        Ok((self.create_at_any_version(target, object, true)?, true))
     }
 
     /// Changes an object.
@@ -380,12 +380,17 @@ fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
     if let Update::Applied(_) = update {
         fields::fill_in(target, &mut object);
     } else {
-        fields::check_metadata(target, &object, false)?;
-        let unknown = typed::metadata(&mut object, target)?;
-        let unknown = fields::take_in(target, &mut object, unknown);
-        fields::judge(target, unknown)?;
+        take_in(target, &mut object)?;
     }
     Ok(Some((object, managed)))
+}
+
+/// Takes in an object that was sent: drops what is unknown or warns of it, and fills in what is missing.
+fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
+    fields::check_metadata(target, object, false)?;
+    let unknown = typed::metadata(object, target)?;
+    let unknown = fields::take_in(target, object, unknown);
+    fields::judge(target, unknown)
 }
 
 /// What a patch makes of an object, and the managers that it leaves.

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::super::metadata;
 use super::{Part, WriteTarget, defaults};
 use crate::apply::FieldManager;
 use crate::resources::Definition;
@@ -109,22 +108,7 @@ pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec
     let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
     let at = unknown.partition_point(before);
     unknown.splice(at..at, of_metadata);
-    // All kinds have metadata of one type, which does not write what is empty.
-    for field in ["annotations", "finalizers", "labels", "managedFields", "ownerReferences"] {
-        if object.pointer(&format!("/metadata/{field}")).is_some_and(is_empty) {
-            metadata::set(object, field, None);
-        }
-    }
     unknown
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
-    }
 }
 
 fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
