@@ -8,6 +8,8 @@ use support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn post(client: &mut Client, path: &str, object: &Value) -> (u16, Value) {
     client.call(Method::POST, path, object).await.unwrap()
@@ -251,15 +253,10 @@ async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
     assert_eq!(client.get("/api/v1/namespaces/team").await.0, 404);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_definition_serves_its_resource_and_takes_it_away() {
-    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
-    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let server = in_memory().await;
-    let mut client = Client::in_memory(&server, 0).await.unwrap();
-    assert_eq!(client.get(WIDGETS).await.0, 404);
+/// Widgets in two versions, the older of which is only served.
+fn definition_of_widgets() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let definition = json!({
+    json!({
         "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com", "scope": "Namespaced",
@@ -269,8 +266,29 @@ async fn a_definition_serves_its_resource_and_takes_it_away() {
                 {"name": "v1beta1", "served": true, "storage": false, "schema": schema},
             ],
         },
-    });
-    let (code, created) = post(&mut client, DEFINITIONS, &definition).await;
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_cannot_be_read_is_refused_in_the_version_it_was_sent_to() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    post(&mut client, DEFINITIONS, &definition_of_widgets()).await;
+    for version in ["v1", "v1beta1"] {
+        let widget = json!({"metadata": {"name": "w", "generation": "first"}});
+        let (code, status) = post(&mut client, &WIDGETS.replace("v1", version), &widget).await;
+        assert_eq!(code, 400);
+        let words = format!("Widget in version \"{version}\" cannot be handled as a Widget: ");
+        assert!(message(&status).starts_with(&words), "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_serves_its_resource_and_takes_it_away() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    assert_eq!(client.get(WIDGETS).await.0, 404);
+    let (code, created) = post(&mut client, DEFINITIONS, &definition_of_widgets()).await;
     assert_eq!((code, &created["status"]["conditions"]), (201, &Value::Null));
     let (_, defined) = client.get(&format!("{DEFINITIONS}/widgets.example.com")).await;
     assert_eq!(defined["status"]["conditions"][1]["type"], "Established");

@@ -92,7 +92,7 @@ fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
 
 fn unreadable(target: &WriteTarget, field: &str, found: &Value) -> Status {
     let kind = &target.resource.kind;
-    let version = target.resource.versions.first().map_or("", String::as_str);
+    let version = target.version();
     Status::bad_request(format_args!(
         "{kind} in version \"{version}\" cannot be handled as a {kind}: metadata.{field} is not {found}"
     ))
