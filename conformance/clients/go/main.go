@@ -47,12 +47,24 @@ func main() {
 		pages(ctx, set)
 		watches(ctx, set)
 		informer(ctx, set)
+		applies(ctx, set)
+		appliesWorkloads(ctx, set)
+		pagesByPager(ctx, set)
 	}
 	fmt.Println("-- client-go, as it is configured by itself")
 	table(ctx, set)
 	elect(ctx, set)
+	retriesWatches(ctx, set)
+	watchesMetadata(ctx, config, set)
+	recordsEvents(ctx, set)
 	define(ctx, config)
 	dynamics(ctx, config)
+	fmt.Println("-- envtest")
+	environment := install(ctx, config)
+	appliesCustom(ctx, config)
+	scales(ctx, config, set, discovers(config))
+	tests(ctx, config)
+	uninstall(ctx, config, environment)
 	fmt.Println("-- controller-runtime")
 	typed(ctx, config)
 	manage(ctx, config)
@@ -80,5 +92,8 @@ func prepare(ctx context.Context, set *kubernetes.Clientset) {
 	}
 	all := metav1.ListOptions{}
 	must("empty it", set.CoreV1().ConfigMaps(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	must("empty it", set.CoreV1().Secrets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	must("empty it", set.AppsV1().Deployments(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	must("empty it", set.EventsV1().Events(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
 	must("empty it", set.CoordinationV1().Leases(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
 }

@@ -108,6 +108,22 @@ async fn selectors_choose_by_labels_and_fields() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_are_selected_by_the_names_of_their_api() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    for (version, about, name) in [("v1", "involvedObject", "old"), ("events.k8s.io/v1", "regarding", "new")] {
+        let event = json!({"apiVersion": version, "kind": "Event", "metadata": {"name": name}, about: {"name": "p"}});
+        server.create(&event).unwrap();
+    }
+    let core = |field: &str| format!("/api/v1/events?fieldSelector={field}.name%3Dp");
+    let newer = |field: &str| format!("/apis/events.k8s.io/v1/events?fieldSelector={field}.name%3Dp");
+    assert_eq!(names(&client.get(&core("involvedObject")).await.1), ["old"]);
+    assert_eq!(names(&client.get(&newer("regarding")).await.1), ["new"]);
+    assert_eq!(client.get(&core("regarding")).await.0, 400);
+    assert_eq!(client.get(&newer("involvedObject")).await.0, 400);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_of_custom_resources_write_their_version_last() {
     let widgets = ResourceDeclaration::namespaced("example.com", "v1", "Widget", "widgets");
     let server = ApiServer::builder().in_memory().resource(widgets).start().await.unwrap();

@@ -76,6 +76,19 @@ const EVENT_FIELDS: &[&str] = &[
     "source",
     "type",
 ];
+/// The same by the names of the newer API.
+const NEW_EVENT_FIELDS: &[&str] = &[
+    "regarding.kind",
+    "regarding.namespace",
+    "regarding.name",
+    "regarding.uid",
+    "regarding.apiVersion",
+    "regarding.resourceVersion",
+    "regarding.fieldPath",
+    "reason",
+    "reportingController",
+    "type",
+];
 
 pub(super) const BUILTIN: &[Builtin] = &[
     row("", "v1", "ConfigMap", "configmaps", &["cm"], N, &[]),
@@ -158,7 +171,7 @@ pub(super) const BUILTIN: &[Builtin] = &[
     ),
     row("coordination.k8s.io", "v1", "Lease", "leases", &[], N, &[]),
     row("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", &[], N | GENERATION, &[]),
-    row("events.k8s.io", "v1", "Event", "events", &["ev"], N, EVENT_FIELDS),
+    row("events.k8s.io", "v1", "Event", "events", &["ev"], N, NEW_EVENT_FIELDS),
     row("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", &[], STATUS | GENERATION, &[]),
     row(
         "flowcontrol.apiserver.k8s.io",
