@@ -1,11 +1,10 @@
-"""The official Python client against any server: objects, watches, patches, deletions, custom objects, errors.
+"""The official Python client against any server: objects, watches, patches, apply, deletions, custom objects, errors.
 
     client.py KUBECONFIG
 
 Ends with 1 and one line at the first difference from what a real API server does. Leaves nothing behind.
 """
 
-import json
 import sys
 import threading
 import time
@@ -14,62 +13,8 @@ import kubernetes
 from kubernetes import client, config, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
-NAMESPACE = "python-conformance"
-GROUP = "python.conformance.example.com"
-# Seconds. A watch that delivers nothing, or a definition that is not served, is a failure by then.
-PATIENCE = 20
-
-
-class Difference(Exception):
-    """What the server did and should not have done."""
-
-
-def passed(name):
-    print(f"ok      {name}", flush=True)
-
-
-def equal(name, got, wanted):
-    if got != wanted:
-        raise Difference(f"{name}: got {got!r}, wanted {wanted!r}")
-    passed(name)
-
-
-def holds(name, condition, seen):
-    if not condition:
-        raise Difference(f"{name}: not so: {seen!r}")
-    passed(name)
-
-
-def refused(name, code, reason, call):
-    """The call has to fail with this code, and with a `Status` of this reason as its body."""
-    try:
-        answer = call()
-    except ApiException as error:
-        body = json.loads(error.body)
-        equal(name, (error.status, body["kind"], body["code"], body["reason"]), (code, "Status", code, reason))
-        return body
-    raise Difference(f"{name}: not refused: {answer!r}")
-
-
-def eventually(name, attempt):
-    """Tries until the attempt returns something true; an error of the server's counts as not yet."""
-    end = time.monotonic() + PATIENCE
-    last = None
-    while time.monotonic() < end:
-        try:
-            last = attempt()
-            if last:
-                passed(name)
-                return last
-        except ApiException as error:
-            last = error
-        time.sleep(0.1)
-    raise Difference(f"{name}: not within {PATIENCE} s: {last!r}")
-
-
-def config_map(name, **data):
-    metadata = client.V1ObjectMeta(name=name, labels={"app": name})
-    return client.V1ConfigMap(metadata=metadata, data=data)
+from applying import apply_custom, apply_typed, patch_types, tables
+from checks import GROUP, NAMESPACE, PATIENCE, Difference, config_map, equal, eventually, holds, refused
 
 
 def prepare(core):
@@ -252,13 +197,17 @@ def definition():
     schema = client.V1JSONSchemaProps(
         type="object",
         properties={
-            "spec": client.V1JSONSchemaProps(type="object", properties={"size": client.V1JSONSchemaProps(type="integer")}),
-            "status": client.V1JSONSchemaProps(type="object",
-                                               properties={"ready": client.V1JSONSchemaProps(type="boolean")}),
+            "spec": client.V1JSONSchemaProps(type="object", properties={
+                "size": client.V1JSONSchemaProps(type="integer"),
+                "replicas": client.V1JSONSchemaProps(type="integer")}),
+            "status": client.V1JSONSchemaProps(type="object", properties={
+                "ready": client.V1JSONSchemaProps(type="boolean"),
+                "replicas": client.V1JSONSchemaProps(type="integer")}),
         })
     version = client.V1CustomResourceDefinitionVersion(
         name="v1", served=True, storage=True, schema=client.V1CustomResourceValidation(open_apiv3_schema=schema),
-        subresources=client.V1CustomResourceSubresources(status={}))
+        subresources=client.V1CustomResourceSubresources(status={}, scale=client.V1CustomResourceSubresourceScale(
+            spec_replicas_path=".spec.replicas", status_replicas_path=".status.replicas")))
     names = client.V1CustomResourceDefinitionNames(plural="widgets", singular="widget", kind="Widget")
     return client.V1CustomResourceDefinition(
         metadata=client.V1ObjectMeta(name=f"widgets.{GROUP}"),
@@ -320,6 +269,7 @@ def custom_objects(api):
         equal("the dynamic client finds it by discovery", (found.name, found.namespaced, "status" in found.subresources),
               ("widgets", True, True))
         equal("and reads it", found.get(name="w", namespace=NAMESPACE).spec.size, 2)
+        apply_custom(api, place)
         custom.delete_namespaced_custom_object(*place, "w")
         equal("delete it", custom.list_namespaced_custom_object(*place)["items"], [])
     finally:
@@ -334,6 +284,9 @@ def main():
     prepare(core)
     for part in (objects, patches, lists, watches, deletions):
         part(core)
+    patch_types(core)
+    tables(api, core)
+    apply_typed(api, core)
     custom_objects(api)
     prepare(core)
 
