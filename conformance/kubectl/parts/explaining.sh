@@ -42,6 +42,7 @@ expect 'definitions in a table' $'NAME +SCOPE +VERSIONS +CREATED AT\n'"$gadgets"
 eventually 'its fields are known' k explain gadget.spec.size
 expect 'explain a custom resource' 'GROUP: +kubectl.conformance.example.com.KIND: +Gadget.*A thing to play with.*spec.<Object>.*' k explain gadget
 expect 'explain its fields' '.*FIELD: spec <Object>.*mode.<string>.  enum: fast, slow.*size.<integer> -required-.*How large it is.*' k explain gd.spec
+expect 'explain a custom resource --recursive' '.*FIELDS:.*spec.<Object>.    mode.<string>.    enum: fast, slow.    size.<integer> -required-.  status.<Object>.*' k explain gadget --recursive
 refused 'explain a field it does not have' '.*field "nope" does not exist.*' k explain gadget.spec.nope
 expect 'create one' 'gadget.kubectl.conformance.example.com/one created' k create -f - <<<"$(gadget one '{"size":1}')"
 expect 'describe one' 'Name: +one.*API Version: +kubectl.conformance.example.com/v1.Kind: +Gadget.*Size: +1.*' k describe gadget one

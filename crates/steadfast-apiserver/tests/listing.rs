@@ -172,6 +172,23 @@ async fn objects_are_shown_as_rows_and_as_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scale_is_shown_as_a_row() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3},
+        "status": {"replicas": 2},
+    });
+    server.create(&deployment).unwrap();
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+    let path = "/apis/apps/v1/namespaces/default/deployments/d/scale";
+    let (_, rows) = client.call_with(Method::GET, path, &table, &Value::Null).await.unwrap();
+    let columns: Vec<&Value> = rows["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(rows["rows"][0]["cells"], json!(["d", 3, 2, "0s"]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn options_that_contradict_each_other_are_invalid() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();

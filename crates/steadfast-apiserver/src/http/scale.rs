@@ -1,16 +1,20 @@
 //! The `scale` subresource.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::negotiate::Form;
 use super::read;
 use super::rendering::Rendering;
 use super::rendering::Shown;
 use super::serve::Exchange;
 use super::write::Write;
 use crate::records::Verb;
+use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, State, Update, scale_of};
+use crate::storage::{ObjectKey, Patch, State, Update, metadata, scale_of};
 
 /// Shows how many replicas an object is to have, or changes that.
 pub(super) async fn answer(
@@ -45,5 +49,19 @@ pub(super) async fn answer(
         }
         _ => return Err(Status::method_not_allowed()),
     };
+    if rendering.form == Form::Table && !target.resource.custom {
+        let version = json!({"resourceVersion": metadata::text(&scale, "resourceVersion")});
+        return Ok(Answer::json(200, &of_scales(rendering).table(&version, &[scale])));
+    }
     Ok(Answer::json(200, &scale))
+}
+
+/// The rendering of what scales, as one of the scale itself.
+fn of_scales(rendering: &Rendering) -> Rendering {
+    let mut scales = rendering.clone();
+    let resource = Arc::make_mut(&mut scales.resource);
+    resource.name = GroupResource::new("autoscaling", "scales");
+    "Scale".clone_into(&mut resource.kind);
+    "autoscaling/v1".clone_into(&mut scales.api_version);
+    scales
 }

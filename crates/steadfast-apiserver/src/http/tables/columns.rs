@@ -30,6 +30,13 @@ pub(super) const CUSTOM: &[Column] = &[NAME, typed("Age", "date", Age)];
 /// What kinds have that are known for nothing else.
 const PLAIN: &[Column] = &[NAME, typed("Created At", "date", Created)];
 
+const SCALE: &[Column] = &[
+    NAME,
+    typed("Desired", "integer", Number("/spec/replicas")),
+    typed("Available", "integer", Number("/status/replicas")),
+    AGE,
+];
+
 /// The columns of a built-in kind.
 pub(super) fn of(group: &str, kind: &str) -> &'static [Column] {
     match group {
@@ -205,6 +212,7 @@ fn workloads(kind: &str) -> &'static [Column] {
                 ]
             }
         }
+        "Scale" => SCALE,
         "HorizontalPodAutoscaler" => {
             const {
                 &[
