@@ -34,13 +34,10 @@ func fill(arguments []string) error {
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	config, err := writing(*kubeconfig)
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	// Two containers with one port, as generated here, are worth a warning to it each time.
-	config.WarningHandler = rest.NoWarnings{}
 	ctx := context.Background()
 	if err := makeNamespaces(ctx, config); err != nil {
 		return err
@@ -53,6 +50,18 @@ func fill(arguments []string) error {
 		return err
 	}
 	return writeAll(ctx, newSource(*seed), *count, write)
+}
+
+// writing is the configuration of who writes to a real server, as fast as it takes it.
+func writing(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	// Two containers with one port, as generated here, are worth a warning to it each time.
+	config.WarningHandler = rest.NoWarnings{}
+	return config, nil
 }
 
 func writeAll(ctx context.Context, source source, count int, write func(context.Context, *corev1.Pod) error) error {

@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // stamp writes the time at which it begins to write into one object after the other,
@@ -30,13 +28,10 @@ func stamp(arguments []string) error {
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	config, err := writing(*kubeconfig)
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	// Two containers with one port, as generated here, are worth a warning to it each time.
-	config.WarningHandler = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err

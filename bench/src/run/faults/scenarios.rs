@@ -7,7 +7,7 @@ use std::future::ready;
 use std::pin::Pin;
 use std::time::Duration;
 
-use steadfast_apiserver::{Answer, RequestRule, Status, TooLarge, Verb};
+use steadfast_apiserver::{Answer, Faults, RequestRule, Status, TooLarge, Verb};
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
@@ -61,8 +61,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     story("F5", "flows idle for 45 s are dropped in silence", |stage| Box::pin(idle(stage))).long(),
     story("F6", "pings answered, server frozen for 90 s", |stage| Box::pin(frozen(stage))).long(),
     story("F7", "one stream stalled on a healthy connection", |stage| Box::pin(stalled(stage))).long(),
-    story("F8", "GOAWAY, once a second for 5 s", |stage| Box::pin(goaway(stage))),
-    story("F9", "watches ended in good order, once a second for 5 s", |stage| Box::pin(ended(stage))),
+    story("F8", "GOAWAY, once a second for 5 s", |stage| Box::pin(each_second(stage, Faults::goaway))),
+    story("F9", "watches ended in good order, once a second for 5 s", |stage| {
+        Box::pin(each_second(stage, Faults::end_watches))
+    }),
     story("F10", "connections accepted and closed for 10 s", |stage| Box::pin(turned_away(stage))),
     story("F11", "changes during a cut of 2 s, history gone", |stage| Box::pin(compacted(stage))),
     story("F11", "410 in the stream", |stage| Box::pin(gone_in_stream(stage))),
@@ -163,22 +165,12 @@ async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-async fn goaway(stage: &mut Stage) -> Result<(), Trouble> {
+/// Once a second, five times.
+async fn each_second(stage: &mut Stage, happens: fn(&Faults)) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
     for _ in 0..5 {
-        stage.faults().goaway();
-        stage.write_for(Duration::from_secs(1)).await?;
-    }
-    stage.healed();
-    Ok(())
-}
-
-async fn ended(stage: &mut Stage) -> Result<(), Trouble> {
-    stage.ready().await?;
-    stage.fault();
-    for _ in 0..5 {
-        stage.faults().end_watches();
+        happens(stage.faults());
         stage.write_for(Duration::from_secs(1)).await?;
     }
     stage.healed();
