@@ -33,6 +33,8 @@ mod chronicle;
 mod lease;
 mod need;
 mod server;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::error::Error;
@@ -430,84 +432,4 @@ fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), WorldE
     }
     let (own, watched) = (told(own, namespace), told(watched, namespace));
     if own == watched { Ok(()) } else { Err(format!("the server says {own:?}, and its watch {watched:?}").into()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use steadfast_apiserver::ApiServer;
-    use steadfast_contract::Change;
-
-    #[tokio::test]
-    async fn what_a_story_did_not_say_is_not_done() -> Result<(), WorldError> {
-        let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
-        assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
-        assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
-        cluster.kill(0)?;
-        cluster.start_again(0).await?;
-        cluster.end().await
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_had_is_said_before_anything_starts() -> Result<(), WorldError> {
-        let other = Kind::Other("/nowhere".into());
-        let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
-        assert_eq!(not_here.to_string(), "Kill cannot be had: a cluster that is not ours is not broken");
-        assert!(Cluster::start(&other, &[]).await.is_err(), "there is no such kubeconfig");
-        Ok(())
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_a_cluster_that_is_not_ours_the_history_is_a_watch_and_nothing_is_left() -> Result<(), WorldError> {
-        let server = ApiServer::builder().tls(true).start().await?;
-        let there = |plural: &str| {
-            let history = server.history();
-            let changes: Vec<_> =
-                history.of("", plural).map(|change| (change.name.clone(), change.object.is_some())).collect();
-            changes
-        };
-        let namespaces = there("namespaces").len();
-        let file = std::env::temp_dir().join(format!("steadfast-cluster-{}.yaml", std::process::id()));
-        std::fs::write(&file, server.kubeconfig())?;
-        let cluster = Cluster::start(&Kind::Other(file.clone()), &[]).await?;
-        std::fs::remove_file(&file)?;
-        let mut cluster = cluster?;
-        let group = format!("{}.steadfast.test", cluster.namespace());
-        cluster.define(crate::widget_definition(&group)).await?;
-        let recorder = cluster.recorder();
-        let factory = steadfast::InformerFactory::new(&cluster.connection().await?);
-        let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
-        seen.until_synced().await;
-        cluster.network().cut();
-        cluster.writer().create("a", "1").await?;
-        cluster.writer().recreate("a", "2").await?;
-        cluster.network().heal();
-        cluster.settle(&recorder).await?;
-        let history = cluster.history().await?;
-        steadfast_contract::check(&history, &recorder.trace())?;
-        agree(&crate::history(&server, "", "configmaps"), &history, cluster.namespace())?;
-        assert_eq!(history.changes().len(), 3);
-        cluster.end().await?;
-
-        let made = there("namespaces").split_off(namespaces);
-        assert_eq!(made.first().map(|(_, is_there)| *is_there), Some(true));
-        assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace is gone: {made:?}");
-        assert!(server.get("customresourcedefinitions", "", &format!("widgets.{group}")).is_err());
-        Ok(())
-    }
-
-    #[test]
-    fn histories_that_differ_are_told_apart() -> Result<(), WorldError> {
-        let of = |changes: &[Change]| {
-            let mut history = History::new();
-            changes.iter().cloned().for_each(|change| history.push(change));
-            history
-        };
-        let created = Change::new(5, "u", Some("own"), "a", serde_json::json!({}));
-        let elsewhere = Change::new(6, "v", Some("other"), "a", serde_json::json!({}));
-        let gone = Change::gone(7, "u", Some("own"), "a");
-        agree(&of(&[created.clone(), elsewhere, gone.clone()]), &of(&[created.clone(), gone.clone()]), "own")?;
-        assert!(agree(&of(&[created.clone(), gone]), &of(&[created]), "own").is_err());
-        Ok(())
-    }
 }
