@@ -9,7 +9,7 @@ use steadfast::InformerFactory;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{SOON, Said, assert_fresh, judge, until_told};
+use super::{SOON, Said, Watched, assert_fresh, judge, until_told, watch};
 
 super::stories! {
     streamed_paged_and_selected_informers_agree_with_the_history: needs [], tells [SelectorChurn];
@@ -108,22 +108,19 @@ async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion(
     let mut held = config_map_in(cluster.namespace(), "held", "1");
     held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
     writer.post(&held).await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { informer, seen, .. } = &watch(cluster, &recorder).await?;
 
     writer.delete("held").await?;
-    until_told(cluster, &seen, "held", 2).await?;
+    until_told(cluster, seen, "held", 2).await?;
     let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("it is held")?;
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
-    until_told(cluster, &seen, "held", 3).await?;
+    until_told(cluster, seen, "held", 3).await?;
     informer.wait_gone(&*there, SOON).await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -133,9 +130,7 @@ async fn one_request_that_deletes_many_is_a_deletion_of_each(cluster: &mut Clust
         let app = if number % 2 == 0 { "old" } else { "new" };
         writer.create_labelled(&format!("c-{number:02}"), app).await?;
     }
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
-    seen.until_synced().await;
+    let Watched { seen, .. } = &watch(cluster, &recorder).await?;
 
     writer.delete_labelled("old").await?;
 
@@ -145,7 +140,7 @@ async fn one_request_that_deletes_many_is_a_deletion_of_each(cluster: &mut Clust
         let deleted = number % 2 == 0;
         assert_eq!(story, if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] }, "{number}");
     }
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -180,20 +175,17 @@ async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mu
 async fn a_write_that_changes_nothing_is_told_to_nobody(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let created = writer.create("a", "1").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { informer, seen, .. } = &watch(cluster, &recorder).await?;
 
     let same = writer.set("a", "1").await?;
     assert_eq!(same.metadata.resource_version, created.metadata.resource_version, "the server keeps its version");
-    recorder.wait_for(&informer, informer.name(), &same).await?;
+    recorder.wait_for(informer, informer.name(), &same).await?;
     let changed = writer.set("a", "2").await?;
-    recorder.wait_for(&informer, informer.name(), &changed).await?;
+    recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 

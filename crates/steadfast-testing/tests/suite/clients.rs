@@ -17,7 +17,7 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 use tokio::time::sleep;
 
-use super::{SOON, Said, assert_fresh, judge, until_fresh, until_told};
+use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
 
 super::stories! {
     a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest: needs [], tells [SlowReader, BadHandler];
@@ -35,27 +35,23 @@ async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest(
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
+    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
     let stuck = Arc::new(AtomicBool::new(true));
     let held = stuck.clone();
-    let slow = recorder.handle(&informer, informer.name(), move |_| {
+    let slow = recorder.handle(informer, informer.name(), move |_| {
         while held.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
         }
     });
-    seen.until_synced().await;
     // More than sockets and windows of streams hold, each told to who listens.
     for change in 1..=CHANGES {
         let large = change.to_string().repeat(10_000);
         let changed = writer.set("a", &large).await?;
         if change % 20 == 0 {
-            recorder.wait_for(&informer, informer.name(), &changed).await?;
+            recorder.wait_for(informer, informer.name(), &changed).await?;
         }
     }
-    until_told(cluster, &seen, "a", 2).await?;
+    until_told(cluster, seen, "a", 2).await?;
     let waiting = slow.registration().counts().entries;
     assert!(waiting <= 2, "{waiting} entries wait for a handler of one object");
     stuck.store(false, Ordering::Relaxed);
@@ -64,7 +60,7 @@ async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest(
     let told = slow.of(&cluster.key("a")).len();
     assert!((2..=3).contains(&told), "what waited was merged into the newest: {told}");
     assert_eq!(said.times("relisted"), 0);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -95,15 +91,12 @@ async fn a_handler_that_comes_late_is_told_what_there_is(cluster: &mut Cluster) 
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     writer.create("gone", "1").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let first = recorder.record(&informer);
-    first.until_synced().await;
+    let Watched { informer, seen: first, .. } = &watch(cluster, &recorder).await?;
     writer.set("a", "2").await?;
     writer.delete("gone").await?;
-    until_told(cluster, &first, "a", 2).await?;
-    until_told(cluster, &first, "gone", 2).await?;
-    let late = recorder.record(&informer);
+    until_told(cluster, first, "a", 2).await?;
+    until_told(cluster, first, "gone", 2).await?;
+    let late = recorder.record(informer);
     late.until_synced().await;
     writer.set("a", "3").await?;
 
@@ -119,14 +112,12 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
-    let factory = InformerFactory::new(&connection);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { factory, informer, seen, .. } =
+        &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
     cluster.settle(&recorder).await?;
 
     network.cut();
-    until_fresh(&informer, false, SOON).await?;
+    until_fresh(informer, false, SOON).await?;
     // Some attempts later it waits for the next.
     sleep(Duration::from_millis(700)).await;
     let begun = Instant::now();
@@ -157,14 +148,11 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
     let connection = cluster.connection_with(Settings { headers: deadline, ..Settings::default() }).await?;
-    let factory = InformerFactory::new(&connection);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { informer, seen, .. } = &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();
-    until_fresh(&informer, false, SOON).await?;
+    until_fresh(informer, false, SOON).await?;
     let refused = config_map_in(cluster.namespace(), "refused", "1");
     let begun = Instant::now();
     let error = config_maps.create(&PostParams::default(), &refused).await.expect_err("nobody is there");
@@ -179,13 +167,13 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
         assert!(told.contains(part), "{told}");
     }
     network.heal();
-    until_fresh(&informer, true, SOON).await?;
+    until_fresh(informer, true, SOON).await?;
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "there", "1")).await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("refused")), [""; 0], "what was refused did not happen");
     assert_eq!(seen.story(&cluster.key("there")), ["Added"], "and what was not, once");
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 

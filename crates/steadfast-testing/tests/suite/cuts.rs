@@ -11,7 +11,7 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
-use super::{SOON, Said, assert_fresh, judge, until_fresh, until_told};
+use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
 
 super::stories! {
     recreated_and_deleted_while_cut_off_is_told_as_it_happened: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
@@ -34,12 +34,8 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mu
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
     }
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
+    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
     recorder.follow(cluster.network());
-    seen.until_synced().await;
 
     cluster.network().cut();
     writer.recreate("recreated", "2").await?;
@@ -59,7 +55,7 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mu
         assert_eq!(seen.story(&cluster.key(name)), story, "{name}");
     }
     assert_eq!(said.times("relisted"), 0, "the watch was resumed");
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -84,18 +80,14 @@ async fn a_selector_left_and_entered_while_cut_off_is_two_stays(cluster: &mut Cl
 async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
 
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
-        until_fresh(&informer, true, SOON).await?;
+        until_fresh(informer, true, SOON).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
         // Longer than what passes before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
-        until_told(cluster, &seen, "large", round + 2).await?;
+        until_told(cluster, seen, "large", round + 2).await?;
     }
 
     judge(cluster, &recorder).await?;
@@ -103,7 +95,7 @@ async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> 
     assert!(resets >= 5, "only {resets} connections were replaced");
     assert_eq!(said.times("relisted"), 0, "every cut was resumed");
     assert_eq!(seen.story(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -122,25 +114,22 @@ async fn vanish(cluster: &Cluster, direction: Direction, settings: Settings) -> 
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with(settings).await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
+    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
     recorder.follow(network);
-    seen.until_synced().await;
-    until_fresh(&informer, true, SOON).await?;
+    until_fresh(informer, true, SOON).await?;
 
     network.black_hole(direction, true);
-    let noticed = until_fresh(&informer, false, VANISHED).await?;
+    let noticed = until_fresh(informer, false, VANISHED).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
-    until_told(cluster, &seen, "a", 2).await?;
-    let recovered = until_fresh(&informer, true, SOON).await?;
+    until_told(cluster, seen, "a", 2).await?;
+    let recovered = until_fresh(informer, true, SOON).await?;
     println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
 
     judge(cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -169,11 +158,7 @@ async fn an_absent_server_is_named_and_found_when_it_appears(cluster: &mut Clust
 async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
 
     let before = network.connections().len();
     network.accept_and_close(true);
@@ -188,7 +173,7 @@ async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut 
     judge(cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -198,19 +183,17 @@ async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -
     // Much shorter than the defaults and than what real networks do: real time is waited for.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with(settings).await?;
-    let factory = InformerFactory::new(&connection);
-    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
-    seen.until_synced().await;
+    let Watched { seen, .. } = &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
     network.drop_idle_after(Some(Duration::from_secs(3)));
     let opened = connection.opened();
     sleep(Duration::from_secs(7)).await;
     writer.set("a", "2").await?;
-    until_told(cluster, &seen, "a", 2).await?;
+    until_told(cluster, seen, "a", 2).await?;
     assert_eq!(connection.opened(), opened, "the connection has lived on");
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 

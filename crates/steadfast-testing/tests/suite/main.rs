@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
-use steadfast::{Informer, Kept, Note};
+use steadfast::{Informer, InformerFactory, Kept, Note};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, Kind, Need};
 use steadfast_testing::menu::Fault;
@@ -113,6 +114,29 @@ impl Said {
     fn times(&self, word: &str) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|said| *said == word).count()
     }
+}
+
+/// An informer of all config maps of a story, what it said of itself, and what its handler was told. It lives as long as
+/// this does.
+struct Watched {
+    factory: InformerFactory,
+    informer: Informer<ConfigMap>,
+    said: Said,
+    seen: Recording<ConfigMap>,
+}
+
+/// Watches and records the story's config maps through the network that can fail, from when all are known.
+async fn watch(cluster: &Cluster, recorder: &Recorder) -> Result<Watched, WorldError> {
+    watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
+}
+
+/// The same by an informer of this factory.
+async fn watch_by(factory: InformerFactory, cluster: &Cluster, recorder: &Recorder) -> Result<Watched, WorldError> {
+    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let said = Said::by(&informer);
+    let seen = recorder.record(&informer);
+    seen.until_synced().await;
+    Ok(Watched { factory, informer, said, seen })
 }
 
 /// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing told twice.

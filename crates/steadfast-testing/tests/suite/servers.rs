@@ -10,7 +10,7 @@ use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
 
-use super::{SOON, Said, assert_fresh, judge, judge_by, until_fresh, until_told};
+use super::{SOON, Said, Watched, assert_fresh, judge, judge_by, until_fresh, until_told, watch, watch_by};
 
 super::stories! {
     a_killed_server_that_comes_back_is_followed_on: needs [Kill], tells [ServerRestarts];
@@ -33,24 +33,20 @@ const SLACK: Duration = Duration::from_secs(2);
 async fn a_killed_server_that_comes_back_is_followed_on(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record_as(&informer, "config maps");
-    seen.until_synced().await;
+    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     recorder.fault("killed", false);
     let changed = cluster.writer().set("a", "2").await?;
-    recorder.wait_for(&informer, "config maps", &changed).await?;
+    recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"], "nothing is told twice");
     // Its window begins with its start, when it has written some things of its own: one list may be needed.
     assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -172,24 +168,20 @@ async fn a_server_that_ends_in_good_order_is_followed_on(cluster: &mut Cluster) 
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
 
     recorder.fault("shut down", true);
     cluster.shut_down(1).await?;
-    until_fresh(&informer, false, SOON).await?;
+    until_fresh(informer, false, SOON).await?;
     cluster.start_again(1).await?;
     recorder.fault("shut down", false);
     writer.recreate("a", "2").await?;
     let changed = writer.set("a", "3").await?;
-    recorder.wait_for(&informer, informer.name(), &changed).await?;
+    recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
     assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -199,11 +191,7 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_th
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record_as(&informer, "config maps");
-    seen.until_synced().await;
+    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
@@ -218,7 +206,7 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_th
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert!(said.times("resumed") >= 1);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
 
@@ -226,19 +214,15 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluste
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
-    let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record_as(&informer, "moved");
-    seen.until_synced().await;
+    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     // The second server hears nothing of what the first one does.
     cluster.lag(true)?;
     writer.set("changed", "2").await?;
     writer.recreate("recreated", "2").await?;
-    until_told(cluster, &seen, "changed", 2).await?;
-    until_told(cluster, &seen, "recreated", 3).await?;
+    until_told(cluster, seen, "changed", 2).await?;
+    until_told(cluster, seen, "recreated", 3).await?;
     cluster.network().send_to(1);
     cluster.network().reset();
     // One that begins there has nothing to begin with that it could rely on.
@@ -253,13 +237,13 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluste
 
     cluster.lag(false)?;
     writer.set("changed", "3").await?;
-    until_told(cluster, &seen, "changed", 3).await?;
+    until_told(cluster, seen, "changed", 3).await?;
     late.informer().wait_for_sync(SOON).await?;
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
     assert_eq!(seen.story(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(said.times("relisted"), 0, "the second server took up where the first left off");
-    assert_fresh(&seen);
+    assert_fresh(seen);
     assert_fresh(&late);
     Ok(())
 }
@@ -283,24 +267,21 @@ async fn stand_still(
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
-    let said = Said::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
-    until_fresh(&informer, true, SOON).await?;
+    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
+    until_fresh(informer, true, SOON).await?;
 
     freeze(cluster, true)?;
-    let noticed = until_fresh(&informer, false, 2 * PERIOD + SLACK).await;
+    let noticed = until_fresh(informer, false, 2 * PERIOD + SLACK).await;
     freeze(cluster, false)?;
     let noticed = noticed?;
     writer.set("a", "2").await?;
-    until_told(cluster, &seen, "a", 2).await?;
-    let recovered = until_fresh(&informer, true, SOON).await?;
+    until_told(cluster, seen, "a", 2).await?;
+    let recovered = until_fresh(informer, true, SOON).await?;
     println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_fresh(seen);
     Ok(())
 }
