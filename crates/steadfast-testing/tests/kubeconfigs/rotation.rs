@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde_json::json;
+use serde_json::{Value, json};
 use steadfast::Connection;
 use steadfast::connection::ConnectError;
 use steadfast::environment::SharedEnvironment;
@@ -32,6 +32,11 @@ fn around(server: &ApiServer) -> SharedEnvironment {
         let dialer = dialer.clone();
         Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, host)) as Box<_>) })
     }))
+}
+
+/// Writes the kubeconfig of `user`, in place of the one before.
+fn write_user(folder: &Folder, server: &ApiServer, user: &Value) -> PathBuf {
+    folder.write("config.yaml", &kubeconfig(server, &json!({}), user).to_string())
 }
 
 async fn watch(connection: &Connection) -> Result<ResponseBody, Fault> {
@@ -159,10 +164,7 @@ async fn a_rotated_authority_in_a_file_is_trusted_at_the_first_failure() -> Outc
 async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
-    let write = |token: &str| {
-        let whole = kubeconfig(&server, &json!({}), &json!({"token": token}));
-        folder.write("config.yaml", &whole.to_string())
-    };
+    let write = |token: &str| write_user(&folder, &server, &json!({"token": token}));
     let file = write("first");
     let asked = Arc::new(AtomicUsize::new(0));
     let (count, again) = (asked.clone(), file.clone());
@@ -201,10 +203,7 @@ async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> O
 async fn a_loader_that_panics_costs_no_request_and_no_look() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
-    let write = |token: &str| {
-        let whole = kubeconfig(&server, &json!({}), &json!({"token": token}));
-        folder.write("config.yaml", &whole.to_string())
-    };
+    let write = |token: &str| write_user(&folder, &server, &json!({"token": token}));
     let file = write("first");
     let (again, broken) = (file.clone(), Arc::new(AtomicBool::new(true)));
     let breaks = broken.clone();
@@ -235,10 +234,7 @@ async fn a_loader_that_panics_costs_no_request_and_no_look() -> Outcome {
 async fn a_request_that_is_sent_again_acts_as_the_changed_configuration_says() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
-    let write = |name: &str| {
-        let whole = kubeconfig(&server, &json!({}), &json!({"token": name, "as": name}));
-        folder.write("config.yaml", &whole.to_string())
-    };
+    let write = |name: &str| write_user(&folder, &server, &json!({"token": name, "as": name}));
     let file = write("first");
     let again = file.clone();
     let connection = Connection::builder(config(&file, None).await?)
