@@ -90,6 +90,8 @@ pub struct Cluster {
     chronicles: Vec<Chronicle>,
     /// The names of the definitions that the story made.
     definitions: Vec<String>,
+    /// The revision of the store's backup.
+    backup: Option<u64>,
     begun: Instant,
 }
 
@@ -118,9 +120,9 @@ impl Cluster {
         let proxy = FaultProxy::start(server.addresses())?;
         let writer = Writer::new(client, &namespace);
         let (kind, needs) = (kind.clone(), needs.to_vec());
-        let (chronicles, definitions) = (Vec::new(), Vec::new());
+        let (chronicles, definitions, backup) = (Vec::new(), Vec::new(), None);
         let mut cluster =
-            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, begun };
+            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, backup, begun };
         cluster.follow(&ApiResource::erase::<ConfigMap>(&())).await?;
         Ok(Ok(cluster))
     }
@@ -322,6 +324,10 @@ impl Cluster {
     /// Where it does not start.
     pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
         self.server.start_again(server).await?;
+        self.renew_writer()
+    }
+
+    fn renew_writer(&self) -> Result<(), WorldError> {
         // A write is never sent twice; it must not be what finds out that a connection has died.
         self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
@@ -355,6 +361,28 @@ impl Cluster {
     pub async fn compact(&mut self) -> Result<(), WorldError> {
         self.said(Need::Compact)?;
         self.server.compact().await
+    }
+
+    /// Makes a backup of the store. Nothing may be written meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made, or the story did not say that it needs a [restore](Need::Restore).
+    pub async fn back_up(&mut self) -> Result<(), WorldError> {
+        self.said(Need::Restore)?;
+        self.backup = Some(self.server.back_up().await?);
+        Ok(())
+    }
+
+    /// Puts the store back to its backup: every connection dies, and what was written since is undone.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no backup, something does not start again, or the story did not say that it needs this.
+    pub async fn restore(&mut self) -> Result<(), WorldError> {
+        self.said(Need::Restore)?;
+        self.server.restore(self.backup.ok_or("there is no backup")?).await?;
+        self.renew_writer()
     }
 
     /// The second API server stops following the store, or catches up.

@@ -26,6 +26,7 @@
 mod lines;
 mod process;
 mod programs;
+mod restore;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -38,8 +39,10 @@ use steadfast::Connection;
 use steadfast_contract::History;
 
 use crate::{Recorder, WorldError};
+use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
+use restore::Undone;
 
 /// How long anything may take to start, to stop or to become quiet.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,6 +57,8 @@ pub struct Reference {
     etcd: Process,
     etcd_url: String,
     folder: Folder,
+    /// What was undone by restores, the oldest first.
+    undone: Vec<Undone>,
     /// The beginning of all times, by both clocks.
     begun: (SystemTime, Instant),
 }
@@ -90,17 +95,12 @@ impl Reference {
             return Ok(None);
         };
         let folder = Folder::new()?;
-        let etcd_folder = folder.path.join("etcd").display().to_string();
-        let mut etcd = Process::start(&program, &["-only-etcd", "-dir", &etcd_folder], folder.path.join("etcd.log"))?;
-        let etcd_url = etcd.ready(PATIENCE).await?;
+        let (etcd, etcd_url) = start_etcd(&program, &folder, 0).await?;
         // Before the API server: it is told from the first change on.
-        let file = folder.history().display().to_string();
-        let mut historian =
-            Process::start(&program, &["-history", &file, "-etcd", &etcd_url], folder.path.join("history.log"))?;
-        historian.ready(PATIENCE).await?;
+        let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
         let begun = (SystemTime::now(), Instant::now());
-        let mut reference =
-            Self { program, servers: Vec::new(), historian: Some(historian), etcd, etcd_url, folder, begun };
+        let (servers, undone) = (Vec::new(), Vec::new());
+        let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, begun };
         reference.start_another_with(flags, None).await?;
         Ok(Some(reference))
     }
@@ -306,12 +306,30 @@ impl Reference {
     ///
     /// Where it is not complete, or not what it should be.
     pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, WorldError> {
+        self.end_history().await?;
+        self.told(&fs::read_to_string(self.folder.history())?, group, plural)
+    }
+
+    async fn end_history(&mut self) -> Result<(), WorldError> {
         if let Some(mut historian) = self.historian.take() {
             // It writes down all that has happened by now, and ends.
             historian.close_input();
             historian.until_ended(PATIENCE).await?;
         }
-        lines::history(&fs::read_to_string(self.folder.history())?, self.begun.0, group, plural)
+        Ok(())
+    }
+
+    /// What was undone, and then what `text` says.
+    fn told(&self, text: &str, group: &str, plural: &str) -> Result<History, WorldError> {
+        let wanted = Wanted { begun: self.begun.0, group, plural };
+        let (mut history, mut after) = (History::new(), 0);
+        for undone in &self.undone {
+            wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
+            history.restore(undone.at, undone.to);
+            after = undone.to;
+        }
+        wanted.read(text, after, &mut history)?;
+        Ok(history)
     }
 
     /// What has happened until `revision`, which must be that of an object's write, and perhaps a little more. The
@@ -327,7 +345,7 @@ impl Reference {
             // The last line may be half written.
             let text = text.rfind('\n').map_or("", |end| &text[..end]);
             if lines::last_revision(text) >= Some(revision) {
-                return lines::history(text, self.begun.0, group, plural);
+                return self.told(text, group, plural);
             }
             if begun.elapsed() > PATIENCE {
                 return Err(format!("the history does not come to revision {revision} within {PATIENCE:?}").into());
@@ -335,6 +353,23 @@ impl Reference {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// An etcd on `port`, or on a free one where that is 0, and its URL.
+async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), WorldError> {
+    let (place, port) = (folder.etcd().display().to_string(), port.to_string());
+    let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
+    let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
+    let url = etcd.ready(PATIENCE).await?;
+    Ok((etcd, url))
+}
+
+async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, WorldError> {
+    let file = folder.history().display().to_string();
+    let arguments = ["-history", &file, "-etcd", etcd_url];
+    let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
+    historian.ready(PATIENCE).await?;
+    Ok(historian)
 }
 
 async fn configuration(kubeconfig: &Path) -> Result<kube::Config, WorldError> {
@@ -355,6 +390,10 @@ impl Folder {
         let path = env::temp_dir().join(format!("steadfast-reference-{}-{number}", std::process::id()));
         fs::create_dir_all(&path)?;
         Ok(Self { path })
+    }
+
+    fn etcd(&self) -> PathBuf {
+        self.path.join("etcd")
     }
 
     fn history(&self) -> PathBuf {

@@ -18,6 +18,14 @@ struct Shared {
     spoiled: AtomicBool,
 }
 
+impl Shared {
+    async fn start() -> Result<Self, WorldError> {
+        let reference =
+            Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
+        Ok(Self { reference: Arc::new(RwLock::new(reference)), spoiled: AtomicBool::new(false) })
+    }
+}
+
 /// A place at the shared reference: beside others, or alone with it.
 pub(super) struct Lease {
     // Before what it is of: the last lease ends the reference.
@@ -46,6 +54,13 @@ impl Lease {
                 return Ok(Self { held, shared, returned: false });
             }
         }
+    }
+
+    /// A reference that nobody else has or will have.
+    pub(super) async fn own() -> Result<Self, WorldError> {
+        let shared = Arc::new(Shared::start().await?);
+        let held = Held::Alone(shared.reference.clone().write_owned().await);
+        Ok(Self { held, shared, returned: false })
     }
 
     /// The reference, for who is alone with it.
@@ -86,8 +101,7 @@ async fn running() -> Result<Arc<Shared>, WorldError> {
     if let Some(shared) = current.upgrade().filter(|shared| !shared.spoiled.load(Ordering::Acquire)) {
         return Ok(shared);
     }
-    let reference = Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
-    let shared = Arc::new(Shared { reference: Arc::new(RwLock::new(reference)), spoiled: AtomicBool::new(false) });
+    let shared = Arc::new(Shared::start().await?);
     *current = Arc::downgrade(&shared);
     Ok(shared)
 }

@@ -42,6 +42,14 @@ pub enum Need {
     Second,
     /// A second API server that stops following the store, and goes on.
     Lag,
+    /// The store is put back to a backup: its versions start again lower.
+    Restore,
+    /// A second API server that refuses to stream lists.
+    NoStreamedLists,
+    /// A second API server whose lists in pages go on by what the store still has of their version.
+    PagesOfTheStore,
+    /// A definition is changed, which ends all watches of what it defines, those that tell a history too.
+    Redefine,
 }
 
 impl Need {
@@ -49,6 +57,7 @@ impl Need {
     pub const fn cannot_be_had(self, kind: &Kind) -> Option<&'static str> {
         match (kind, self) {
             (Kind::Embedded | Kind::Reference, _) => None,
+            (Kind::Other(_), Self::Redefine) => Some("it ends the watch that the history comes from there"),
             (Kind::Other(_), _) => Some("a cluster that is not ours is not broken"),
         }
     }

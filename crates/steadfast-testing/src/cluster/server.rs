@@ -36,23 +36,32 @@ pub(super) struct OnReference {
 impl Server {
     /// One of this kind, to which `needs` can be done.
     pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, WorldError> {
-        let two = [Need::Second, Need::Lag, Need::Shutdown].iter().any(|need| needs.contains(need));
+        let of_a_second = [Need::Second, Need::Lag, Need::Shutdown, Need::NoStreamedLists, Need::PagesOfTheStore];
+        let two = of_a_second.iter().any(|need| needs.contains(need));
         Ok(match kind {
-            Kind::Embedded => Self::Embedded(
-                ApiServer::builder().tls(true).token(TOKEN).replicas(if two { 2 } else { 1 }).start().await?,
-            ),
+            Kind::Embedded => {
+                let replicas = if two { 2 } else { 1 };
+                let server = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).start().await?;
+                if needs.contains(&Need::NoStreamedLists) {
+                    server.faults().replica(1).refuse_streamed_lists(true);
+                }
+                Self::Embedded(server)
+            }
             Kind::Reference => {
-                let mut lease = Lease::take(!needs.is_empty()).await?;
+                // Another history is no place for others, and of an etcd that somebody compacted it cannot be told anew.
+                let mut lease = if needs.contains(&Need::Restore) {
+                    Lease::own().await?
+                } else {
+                    Lease::take(!needs.is_empty()).await?
+                };
                 let (mut second, mut to_etcd) = (None, None);
                 if needs.contains(&Need::Lag) {
                     to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
                 }
                 if two {
-                    // Without it a server that is told to end waits for its watches until it is ended by force.
-                    let drains = needs.contains(&Need::Shutdown);
-                    let flags = if drains { &["--shutdown-watch-termination-grace-period=5s"][..] } else { &[] };
+                    let flags: Vec<&str> = needs.iter().filter_map(|need| flag(*need)).collect();
                     let way = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(lease.alone()?.start_another_with(flags, way).await?);
+                    second = Some(lease.alone()?.start_another_with(&flags, way).await?);
                 }
                 Self::Reference(OnReference { lease, second, to_etcd })
             }
@@ -185,6 +194,29 @@ impl Server {
         Ok(())
     }
 
+    /// Makes a backup of the store, and tells of which revision it is.
+    pub(super) async fn back_up(&mut self) -> Result<u64, WorldError> {
+        match self {
+            Self::Embedded(embedded) => Ok(embedded.revision()),
+            Self::Reference(on) => on.lease.alone()?.back_up().await,
+            Self::Other { .. } => Err(not_ours()),
+        }
+    }
+
+    /// The store is put back to its backup, which is of `revision`; the first API server starts again on it.
+    pub(super) async fn restore(&mut self, revision: u64) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(embedded) => embedded.faults().restore(revision),
+            Self::Reference(on) => {
+                let reference = on.lease.alone()?;
+                reference.restore(revision).await?;
+                reference.start_again(0).await?;
+            }
+            Self::Other { .. } => return Err(not_ours()),
+        }
+        Ok(())
+    }
+
     /// The second API server stops following the store, or catches up.
     pub(super) fn lag(&mut self, on: bool) -> Result<(), WorldError> {
         match self {
@@ -238,6 +270,17 @@ impl OnReference {
     fn number(&self, server: usize) -> Result<usize, WorldError> {
         let second = || self.second.ok_or("there is no second server");
         Ok(if server == 0 { 0 } else { second()? })
+    }
+}
+
+/// The flag by which the second API server of the reference is made so.
+fn flag(need: Need) -> Option<&'static str> {
+    match need {
+        // Without it a server that is told to end waits for its watches until it is ended by force.
+        Need::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
+        Need::NoStreamedLists => Some("--feature-gates=WatchList=false"),
+        Need::PagesOfTheStore => Some("--feature-gates=ListFromCacheSnapshot=false"),
+        _ => None,
     }
 }
 

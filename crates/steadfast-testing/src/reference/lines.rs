@@ -26,18 +26,28 @@ struct Resource {
     plural: String,
 }
 
-/// What the file `text` says of the resource `plural` of `group`; times begin with `begun`.
-pub(super) fn history(text: &str, begun: SystemTime, group: &str, plural: &str) -> Result<History, WorldError> {
-    let begun = begun.duration_since(UNIX_EPOCH)?;
-    let mut history = History::new();
-    for (index, line) in text.lines().enumerate() {
-        let line: Line =
-            serde_json::from_str(line).map_err(|error| format!("line {} of the history: {error}", index + 1))?;
-        if line.resource.group == group && line.resource.plural == plural {
-            history.push(change(line, begun));
+/// What a file of the history is read for.
+pub(super) struct Wanted<'a> {
+    /// With this all times begin.
+    pub(super) begun: SystemTime,
+    pub(super) group: &'a str,
+    pub(super) plural: &'a str,
+}
+
+impl Wanted<'_> {
+    /// Adds what the file `text` says of the resource since the revision `after`, in the present epoch of `history`.
+    pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), WorldError> {
+        let begun = self.begun.duration_since(UNIX_EPOCH)?;
+        for (index, line) in text.lines().enumerate() {
+            let line: Line =
+                serde_json::from_str(line).map_err(|error| format!("line {} of the history: {error}", index + 1))?;
+            let of_it = line.resource.group == self.group && line.resource.plural == self.plural;
+            if of_it && line.revision > after {
+                history.push(change(line, begun).in_epoch(history.epoch()));
+            }
         }
+        Ok(())
     }
-    Ok(history)
 }
 
 /// The revision of the newest change in the file `text`.
@@ -68,9 +78,13 @@ mod tests {
 {"revision":9,"at_ms":1000700,"key":"k","deleted":true,"resource":{"group":"","plural":"configmaps"},"namespace":"d","name":"a","uid":"u","object":null,"previous":{"data":{}}}
 "#;
 
+    const WANTED: Wanted<'static> = Wanted { begun: UNIX_EPOCH, group: "", plural: "configmaps" };
+
     #[test]
     fn changes_of_the_resource_are_taken_over_with_times_since_the_beginning() -> Result<(), WorldError> {
-        let told = history(FILE.trim(), UNIX_EPOCH + Duration::from_secs(1000), "", "configmaps")?;
+        let mut told = History::new();
+        let begun = UNIX_EPOCH + Duration::from_secs(1000);
+        Wanted { begun, ..WANTED }.read(FILE.trim(), 0, &mut told)?;
         let at = Duration::from_millis;
         assert_eq!(last_revision(FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));
@@ -79,8 +93,19 @@ mod tests {
     }
 
     #[test]
+    fn of_what_was_restored_only_the_new_is_told_in_an_epoch_of_its_own() -> Result<(), WorldError> {
+        let mut told = History::new();
+        WANTED.read(FILE.trim(), 0, &mut told)?;
+        told.restore(Duration::ZERO, 7);
+        WANTED.read(FILE.trim(), 7, &mut told)?;
+        let told: Vec<_> = told.changes().iter().map(|change| (change.epoch, change.version)).collect();
+        assert_eq!(told, [(0, 7), (0, 9), (1, 9)]);
+        Ok(())
+    }
+
+    #[test]
     fn a_line_that_cannot_be_read_is_named() {
-        let told = history("{}", UNIX_EPOCH, "", "configmaps").expect_err("it has no revision").to_string();
+        let told = WANTED.read("{}", 0, &mut History::new()).expect_err("it has no revision").to_string();
         assert!(told.starts_with("line 1 of the history: missing field"), "{told}");
     }
 }

@@ -76,6 +76,12 @@ impl Process {
         self.child.stdin = None;
     }
 
+    /// Ends it by `SIGKILL`.
+    pub(super) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Waits until it has ended, and well.
     pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), WorldError> {
         let ended = async { while self.lines.recv().await.is_some() {} };
@@ -99,7 +105,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }

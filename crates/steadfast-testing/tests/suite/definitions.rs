@@ -1,7 +1,8 @@
 //! Resources that are defined while somebody waits for them, and objects of them that are not what a program expects.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResource;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -11,12 +12,14 @@ use steadfast::{Freshness, InformerFactory};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, widget_definition};
+use tokio::time::sleep;
 
-use super::{SOON, assert_fresh, until_told};
+use super::{SOON, assert_fresh, until_fresh, until_told};
 
 super::stories! {
     a_custom_resource_is_followed_from_the_moment_it_is_defined: needs [], tells [ResourceRefused];
     an_object_that_does_not_decode_is_unknown_and_nothing_else_is: needs [], tells [UndecodableObject];
+    nothing_is_inferred_of_a_version_that_is_no_longer_served: needs [Redefine], tells [PermissionRemoved];
 }
 
 fn widget(name: &str, size: u32, kind: &ApiResource) -> DynamicObject {
@@ -100,6 +103,65 @@ async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
     assert_eq!(seen.story(&cluster.key("spoiled")), ["Added", "Updated"]);
     assert_eq!(seen.story(&cluster.key("good")), ["Added", "Updated"]);
+    assert_fresh(&seen);
+    Ok(())
+}
+
+async fn nothing_is_inferred_of_a_version_that_is_no_longer_served(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let group = format!("{}.steadfast.test", cluster.namespace());
+    let of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
+    let (kind, older) = (of_version("v1"), of_version("v1beta1"));
+    let mut definition = widget_definition(&group);
+    let mut version = definition["spec"]["versions"][0].clone();
+    version["name"] = "v1beta1".into();
+    version["storage"] = false.into();
+    let versions = |served: bool| {
+        let mut older = version.clone();
+        older["served"] = served.into();
+        json!([widget_definition(&group)["spec"]["versions"][0], older])
+    };
+    definition["spec"]["versions"] = versions(true);
+    cluster.define(definition).await?;
+    let (client, recorder) = (cluster.writer().client(), cluster.recorder());
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.informer_with::<DynamicObject>(&older, cluster.scope())?;
+    informer.wait_for_sync(SOON).await?;
+    let seen = recorder.record_as(&informer, "widgets");
+    let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
+    for name in ["kept", "deleted"] {
+        widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
+        until_told(cluster, &seen, name, 1).await?;
+    }
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let serve = async |served: bool| {
+        let patch = Patch::Merge(json!({ "spec": { "versions": versions(served) } }));
+        definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
+    };
+    serve(false).await?;
+    let begun = Instant::now();
+    while !matches!(informer.freshness(), Freshness::Failed(_)) {
+        assert!(begun.elapsed() < SOON, "still {}", informer.freshness());
+        // A server may let a watch go on to its end, and refuse the next.
+        cluster.network().reset();
+        sleep(Duration::from_secs(1)).await;
+    }
+    widgets.delete("deleted", &DeleteParams::default()).await?;
+    let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    widgets.patch("kept", &PatchParams::default(), &grow).await?;
+    sleep(Duration::from_secs(1)).await;
+    for name in ["kept", "deleted"] {
+        assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "what is not known is not inferred");
+        assert_eq!(seen.story(&cluster.key(name)), ["Added"]);
+    }
+
+    serve(true).await?;
+    until_fresh(&informer, true, SOON).await?;
+    cluster.settle(&recorder).await?;
+    check(&cluster.history_of(&kind).await?, &recorder.trace())?;
+    assert_eq!(seen.story(&cluster.key("kept")), ["Added", "Updated"]);
+    let deleted = seen.story(&cluster.key("deleted"));
+    assert!(deleted.len() == 2 && deleted[1].starts_with("Deleted"), "{deleted:?}");
     assert_fresh(&seen);
     Ok(())
 }

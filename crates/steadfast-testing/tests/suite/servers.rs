@@ -1,6 +1,6 @@
 //! What servers do: they are killed, compacted, replaced, stand still.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
@@ -23,6 +23,9 @@ super::stories! {
     who_moves_to_a_lagging_server_goes_back_in_nothing: needs [Lag], tells [LaggingReplica, VersionTooLarge];
     a_server_that_stands_still_is_noticed_within_two_periods: needs [Freeze], tells [FrozenServer];
     a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods: needs [FreezeStore], tells [FrozenEtcd];
+    a_store_put_back_to_its_backup_is_another_history: needs [Restore], tells [HistoryRestored];
+    a_server_that_refuses_to_stream_lists_is_listed_in_pages: needs [NoStreamedLists], tells [StreamedListBroken];
+    a_list_that_cannot_go_on_is_begun_anew: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
 }
 
 /// R2's period, shortened: real time is waited for.
@@ -283,5 +286,87 @@ async fn stand_still(
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
+    Ok(())
+}
+
+async fn a_store_put_back_to_its_backup_is_another_history(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    writer.create("kept", "1").await?;
+    writer.create("deleted", "1").await?;
+    let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
+    let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
+    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
+
+    cluster.back_up().await?;
+    writer.create("lost", "1").await?;
+    writer.delete("deleted").await?;
+    // More than a server writes by itself when it starts: the versions that are put back are lower for long.
+    for _ in 0..200 {
+        writer.write_something_else().await?;
+    }
+    let changed = writer.set("kept", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed).await?;
+    recorder.fault("restored", true);
+    cluster.restore().await?;
+    recorder.fault("restored", false);
+    let begun = Instant::now();
+    while informer.snapshot().epoch() == 0 {
+        assert!(begun.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
+        sleep(Duration::from_millis(5)).await;
+    }
+    println!("a new epoch after {:.1?} (period {PERIOD:?})", begun.elapsed());
+    until_fresh(informer, true, SOON).await?;
+    writer.set("kept", "3").await?;
+
+    judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    assert_eq!(said.times("relisted"), 1, "one list of the other history");
+    assert_eq!(seen.story(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "it lives on");
+    assert_eq!(seen.story(&cluster.key("lost")), ["Added", "Deleted Inferred Deleted"], "the backup lacks it");
+    assert_eq!(seen.story(&cluster.key("deleted")), ["Added", "Deleted Observed Deleted", "Added"], "it is back");
+    assert_fresh(seen);
+    Ok(())
+}
+
+async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer(), cluster.recorder());
+    for name in ["a", "b", "c"] {
+        writer.create(name, "1").await?;
+    }
+    cluster.network().send_to(1);
+    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    assert_eq!(said.times("fell back to pages"), 1);
+    writer.recreate("a", "2").await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(seen.story(&cluster.key("c")), ["Added"]);
+    assert_eq!(said.times("relisted"), 0);
+    assert_fresh(seen);
+    Ok(())
+}
+
+async fn a_list_that_cannot_go_on_is_begun_anew(cluster: &mut Cluster) -> Result<(), WorldError> {
+    let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
+    for number in 0..40 {
+        writer.create(&format!("c-{number:02}"), "1").await?;
+    }
+    cluster.network().send_to(1);
+    // Twenty pages, each a fifth of a second away and as long back.
+    cluster.network().delay(Duration::from_millis(200));
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = factory.build::<ConfigMap>(cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
+    let seen = recorder.record(&informer);
+    sleep(Duration::from_secs(3)).await;
+    assert!(!informer.has_synced(), "it is in the middle of its list");
+    writer.delete("c-39").await?;
+    cluster.compact().await?;
+    cluster.network().heal();
+    informer.wait_for_sync(SOON).await?;
+
+    judge(cluster, &recorder).await?;
+    assert_eq!(seen.story(&cluster.key("c-38")), ["Added"]);
+    // Had the first list come to its end, it would have been there and then been deleted.
+    assert_eq!(seen.story(&cluster.key("c-39")), [""; 0], "the list is a newer one");
+    assert_fresh(&seen);
     Ok(())
 }

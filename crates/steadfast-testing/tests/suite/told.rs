@@ -10,6 +10,7 @@ use crate::{Story, changes, clients, cuts, definitions, servers};
 
 /// Told on servers that are ours alone: a cluster behind a kubeconfig is not broken.
 const NOT_ON_OTHERS: &[&str] = &[
+    "nothing_is_inferred_of_a_version_that_is_no_longer_served",
     "a_killed_server_that_comes_back_is_followed_on",
     "recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist",
     "fifty_informers_list_once_each_at_most_when_their_server_is_killed",
@@ -18,21 +19,20 @@ const NOT_ON_OTHERS: &[&str] = &[
     "who_moves_to_a_lagging_server_goes_back_in_nothing",
     "a_server_that_stands_still_is_noticed_within_two_periods",
     "a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods",
+    "a_store_put_back_to_its_backup_is_another_history",
+    "a_server_that_refuses_to_stream_lists_is_listed_in_pages",
+    "a_list_that_cannot_go_on_is_begun_anew",
 ];
 
 /// The faults of the menu that only the embedded server can be made to show, and why no other.
 const NOT_FROM_OUTSIDE: &[(Fault, &str)] = &[
     (Fault::StalledStream, "from outside a connection stands still, and never one stream of it"),
-    (Fault::ContinueTokenExpired, "a list in pages is over before an etcd is compacted"),
-    (Fault::StreamedListBroken, "the reference's version streams its lists, and cannot be told not to end them"),
     (Fault::NoBookmarks, "a real server sends them"),
     (Fault::EventsLost, "a real server tells every change"),
     (Fault::EventsRepeated, "a real server resumes where it is asked to"),
-    (Fault::ServerBusy, "when a real server is busy it says by itself"),
-    (Fault::HugeList, "its size is measured by the bench"),
-    (Fault::HistoryRestored, "the history is read from a watch of the etcd, which does not survive a restore"),
+    (Fault::ServerBusy, "a real server never turns its administrator away, as whom the stories' informers come"),
+    (Fault::HugeList, "no flag makes a list huge, and 100,000 real objects take minutes to write: the bench has them"),
     (Fault::ClockJumps, "the wall clock is the whole machine's"),
-    (Fault::PermissionRemoved, "the embedded server alone can be told to forbid something from now on"),
 ];
 
 fn all() -> impl Iterator<Item = &'static Story> {
