@@ -9,41 +9,23 @@ use steadfast_testing::reference::Reference;
 
 use crate::chance::Chance;
 use crate::client::Site;
+use crate::family::Family;
+use crate::kinds::{Kind, WIDGET, built_in, custom};
 use crate::script::{Script, Step};
 use crate::servers::{self, Embedded};
-use crate::{asked, compared, told};
 
-/// How many scripts are run unless something else is asked for.
-const SCRIPTS: u64 = 100;
-/// The pairs of verb and option that the scripts are made of.
-const PAIRS: usize = 45;
+const APPLY: Family = Family { name: "scripts of apply", script, count: 100, pairs: 45, one: "STEADFAST_APPLY_SCRIPT" };
 
-/// A collection that is applied to.
-#[allow(clippy::struct_field_names, reason = "the API's own word")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    /// The path before the namespace.
-    pub root: &'static str,
-    /// The API version.
-    pub api_version: &'static str,
-    /// The kind.
-    pub kind: &'static str,
-    /// The plural name.
-    pub plural: &'static str,
-}
-
-const fn kind(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { root, api_version, kind, plural }
-}
+const GADGET: Kind = custom("/apis/apply.steadfast.dev/v1", "apply.steadfast.dev/v1", "Gadget", "gadgets");
 
 /// What scripts apply to: maps, sets, lists with keys and without, with a schema and with none.
-pub const KINDS: &[Kind] = &[
-    kind("/api/v1", "v1", "ConfigMap", "configmaps"),
-    kind("/api/v1", "v1", "ServiceAccount", "serviceaccounts"),
-    kind("/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io/v1", "Role", "roles"),
-    kind("/apis/apply.steadfast.dev/v1", "apply.steadfast.dev/v1", "Gadget", "gadgets"),
-    kind("/apis/apply.steadfast.dev/v1", "apply.steadfast.dev/v1", "Gadget", "gadgets"),
-    kind("/apis/differential.steadfast.dev/v1", "differential.steadfast.dev/v1", "Widget", "widgets"),
+const KINDS: &[Kind] = &[
+    built_in("/api/v1", "v1", "ConfigMap", "configmaps"),
+    built_in("/api/v1", "v1", "ServiceAccount", "serviceaccounts"),
+    built_in("/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io/v1", "Role", "roles"),
+    GADGET,
+    GADGET,
+    WIDGET,
 ];
 
 /// A script that is being written.
@@ -67,11 +49,6 @@ impl Plot {
     /// The path of its collection.
     pub fn collection(&self) -> String {
         format!("{}/namespaces/{}/{}", self.kind.root, self.namespace, self.kind.plural)
-    }
-
-    /// Whether its kind is one that a definition made.
-    pub fn custom(&self) -> bool {
-        self.kind.api_version.ends_with("steadfast.dev/v1")
     }
 }
 
@@ -115,19 +92,7 @@ async fn both_servers_apply_alike() -> Result<(), WorldError> {
     for site in [&embedded.site, &theirs] {
         prepare(site).await?;
     }
-    if let Some(seed) = asked("STEADFAST_APPLY_SCRIPT") {
-        return crate::one(&embedded.site, &theirs, script(seed)).await;
-    }
-    let count = asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS);
-    let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
-    let (coverage, found) = compared(&embedded.site, &theirs, (first..first + count).map(script)).await?;
-    println!("scripts of apply {first} to {}\n{coverage}", first + count - 1);
-    told(&found, count);
-    if count >= SCRIPTS {
-        assert_eq!(coverage.pairs(), PAIRS, "so many pairs of verb and option there are");
-    }
-    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
-    Ok(())
+    APPLY.run(&embedded.site, &theirs).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

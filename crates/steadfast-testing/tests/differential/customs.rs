@@ -1,6 +1,6 @@
 //! Scripts about custom resources with schemas: what is pruned, filled in and refused, in every version.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use steadfast_testing::WorldError;
@@ -8,15 +8,15 @@ use steadfast_testing::reference::Reference;
 
 use crate::chance::Chance;
 use crate::client::Site;
-use crate::compare::{Difference, differences};
 use crate::definitions::{self, GROUP, POOL};
-use crate::execute::Seen;
+use crate::family::Family;
+use crate::mutants::Mutant;
 use crate::schemas;
 use crate::script::{Script, Step};
 use crate::servers::Embedded;
 
-/// How many scripts are run unless something else is asked for.
-const SCRIPTS: u64 = 100;
+const CUSTOMS: Family =
+    Family { name: "scripts of custom resources", script, count: 100, pairs: 1, one: "STEADFAST_CUSTOM_SCRIPT" };
 const NAMES: &[&str] = &["a", "b"];
 const MERGE: &str = "application/merge-patch+json";
 
@@ -198,19 +198,6 @@ fn script(seed: u64) -> Script {
     Script { seed, steps: plot.steps }
 }
 
-async fn both(ours: &Site, theirs: &Site, seeds: &[u64]) -> Result<Vec<(Script, Vec<Seen>, Vec<Seen>)>, WorldError> {
-    let mut all = Vec::new();
-    for seeds in seeds.chunks(8) {
-        let runs = seeds.iter().map(|&seed| async move {
-            let script = script(seed);
-            let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
-            Ok::<_, WorldError>((script, ours, theirs))
-        });
-        all.extend(futures::future::try_join_all(runs).await?);
-    }
-    Ok(all)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
@@ -218,82 +205,85 @@ async fn custom_resources_with_schemas_are_answered_alike() -> Result<(), WorldE
     let theirs = Site::of(&reference.kube_config().await?)?;
     definitions::prepare(&embedded.site).await?;
     definitions::prepare(&theirs).await?;
-    let asked = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = asked("STEADFAST_CUSTOM_SCRIPT") {
-        return crate::one(&embedded.site, &theirs, script(seed)).await;
-    }
-    let seeds: Vec<u64> = (1..=asked("STEADFAST_CUSTOM_SCRIPTS").unwrap_or(SCRIPTS)).collect();
-    let answers = both(&embedded.site, &theirs, &seeds).await?;
-    let requests: usize = answers.iter().map(|(script, _, _)| script.steps.len()).sum();
-    let granted = answers.iter().flat_map(|(_, _, theirs)| theirs).filter(|seen| seen.code < 300).count();
-    println!("{} scripts, {requests} requests, {granted} granted", seeds.len());
-    let found: Vec<Difference> =
-        answers.iter().flat_map(|(script, ours, theirs)| differences(script, ours, theirs)).collect();
-    let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
-    // What follows a difference differs for its sake.
-    let mut told = BTreeSet::new();
-    for difference in found.iter().filter(|difference| told.insert(difference.seed)) {
-        sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
-    }
-    for (count, example) in sorts.values() {
-        println!("{count} like this: {example}");
-    }
-    assert!(found.is_empty(), "{} of {} scripts are answered in different ways", told.len(), seeds.len());
-    assert!(granted * 2 >= requests, "only {granted} of {requests} requests are granted");
-    Ok(())
+    CUSTOMS.run(&embedded.site, &theirs).await
 }
 
-/// A server that is wrong in one way.
-type Mutant = (&'static str, fn(&Step, &mut Seen));
-
+/// Those that only scripts about schemas tell.
 const MUTANTS: &[Mutant] = &[
-    ("no warnings", |_, seen| drop(seen.headers.remove("warning"))),
-    ("refusals without their first cause", |_, seen| {
-        let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
-        if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
-            causes.remove(0);
-        }
-    }),
-    ("causes without a field", |_, seen| {
-        for cause in seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
-            cause["field"] = Value::Null;
-        }
-    }),
-    ("unknown fields are kept", |step, seen| {
-        if step.body.contains("\"unknown\"") && seen.code < 300 {
-            seen.body["spec"]["unknown"] = json!({"deep": [1]});
-        }
-    }),
-    ("defaults are not filled in", |_, seen| {
-        if let Some(spec) = seen.body.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.retain(|_, value| value != "given" && value != "one" && *value != 3);
-        }
-    }),
-    ("another version than asked for", |step, seen| {
-        if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
-            seen.body["apiVersion"] = format!("{GROUP}/v1").into();
-        }
-    }),
-    ("strict requests are granted", |step, seen| {
-        if step.options.contains(&"strict") && seen.code == 400 {
-            seen.code = 201;
-        }
-    }),
-    ("a scale of another size", |_, seen| {
-        if seen.body["kind"] == "Scale" {
-            seen.body["spec"]["replicas"] = 99.into();
-        }
-    }),
-    ("a status that can be created", |step, seen| {
-        if step.verb == "create" && step.body.contains("\"status\"") && seen.code == 201 {
-            seen.body["status"] = json!({"phase": "A"});
-        }
-    }),
-    ("a table without its columns", |_, seen| {
-        if let Some(columns) = seen.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
-            columns.truncate(1);
-        }
-    }),
+    Mutant { name: "no warnings", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant {
+        name: "refusals without their first cause",
+        alter: |_, seen| {
+            let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+            if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
+                causes.remove(0);
+            }
+        },
+    },
+    Mutant {
+        name: "causes without a field",
+        alter: |_, seen| {
+            for cause in seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+                cause["field"] = Value::Null;
+            }
+        },
+    },
+    Mutant {
+        name: "unknown fields are kept",
+        alter: |step, seen| {
+            if step.body.contains("\"unknown\"") && seen.code < 300 {
+                seen.body["spec"]["unknown"] = json!({"deep": [1]});
+            }
+        },
+    },
+    Mutant {
+        name: "defaults are not filled in",
+        alter: |_, seen| {
+            if let Some(spec) = seen.body.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|_, value| value != "given" && value != "one" && *value != 3);
+            }
+        },
+    },
+    Mutant {
+        name: "another version than asked for",
+        alter: |step, seen| {
+            if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
+                seen.body["apiVersion"] = format!("{GROUP}/v1").into();
+            }
+        },
+    },
+    Mutant {
+        name: "strict requests are granted",
+        alter: |step, seen| {
+            if step.options.contains(&"strict") && seen.code == 400 {
+                seen.code = 201;
+            }
+        },
+    },
+    Mutant {
+        name: "a scale of another size",
+        alter: |_, seen| {
+            if seen.body["kind"] == "Scale" {
+                seen.body["spec"]["replicas"] = 99.into();
+            }
+        },
+    },
+    Mutant {
+        name: "a status that can be created",
+        alter: |step, seen| {
+            if step.verb == "create" && step.body.contains("\"status\"") && seen.code == 201 {
+                seen.body["status"] = json!({"phase": "A"});
+            }
+        },
+    },
+    Mutant {
+        name: "a table without its columns",
+        alter: |_, seen| {
+            if let Some(columns) = seen.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+                columns.truncate(1);
+            }
+        },
+    },
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,21 +291,5 @@ async fn each_mutant_of_custom_resources_is_told_apart() -> Result<(), WorldErro
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     definitions::prepare(&one.site).await?;
     definitions::prepare(&other.site).await?;
-    let seeds: Vec<u64> = (1..=40).collect();
-    let answers = both(&one.site, &other.site, &seeds).await?;
-    for (script, one, other) in &answers {
-        let found = differences(script, one, other);
-        assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
-    }
-    for (name, alter) in MUTANTS {
-        let caught = answers.iter().any(|(script, one, other)| {
-            let mut other = other.clone();
-            for (step, seen) in script.steps.iter().zip(&mut other) {
-                alter(step, seen);
-            }
-            !differences(script, one, &other).is_empty()
-        });
-        assert!(caught, "nothing tells a server apart that has this: {name}");
-    }
-    Ok(())
+    crate::each_is_caught(MUTANTS, &one.site, &other.site, (1..=40).map(script)).await
 }

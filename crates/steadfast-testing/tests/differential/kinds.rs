@@ -29,13 +29,34 @@ impl Kind {
     }
 }
 
-const fn built_in(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+/// A kind that every server has, in namespaces.
+pub const fn built_in(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { root, api_version, kind, plural, custom: false, namespaced: true }
 }
 
 const fn of_cluster(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { root, api_version, kind, plural, custom: false, namespaced: false }
 }
+
+/// A kind that a definition made, in namespaces.
+pub const fn custom(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind { root, api_version, kind, plural, custom: true, namespaced: true }
+}
+
+/// A custom resource with a status and without a schema.
+pub const WIDGET: Kind =
+    custom("/apis/differential.steadfast.dev/v1", "differential.steadfast.dev/v1", "Widget", "widgets");
+
+/// A custom resource of the cluster, without a schema.
+const PLANET: Kind = Kind {
+    namespaced: false,
+    ..custom(
+        "/apis/cluster.differential.steadfast.dev/v1",
+        "cluster.differential.steadfast.dev/v1",
+        "Planet",
+        "planets",
+    )
+};
 
 /// Those that most scripts write to.
 pub const COMMON: usize = 4;
@@ -47,14 +68,7 @@ pub const KINDS: &[Kind] = &[
     built_in("/api/v1", "v1", "ConfigMap", "configmaps"),
     built_in("/api/v1", "v1", "Secret", "secrets"),
     built_in("/apis/coordination.k8s.io/v1", "coordination.k8s.io/v1", "Lease", "leases"),
-    Kind {
-        root: "/apis/differential.steadfast.dev/v1",
-        api_version: "differential.steadfast.dev/v1",
-        kind: "Widget",
-        plural: "widgets",
-        custom: true,
-        namespaced: true,
-    },
+    WIDGET,
     built_in("/api/v1", "v1", "Pod", "pods"),
     built_in("/api/v1", "v1", "Service", "services"),
     built_in("/api/v1", "v1", "ServiceAccount", "serviceaccounts"),
@@ -72,14 +86,7 @@ pub const KINDS: &[Kind] = &[
     of_cluster("/apis/storage.k8s.io/v1", "storage.k8s.io/v1", "StorageClass", "storageclasses"),
     of_cluster("/apis/networking.k8s.io/v1", "networking.k8s.io/v1", "IngressClass", "ingressclasses"),
     of_cluster("/apis/node.k8s.io/v1", "node.k8s.io/v1", "RuntimeClass", "runtimeclasses"),
-    Kind {
-        root: "/apis/cluster.differential.steadfast.dev/v1",
-        api_version: "cluster.differential.steadfast.dev/v1",
-        kind: "Planet",
-        plural: "planets",
-        custom: true,
-        namespaced: false,
-    },
+    PLANET,
 ];
 
 /// Whether names without dots are the only ones that a kind takes.

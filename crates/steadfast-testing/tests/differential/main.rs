@@ -1,8 +1,8 @@
 //! The embedded server beside a real kube-apiserver: random scripts of requests go to both, and the answers are equal,
 //! but for what must differ and for what is listed in `docs/embedded-server.md`.
 //!
-//! `STEADFAST_SCRIPTS=5000` runs so many; `STEADFAST_SCRIPT=17` runs that one and prints both servers' answers;
-//! `STEADFAST_FIRST_SCRIPT` is where they begin. `STEADFAST_ALL_DIFFERENCES` tells of those too
+//! `STEADFAST_SCRIPTS=5000` runs so many of each family; `STEADFAST_SCRIPT=17` runs that one and prints both servers'
+//! answers; `STEADFAST_FIRST_SCRIPT` is where they begin. `STEADFAST_ALL_DIFFERENCES` tells of those too
 //! that follow another one in their script. Where the reference is not built this is skipped, and says so.
 
 #![allow(unreachable_pub, reason = "modules of a test program")]
@@ -17,6 +17,7 @@ mod definitions;
 mod discovery;
 mod execute;
 mod families;
+mod family;
 mod generate;
 mod kinds;
 mod known;
@@ -35,13 +36,12 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
-use futures::{StreamExt, TryStreamExt, stream};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
 use client::Site;
 use compare::{Difference, differences};
-use coverage::Coverage;
+use family::Family;
 use generate::script;
 use mutants::{MUTANTS, Mutant};
 use script::Script;
@@ -49,32 +49,12 @@ use servers::Embedded;
 
 /// How many scripts are under way at once.
 const AT_ONCE: usize = 40;
-/// How many are run unless something else is asked for.
-const SCRIPTS: u64 = 150;
-/// So many pairs of verb and option the scripts are made of at the least.
-const PAIRS: usize = 102;
+/// The API at large.
+const GENERAL: Family =
+    Family { name: "scripts", script: generate::script, count: 150, pairs: 102, one: "STEADFAST_SCRIPT" };
 
 fn asked(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
-}
-
-/// Runs scripts on two servers.
-async fn compared(
-    ours: &Site,
-    theirs: &Site,
-    scripts: impl Iterator<Item = Script>,
-) -> Result<(Coverage, Vec<Difference>), WorldError> {
-    let pairs = stream::iter(scripts).map(|script| async move {
-        let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
-        Ok::<_, WorldError>((script, ours, theirs))
-    });
-    let mut pairs = pairs.buffer_unordered(AT_ONCE);
-    let (mut coverage, mut found) = (Coverage::default(), Vec::new());
-    while let Some((script, ours, theirs)) = pairs.try_next().await? {
-        coverage.count(&script, &theirs);
-        found.extend(differences(&script, &ours, &theirs));
-    }
-    Ok((coverage, found))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,21 +64,7 @@ async fn both_servers_answer_alike() -> Result<(), WorldError> {
     let theirs = Site::of(&reference.kube_config().await?)?;
     servers::fill(&theirs).await?;
     servers::prepare(&theirs).await?;
-    if let Some(seed) = asked("STEADFAST_SCRIPT") {
-        return one(&embedded.site, &theirs, script(seed)).await;
-    }
-    let count = asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS);
-    let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
-    let (coverage, found) = compared(&embedded.site, &theirs, (first..first + count).map(script)).await?;
-    println!("scripts {first} to {}\n{coverage}", first + count - 1);
-    told(&found, count);
-    if count >= SCRIPTS {
-        assert!(coverage.pairs() >= PAIRS, "only {} pairs of verb and option came", coverage.pairs());
-    }
-    let least = usize::try_from(count)? / 100;
-    assert_eq!(coverage.rarer_than(least), Vec::<String>::new(), "each verb comes with each option {least} times");
-    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
-    Ok(())
+    GENERAL.run(&embedded.site, &theirs).await
 }
 
 /// Prints the differences, and finds none.

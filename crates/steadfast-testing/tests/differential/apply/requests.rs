@@ -46,7 +46,7 @@ pub fn apply(plot: &mut Plot) {
             object["metadata"]["namespace"] = plot.namespace.as_str().into();
             option = "namespace";
         }
-        5 if plot.custom() => {
+        5 if plot.kind.custom => {
             object["status"] = json!({"phase": "Given"});
             option = "status given";
         }
@@ -89,7 +89,7 @@ fn yaml(value: &Value, depth: usize) -> String {
 /// A creation.
 pub fn create(plot: &mut Plot) {
     let mut object = bodies::object(plot);
-    if plot.custom() && plot.chance.percent(30) {
+    if plot.kind.custom && plot.chance.percent(30) {
         object["status"] = json!({"phase": "Given"});
     }
     let mut step = Step::new("create", "POST", plot.collection()).json(&object);
@@ -175,7 +175,7 @@ pub fn patch(plot: &mut Plot) {
 
 /// A write of the status.
 pub fn status(plot: &mut Plot) {
-    if !plot.custom() {
+    if !plot.kind.custom {
         return apply(plot);
     }
     let phase = plot.chance.one(&["Ready", "Waiting"]);
