@@ -55,7 +55,8 @@ impl FieldRequirement {
             return Err(Status::bad_request(format_args!("invalid selector: '{term}'; can't understand '{term}'")));
         };
         let field = &term[..operator];
-        let known = matches!(field, "metadata.name" | "metadata.namespace")
+        let known = field == "metadata.name"
+            || field == "metadata.namespace" && (resource.namespaced || !resource.custom)
             || resource.selectable_fields.iter().any(|selectable| selectable == field);
         if !known {
             // Kinds with fields of their own to select by have their own words.

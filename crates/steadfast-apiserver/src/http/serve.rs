@@ -106,11 +106,16 @@ pub(crate) async fn serve(
 
 async fn answer(
     exchange: &Exchange,
-    route: Route,
-    request: Request<Incoming>,
+    mut route: Route,
+    mut request: Request<Incoming>,
     user: Option<&str>,
 ) -> Result<Answer, Status> {
     authenticate(exchange, &request, user)?;
+    if let Route::Resource(path) = &mut route
+        && find(exchange, path).is_some_and(|target| target.resource.custom)
+    {
+        read_as_custom(path, &mut request);
+    }
     if !route.allows(request.method()) {
         return Err(not_allowed(exchange, &route, request.method()));
     }
@@ -129,6 +134,16 @@ async fn answer(
             let query = Query::parse(request.uri().query().unwrap_or_default());
             discovery::answer(exchange, &other, &query, request.headers()).await
         }
+    }
+}
+
+/// Takes a request about custom resources for what their handler takes it for: it goes by the verb that stands for the
+/// method, and so answers `HEAD` as it does `GET`, and creates at the path of an object what the body names.
+fn read_as_custom(path: &mut ResourcePath, request: &mut Request<Incoming>) {
+    match *request.method() {
+        Method::HEAD => *request.method_mut() = Method::GET,
+        Method::POST if path.subresource.is_none() => path.name = None,
+        _ => {}
     }
 }
 

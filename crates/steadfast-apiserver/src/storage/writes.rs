@@ -133,6 +133,7 @@ impl State {
         causes.extend(definitions::wrong(target, &name, &object));
         causes.extend(fields::wrong(target, &object, None));
         validation::refuse(target, &name, &causes)?;
+        rules::warn_of_finalizers(target, None, &object);
         let key = ObjectKey::new(&target.namespace, &name);
         if let Some(existing) = self.latest(target.group_resource(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
@@ -288,6 +289,7 @@ impl State {
         causes.extend(metadata);
         causes.extend(fields::wrong(target, &object, Some(&existing)));
         validation::refuse(target, &target.name, &causes)?;
+        rules::warn_of_finalizers(target, Some(&existing), &object);
         defaults::on_write(&resource, &target.name, &mut object);
         if let Update::Applied(_) = update {
             metadata::set(&mut object, "managedFields", managed);
@@ -420,7 +422,12 @@ fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, 
 
 /// Of a few kinds, an update of what is not there creates it.
 fn is_created_by_updates(resource: &GroupResource) -> bool {
-    matches!(resource.group(), "coordination.k8s.io" | "rbac.authorization.k8s.io")
+    match resource.group() {
+        "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io" => true,
+        "" => matches!(resource.resource(), "events" | "limitranges" | "services"),
+        "node.k8s.io" => resource.resource() == "runtimeclasses",
+        _ => false,
+    }
 }
 
 /// Namespaces and definitions stay, terminating, while they hold something.

@@ -66,6 +66,9 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
     let (ours, theirs) = (normalised(ours), normalised(theirs));
     let mut found = Vec::new();
     for (number, (mut ours, mut theirs)) in ours.into_iter().zip(theirs).enumerate() {
+        if ours == theirs {
+            continue;
+        }
         let step = &script.steps[number];
         known::forget(step, &mut ours, &mut theirs);
         let mut places = Vec::new();

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use steadfast_testing::WorldError;
 
@@ -17,6 +17,8 @@ use crate::script::{Reading, SENTINEL, Script, Step};
 
 /// How long any answer may take, and a watch wait for its last event.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a script may take in all. With forty under way on two cores they take some ten seconds.
+const DEADLINE: Duration = Duration::from_secs(240);
 /// How long a new watch is given to show its first event before the script goes on: some read what there is only after
 /// they were answered.
 const FIRST_EVENT: Duration = Duration::from_millis(400);
@@ -60,12 +62,17 @@ impl Session {
     async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
         let mut answers = Vec::new();
         let mut brought = Brought::default();
+        let deadline = Instant::now() + DEADLINE;
         for (number, step) in script.steps.iter().enumerate() {
-            if let Some(collection) = &step.after_cache {
-                self.catch_up(collection, &brought).await?;
-            }
-            let answer = timeout(PATIENCE, self.step(step, &brought)).await;
-            let answer = answer.map_err(|_| format!("step {number} was not answered: {step:?}"))??;
+            let answer = async {
+                if let Some(collection) = &step.after_cache {
+                    self.catch_up(collection, &brought).await?;
+                }
+                self.step(step, &brought).await
+            };
+            let answer = timeout_at(deadline.min(Instant::now() + PATIENCE), answer).await;
+            let answer = answer.unwrap_or_else(|_| Err("no answer came in time".into()));
+            let answer = answer.map_err(|error| format!("{}: {error}", script.place(number)))?;
             if let Answer::Seen(seen) = &answer {
                 brought.remember(number, &seen.body);
                 brought.deleted |= step.method == "DELETE" && seen.code == 200;
@@ -73,10 +80,14 @@ impl Session {
             answers.push(answer);
         }
         let mut all = Vec::new();
-        for answer in answers {
+        for (number, answer) in answers.into_iter().enumerate() {
             all.push(match answer {
                 Answer::Seen(seen) => seen,
-                Answer::Streaming(task) => task.await??,
+                Answer::Streaming(task) => {
+                    let seen = timeout_at(deadline, task).await;
+                    let seen = seen.map_or_else(|_| Err("the watch did not end in time".into()), |seen| seen?);
+                    seen.map_err(|error| format!("{}: {error}", script.place(number)))?
+                }
             });
         }
         Ok(all)

@@ -1,6 +1,5 @@
 //! A family of scripts: which of them are run, and what has to come of it.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -64,9 +63,14 @@ impl Family {
         });
         let mut runs = runs.buffer_unordered(AT_ONCE).enumerate();
         let mut outcome = Outcome { coverage: Coverage::default(), found: Vec::new(), ended: Ok(()) };
+        // Not by a macro: what those print is held back until the test has ended.
+        let say = |words: String| drop(writeln!(io::stderr(), "{words}"));
         while let Some((number, run)) = runs.next().await {
             match run.map_err(WorldError::from).flatten() {
                 Ok((script, theirs, found)) => {
+                    if let Some(first) = found.first() {
+                        say(first.to_string());
+                    }
                     outcome.coverage.count(&script, &theirs);
                     outcome.found.extend(found);
                 }
@@ -76,14 +80,7 @@ impl Family {
                 }
             }
             if (number + 1).is_multiple_of(PROGRESS) {
-                let different: BTreeSet<u64> = outcome.found.iter().map(|difference| difference.seed).collect();
-                let (name, seconds) = (self.name, begun.elapsed().as_secs());
-                // Not by a macro: what those print is held back until the test has ended.
-                let _ = writeln!(
-                    io::stderr(),
-                    "{name}: {} of {count} after {seconds} s, different: {different:?}",
-                    number + 1
-                );
+                say(format!("{}: {} of {count} after {} s", self.name, number + 1, begun.elapsed().as_secs()));
             }
         }
         outcome

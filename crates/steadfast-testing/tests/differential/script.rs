@@ -9,6 +9,14 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
+impl Script {
+    /// Which step it is, for whoever has to look at it.
+    pub fn place(&self, number: usize) -> String {
+        let Step { method, path, .. } = &self.steps[number];
+        format!("script {} step {number}: {method} {path}", self.seed)
+    }
+}
+
 /// One request.
 ///
 /// In its path and body, `<<version:3>>`, `<<uid:3>>`, `<<name:3>>` and `<<continue:3>>` stand for what the answer to

@@ -343,7 +343,7 @@ fn cluster(kind: &str) -> &'static [Column] {
                     text("Name", Made(cells::class_name)),
                     text("Provisioner", Text("/provisioner", "")),
                     text("ReclaimPolicy", Text("/reclaimPolicy", "Delete")),
-                    text("VolumeBindingMode", Text("/volumeBindingMode", UNSET)),
+                    text("VolumeBindingMode", Text("/volumeBindingMode", "Immediate")),
                     text("AllowVolumeExpansion", Flag("/allowVolumeExpansion")),
                     AGE,
                 ]

@@ -50,8 +50,18 @@ impl Patch {
                 let refused = |_| Status::of_code(422).with_details(json!({}));
                 operations::apply(&mut patched, patch).map_err(refused)?;
             }
-            Self::Merge(patch) | Self::Strategic(patch) if !patch.is_object() => {
+            Self::Merge(patch) if !patch.is_object() => {
                 return Err(Status::bad_request(format_args!("error decoding patch: {patch} is no object")));
+            }
+            Self::Strategic(patch) if !patch.is_object() => {
+                let what = match patch {
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "number",
+                    Value::String(_) => "string",
+                    _ => "array",
+                };
+                let into = "into Go value of type map[string]interface {}";
+                return Err(Status::bad_request(format_args!("json: cannot unmarshal {what} {into}")));
             }
             Self::Merge(patch) => merge(&mut patched, patch),
             Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,

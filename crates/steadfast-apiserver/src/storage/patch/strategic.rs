@@ -97,6 +97,10 @@ fn merge_field(
         Value::Object(patch) if directive(patch) == Some("delete") => {
             fields.remove(key);
         }
+        // A directive about what is not there says nothing, whatever else comes with it.
+        Value::Object(patch) if patch.contains_key("$patch") && !fields.get(key).is_some_and(Value::is_object) => {
+            fields.remove(key);
+        }
         Value::Object(_) => return merge(fields.entry(key.to_owned()).or_insert(Value::Null), value),
         Value::Array(items) => {
             if let Some(merge_key) = merge_key(key, items) {

@@ -1,5 +1,7 @@
 //! The rules of metadata: which names, labels, annotations, owners and finalizers an object may have.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::metadata;
@@ -59,8 +61,7 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
     // Leases are validated by the rules that all objects have, not by those of the core.
     let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
-        let standard = matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes");
-        if core && !standard && !finalizer.contains('/') {
+        if core && !is_standard(finalizer) && !finalizer.contains('/') {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
             complain(complaints, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
         }
@@ -71,6 +72,30 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
         let why = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
         complaints.push(plain("metadata.finalizers".to_owned(), why));
     }
+}
+
+/// Warns of new finalizers of a custom resource that others could take for their own.
+pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, object: &Value) {
+    if !target.resource.custom {
+        return;
+    }
+    let finalizers = |object: &Value| -> BTreeSet<String> {
+        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+        listed.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let before = before.map(finalizers).unwrap_or_default();
+    let vague = |finalizer: &&String| !finalizer.contains('/') && !is_standard(finalizer);
+    target.asked.warnings.add(finalizers(object).difference(&before).filter(vague).map(|finalizer| {
+        let path = if finalizer.contains('.') { "including a path (/) " } else { "" };
+        format!(
+            "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name {path}to avoid accidental \
+             conflicts with other finalizer writers"
+        )
+    }));
+}
+
+fn is_standard(finalizer: &str) -> bool {
+    matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes")
 }
 
 fn check_owners(complaints: &mut Complaints, owners: &[Value]) {

@@ -132,7 +132,15 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
 fn etcd_key(target: &WriteTarget) -> String {
     let name = &target.resource.name;
     let group = if target.resource.custom { name.group() } else { "" };
-    let steps = [group, name.resource(), &target.namespace, &target.name];
+    let plural = match (name.group(), name.resource()) {
+        ("", "endpoints") => "services/endpoints",
+        ("", "nodes") => "minions",
+        ("", "replicationcontrollers") => "controllers",
+        ("", "services") => "services/specs",
+        ("networking.k8s.io", "ingresses") => "ingress",
+        (_, plural) => plural,
+    };
+    let steps = [group, plural, &target.namespace, &target.name];
     let steps: Vec<&str> = steps.into_iter().filter(|step| !step.is_empty()).collect();
     format!("/registry/{}", steps.join("/"))
 }
