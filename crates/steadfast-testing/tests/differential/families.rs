@@ -20,9 +20,9 @@ pub const FAMILIES: &[(usize, Family)] = &[
     (9, watches::watch),
     (2, discovery::discovery),
     (2, namespaces::life),
-    (5, refused::options),
-    (4, refused::places),
-    (6, refused::objects),
+    (8, refused::options),
+    (5, refused::places),
+    (9, refused::objects),
     (4, refused::bodies),
     (4, refused::deletions),
 ];

@@ -38,7 +38,7 @@ pub fn patch(plot: &mut Plot) {
             ("fields", json!({"spec": {"color": text, "parts": ["r"], "size": null, "deep": {"a": null, "b": 1}}}))
         }
         13 if KINDS[kind].kind == "ConfigMap" => ("fields", json!({"data": {"text": null, "new": text}})),
-        14 if KINDS[kind].kind == "Widget" => {
+        14 | 15 if KINDS[kind].kind == "Widget" => {
             ("status", json!({"status": {"phase": text}, "spec": {"color": "ignored"}}))
         }
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
@@ -75,22 +75,23 @@ pub fn strategic(plot: &mut Plot) {
             ("deleted object of a list", metadata(json!({"ownerReferences": [{"$patch": "delete", "uid": "one"}]})))
         }
         (6, _) => ("replaced list", metadata(json!({"ownerReferences": [{"$patch": "replace"}, owner("three")]}))),
+        // Deployments are rare, and only they keep fields so.
+        (7..15, "Deployment") => {
+            let strategy = json!({"$retainKeys": ["type"], "type": "Recreate"});
+            ("kept fields", json!({"spec": {"strategy": strategy}}))
+        }
         (7, _) => {
             let labels = json!({"$patch": "replace", "script": plot.namespace, "app": text});
             ("replaced map", metadata(json!({"labels": labels})))
         }
         (8, _) => ("deleted map", metadata(json!({"annotations": {"$patch": "delete"}}))),
         (9, _) => ("unknown directive", metadata(json!({"labels": {"$patch": "nonsense"}}))),
-        (10, "ConfigMap") => ("fields", json!({"data": {"text": null, "new": text}})),
-        (10, "Deployment" | "StatefulSet" | "DaemonSet") => {
+        (10 | 14, "ConfigMap") => ("fields", json!({"data": {"text": null, "new": text}})),
+        (10, "StatefulSet" | "DaemonSet") => {
             let containers = json!([{"name": "main", "env": [{"name": "E", "value": text}]}]);
             ("list of objects", json!({"spec": {"template": {"spec": {"containers": containers}}}}))
         }
         (10, "Pod") => ("list of objects", json!({"spec": {"containers": [{"name": "main", "image": text}]}})),
-        (11, "Deployment") => {
-            let strategy = json!({"$retainKeys": ["type"], "type": "Recreate"});
-            ("kept fields", json!({"spec": {"strategy": strategy}}))
-        }
         (12, _) => ("nothing", json!({})),
         (13, _) => ("merged without a key", metadata(json!({"ownerReferences": [{"name": "x"}]}))),
         _ => ("annotation", metadata(json!({"annotations": {"note": text}}))),
