@@ -16,7 +16,7 @@ use crate::script::{Script, Step};
 use crate::servers::Embedded;
 
 const CUSTOMS: Family =
-    Family { name: "scripts of custom resources", script, count: 100, pairs: 1, one: "STEADFAST_CUSTOM_SCRIPT" };
+    Family { name: "scripts of custom resources", script, count: 100, pairs: 36, one: "STEADFAST_CUSTOM_SCRIPT" };
 const NAMES: &[&str] = &["a", "b"];
 const MERGE: &str = "application/merge-patch+json";
 

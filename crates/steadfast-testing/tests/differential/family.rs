@@ -75,6 +75,7 @@ impl Family {
                     outcome.found.extend(found);
                 }
                 Err(error) => {
+                    say(error.to_string());
                     outcome.ended = Err(error);
                     break;
                 }

@@ -113,7 +113,7 @@ impl Names {
                 continue;
             }
             match digits.parse() {
-                Ok(version) if self.versions.contains(&version) || named.ends_with("in the precondition (") => {
+                Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));
                 }
                 _ => named.push_str(&digits),
@@ -125,6 +125,11 @@ impl Names {
         }
         named
     }
+}
+
+/// Whether the number that follows these words is a version.
+fn is_version(words: &str) -> bool {
+    words.ends_with("in the precondition (") || words.ends_with("ResourceVersion in record (")
 }
 
 fn is_uid(text: &str) -> bool {
