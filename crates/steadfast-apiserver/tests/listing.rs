@@ -175,17 +175,33 @@ async fn objects_are_shown_as_rows_and_as_metadata() {
 async fn a_scale_is_shown_as_a_row() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 3},
-        "status": {"replicas": 2},
+    let paths = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "subresources": {"scale": paths},
+            }],
+        },
     });
-    server.create(&deployment).unwrap();
+    server.create(&definition).unwrap();
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
-    let path = "/apis/apps/v1/namespaces/default/deployments/d/scale";
-    let (_, rows) = client.call_with(Method::GET, path, &table, &Value::Null).await.unwrap();
-    let columns: Vec<&Value> = rows["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
-    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
-    assert_eq!(rows["rows"][0]["cells"], json!(["d", 3, 2, "0s"]));
+    for (version, kind, plural) in [("apps/v1", "Deployment", "deployments"), ("example.com/v1", "Widget", "widgets")] {
+        let object = json!({
+            "apiVersion": version, "kind": kind, "metadata": {"name": "d"}, "spec": {"replicas": 3},
+            "status": {"replicas": 2},
+        });
+        server.create(&object).unwrap();
+        let path = format!("/apis/{version}/namespaces/default/{plural}/d/scale");
+        let (_, rows) = client.call_with(Method::GET, &path, &table, &Value::Null).await.unwrap();
+        let columns: Vec<&Value> = rows["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        assert_eq!(columns, ["Name", "Desired", "Available", "Age"], "{kind}");
+        assert_eq!(rows["rows"][0]["cells"], json!(["d", 3, 2, "0s"]), "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

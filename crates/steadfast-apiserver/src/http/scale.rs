@@ -49,7 +49,7 @@ pub(super) async fn answer(
         }
         _ => return Err(Status::method_not_allowed()),
     };
-    if rendering.form == Form::Table && !target.resource.custom {
+    if rendering.form == Form::Table {
         let version = json!({"resourceVersion": metadata::text(&scale, "resourceVersion")});
         return Ok(Answer::json(200, &of_scales(rendering).table(&version, &[scale])));
     }
@@ -62,6 +62,7 @@ fn of_scales(rendering: &Rendering) -> Rendering {
     let resource = Arc::make_mut(&mut scales.resource);
     resource.name = GroupResource::new("autoscaling", "scales");
     "Scale".clone_into(&mut resource.kind);
+    (resource.custom, resource.definition) = (false, None);
     "autoscaling/v1".clone_into(&mut scales.api_version);
     scales
 }
