@@ -78,17 +78,19 @@ func discovers(config *rest.Config) *restmapper.DeferredDiscoveryRESTMapper {
 	expanded, err := restmapper.NewShortcutExpander(mapper, cached, nil).ResourceFor(schema.GroupVersionResource{Resource: "gdg"})
 	must("a short name", err)
 	equal("a RESTMapper finds a definition by its short name", expanded, gadgets)
-	document, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(gadgets.GroupVersion())
-	must("OpenAPI v3", err)
-	var properties []string
-	for name, kind := range document.Components.Schemas {
-		if strings.HasSuffix(name, ".Gadget") {
-			for property := range kind.Properties["spec"].Properties {
-				properties = append(properties, property)
+	// A real server's documents follow its definitions after a while.
+	eventually("OpenAPI v3 has a definition's fields", func() bool {
+		document, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(gadgets.GroupVersion())
+		if err != nil {
+			return false
+		}
+		for name, kind := range document.Components.Schemas {
+			if strings.HasSuffix(name, ".Gadget") {
+				return len(kind.Properties["spec"].Properties) == 4
 			}
 		}
-	}
-	equal("OpenAPI v3 has a definition's fields", len(properties), 4)
+		return false
+	})
 	return mapper
 }
 
