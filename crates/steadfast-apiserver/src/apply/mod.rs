@@ -223,12 +223,15 @@ impl<'a> Tracking<'a> {
         }
     }
 
-    /// Managers; those of versions that are no longer served are forgotten.
+    /// Managers; those of versions that there are no longer are forgotten.
     fn managers(&self, entries: Option<&Value>) -> Managers {
         let mut managers = Managers::decode(entries).unwrap_or_default();
         managers.0.retain(|_, managed| {
-            let served = |version: &String| self.resource.api_version(version) == managed.api_version;
-            !self.resource.custom || self.resource.versions.iter().any(served)
+            let is_of = |version: &String| self.resource.api_version(version) == managed.api_version;
+            match &self.resource.definition {
+                Some(definition) => definition.versions.iter().any(|version| is_of(&version.name)),
+                None => !self.resource.custom || self.resource.versions.iter().any(is_of),
+            }
         });
         managers
     }

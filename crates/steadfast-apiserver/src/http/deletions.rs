@@ -1,6 +1,6 @@
 //! The options of a deletion.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::write::Write;
 use crate::status::Status;
@@ -74,6 +74,9 @@ fn of_query(write: &Write<'_>) -> Result<Value, Status> {
         options.insert("orphanDependents".to_owned(), orphans.into());
     }
     options.insert("propagationPolicy".to_owned(), write.query.text("propagationPolicy").into());
+    let (uid, version) = (write.query.text("uid"), write.query.text("resourceVersion"));
+    // The version of a collection's list is that of each of its objects, too.
+    options.insert("preconditions".to_owned(), json!({"uid": uid, "resourceVersion": version}));
     Ok(Value::Object(options))
 }
 

@@ -15,6 +15,7 @@ use super::rendering::{Rendering, Shown};
 use super::serve::Target;
 use super::token::ContinueToken;
 use super::{encode, serve::Exchange};
+use crate::records::Transfer;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Change, ObjectKey};
@@ -23,8 +24,8 @@ use crate::storage::{Change, ObjectKey};
 pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
 /// What a list found.
-struct Page {
-    objects: Vec<Arc<Change>>,
+pub(super) struct Page {
+    pub(super) objects: Vec<Arc<Change>>,
     metadata: Value,
 }
 
@@ -37,21 +38,40 @@ pub(super) async fn list(
     rendering: Rendering,
 ) -> Result<Answer, Status> {
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
+    let page = find(exchange, target, options, selector, &rendering).await?;
+    Ok(answer(exchange, page, rendering, transfer))
+}
+
+/// Finds what a list asks for, at the version that it asks for.
+pub(super) async fn find(
+    exchange: &Exchange,
+    target: &Target,
+    options: &ListOptions,
+    selector: &Selector,
+    rendering: &Rendering,
+) -> Result<Page, Status> {
     let token = match options.continue_token.as_str() {
         "" => None,
         text => Some(ContinueToken::decode(text)?),
     };
+    if token.is_some() && options.version.is_some_and(|version| version > 0) {
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
     let names_one = selector.names_one() && target.namespace.is_some();
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
-    let page = page(exchange, target, options, selector, token.as_ref(), revision, &rendering);
+    Ok(page(exchange, target, options, selector, token.as_ref(), revision, rendering))
+}
+
+/// The answer that shows a page.
+pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, transfer: Option<Transfer>) -> Answer {
     if rendering.form == Form::Table {
         let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
-        return Ok(Answer::json(200, &rendering.table(&page.metadata, &objects)));
+        return Answer::json(200, &rendering.table(&page.metadata, &objects));
     }
     let mut writer = ListWriter::new(page, rendering);
     let first = writer.next_chunk().unwrap_or_default();
     if writer.is_done() {
-        return Ok(Answer::bytes(200, first));
+        return Answer::bytes(200, first);
     }
     let gate = exchange.gate();
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
@@ -59,7 +79,7 @@ pub(super) async fn list(
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
     });
-    Ok(Answer::stream(Box::pin(chunks)))
+    Answer::stream(Box::pin(chunks))
 }
 
 fn page(
@@ -73,12 +93,13 @@ fn page(
 ) -> Page {
     // A cache answers "any version" without pages.
     let limit = if options.version == Some(0) { 0 } else { options.limit };
-    let start = token.map_or(Bound::Unbounded, |token| Bound::Excluded(token.key()));
+    let (namespace, namespaced) = (target.namespace.as_deref(), target.resource.namespaced);
+    let start = token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced)));
     let mut objects = Vec::new();
     let mut last = ObjectKey::default();
     let mut remaining = 0_usize;
     exchange.cluster.store.read(|state| {
-        let all = state.objects_at(&target.resource.name, target.namespace.as_deref(), start, revision);
+        let all = state.objects_at(&target.resource.name, namespace, start, revision);
         for (key, change) in all {
             // Where a page is full, whatever follows may be selected: nobody has looked.
             if limit > 0 && objects.len() == limit {
@@ -99,7 +120,7 @@ fn page(
     }
     if remaining > 0 {
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
-        metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last).encode().into());
+        metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
         if selector.is_everything() {
             metadata.insert("remainingItemCount".to_owned(), remaining.into());
         }

@@ -259,7 +259,7 @@ async fn of_target(
             }
             if verb == Verb::DeleteCollection {
                 let options = ListOptions::parse(&query)?;
-                return write::delete_collection(exchange, &write, &options, &selector()?, &rendering).await;
+                return write::delete_collection(exchange, &write, &options, &selector()?, rendering).await;
             }
             write::write(exchange, verb, &write, &rendering).await
         }

@@ -7,25 +7,37 @@ use serde::{Deserialize, Serialize};
 use crate::status::Status;
 use crate::storage::ObjectKey;
 
+const VERSION: &str = "meta.k8s.io/v1";
+
 /// Where a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContinueToken {
     v: String,
     /// The revision of the list; negative where it goes on at whatever is newest.
     pub(super) rv: i64,
+    /// The first key that may follow, without what all keys of the list begin with.
     start: String,
 }
 
 impl ContinueToken {
-    /// A list at a revision goes on after this object.
-    pub(super) fn after(rv: i64, key: &ObjectKey) -> Self {
-        Self { v: "meta.k8s.io/v1".to_owned(), rv, start: format!("{}/{}", key.namespace, key.name) }
+    /// A list of a namespace, or of everything where there is none, goes on after this object.
+    pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
+        let whole = namespace.is_none() && !key.namespace.is_empty();
+        let place = if whole { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
+        Self { v: VERSION.to_owned(), rv, start: format!("{place}\0") }
     }
 
-    /// The object after which it goes on.
-    pub(super) fn key(&self) -> ObjectKey {
-        let (namespace, name) = self.start.split_once('/').unwrap_or(("", &self.start));
-        ObjectKey::new(namespace, name)
+    /// The first key that may follow in a list of a namespace, or of everything where there is none.
+    pub(super) fn key(&self, namespace: Option<&str>, namespaced: bool) -> ObjectKey {
+        let start = self.start.strip_prefix('/').unwrap_or(&self.start);
+        match namespace {
+            Some(namespace) => ObjectKey::new(namespace, start),
+            None if namespaced => {
+                let (namespace, name) = start.split_once('/').unwrap_or((start, ""));
+                ObjectKey::new(namespace, name)
+            }
+            None => ObjectKey::new("", start),
+        }
     }
 
     /// The same place, at whatever is newest.
@@ -44,8 +56,19 @@ impl ContinueToken {
         };
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|error| invalid(&error))?;
         let token: Self = serde_json::from_slice(&json).map_err(|error| invalid(&error))?;
-        if token.v != "meta.k8s.io/v1" || token.rv == 0 {
-            return Err(invalid(&"its version is not known"));
+        if token.v != VERSION {
+            return Err(invalid(&format_args!("server does not recognize this encoded version {}", token.v)));
+        }
+        if token.rv == 0 {
+            return Err(invalid(&format_args!("incorrect encoded start resourceVersion (version {VERSION})")));
+        }
+        if token.start.is_empty() {
+            return Err(invalid(&format_args!("encoded start key empty (version {VERSION})")));
+        }
+        // Nobody leaves the collection by a path of dots.
+        let place = token.start.strip_prefix('/').unwrap_or(&token.start);
+        if place.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(invalid(&token.start));
         }
         Ok(token)
     }

@@ -318,11 +318,14 @@ impl WatchStream {
                 Source::Cache => cache.applied,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
-            let gone = cache.life != self.life || state.registry.get(&self.resource).is_none();
+            // A definition that changes is served anew, and its streams are those of what it was.
+            let served = state.registry.get(&self.resource);
+            let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
+            let gone = cache.life != self.life || !same;
             let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, BATCH);
             let cursor = if waiting == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
             changes.retain(|change| !cache.has_lost(change.revision));
-            // A resource that is gone takes its streams along once they have told of its last objects.
+            // What is gone takes its streams along once they have told of its last objects.
             News { gone: gone && changes.is_empty(), changes, cursor, waiting }
         })
     }

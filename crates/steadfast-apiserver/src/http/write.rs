@@ -10,7 +10,7 @@ use super::protobuf;
 use super::read;
 use super::rendering::Rendering;
 use super::serve::{Exchange, Target};
-use super::{deletions, encode};
+use super::{deletions, list};
 use crate::apply::{self, FieldManager};
 use crate::records::Verb;
 use crate::selector::Selector;
@@ -195,50 +195,28 @@ pub(super) async fn delete_collection(
     write: &Write<'_>,
     options: &ListOptions,
     selector: &Selector,
-    rendering: &Rendering,
+    rendering: Rendering,
 ) -> Result<Answer, Status> {
     let how = deletions::read(write)?;
     let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    // The answer shows what was found, as it was found.
-    let (items, revision) = exchange.cluster.store.write(|state| {
-        let revision = state.revision();
-        let doomed: Vec<_> = state
-            .live(&target.resource.name, write.target.namespace.as_deref())
-            .filter_map(|(key, change)| Some((key.clone(), change.object.clone()?)))
-            .filter(|(_, object)| selector.matches(object))
-            .take(if options.limit > 0 { options.limit } else { usize::MAX })
-            .collect();
-        let mut items = Vec::new();
-        for (key, found) in doomed {
-            let target = WriteTarget { namespace: key.namespace, name: key.name, ..target.clone() };
+    // The answer shows what was found, as it was found. It is found as by a list in pages, for which versions are exact.
+    let limit = if options.limit > 0 { options.limit } else { usize::MAX };
+    let options = ListOptions { limit, ..options.clone() };
+    let page = list::find(exchange, write.target, &options, selector, &rendering).await?;
+    exchange.cluster.store.write(|state| {
+        for found in &page.objects {
+            let namespace = found.namespace.clone().unwrap_or_default();
+            let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };
             match state.delete(&target, &how.deletion) {
-                Ok(_) => items.push(item_of(&found, rendering.resource.custom)),
                 // An object may go with another one, a namespace's contents for instance.
-                Err(status) if status.code == 404 => {}
-                Err(status) => return Err(status),
+                Err(status) if status.code != 404 => return Err(status),
+                _ => {}
             }
         }
-        Ok((items, revision))
+        Ok(())
     })?;
-    let mut list = json!({
-        "kind": rendering.resource.list_kind, "apiVersion": rendering.api_version,
-        "metadata": {"resourceVersion": revision.to_string()}, "items": items,
-    });
-    if rendering.resource.custom {
-        list["metadata"]["continue"] = "".into();
-    }
-    Ok(Answer::bytes(200, encode::json(&list)))
-}
-
-/// An object as an item of a list: of a built-in kind, the list alone says which.
-fn item_of(object: &Value, custom: bool) -> Value {
-    let mut item = object.clone();
-    if !custom && let Some(fields) = item.as_object_mut() {
-        fields.remove("kind");
-        fields.remove("apiVersion");
-    }
-    item
+    Ok(list::answer(exchange, page, rendering, None))
 }
 
 /// Most deletions are answered with a `Status`; a few kinds, and what is still there, with the object.

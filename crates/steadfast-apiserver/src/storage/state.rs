@@ -1,5 +1,6 @@
 //! The history: a log per resource, every version of every object, and the caches that follow it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +13,8 @@ use crate::clock::Clock;
 use crate::random::Random;
 use crate::resources::{Definition, GroupResource, Registry};
 
-/// An object's place within its resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// An object's place within its resource; the order is that of `namespace/name` as one text, as in an etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectKey {
     /// Empty for what is cluster-scoped.
     pub(crate) namespace: String,
@@ -23,6 +24,25 @@ pub(crate) struct ObjectKey {
 impl ObjectKey {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        self.namespace.bytes().chain([b'/']).chain(self.name.bytes())
+    }
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.namespace == other.namespace {
+            return self.name.cmp(&other.name);
+        }
+        self.bytes().cmp(other.bytes())
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

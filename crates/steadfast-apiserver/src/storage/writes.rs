@@ -115,7 +115,9 @@ impl State {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let given = ["name", "generateName"].map(|field| metadata::text(&object, field));
-        self.check_namespace(target, given.into_iter().find(|name| !name.is_empty()).unwrap_or_default())?;
+        let given = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        self.check_definition(target, given)?;
+        self.check_namespace(target, given)?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
         metadata::set(&mut object, "deletionTimestamp", None);
@@ -315,7 +317,25 @@ impl State {
             return Ok(Outcome::Deleted(Arc::new(object)));
         }
         let change = self.append(&resource, key, Some(object), Some(stored));
+        if metadata::is_terminating(&existing) && holds_contents(&resource) {
+            self.remove_what_is_empty();
+        }
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
+    }
+
+    /// Refuses new objects of a definition that goes.
+    fn check_definition(&self, target: &WriteTarget, name: &str) -> Result<(), Status> {
+        let resource = target.group_resource();
+        if target.resource.definition.is_none() {
+            return Ok(());
+        }
+        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        let definition = self.latest(&definitions, &ObjectKey::new("", &resource.to_string()));
+        if definition.and_then(|change| change.object.as_deref()).is_some_and(metadata::is_terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, name, why));
+        }
+        Ok(())
     }
 
     fn check_namespace(&self, target: &WriteTarget, name: &str) -> Result<(), Status> {

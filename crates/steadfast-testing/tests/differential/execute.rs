@@ -22,6 +22,8 @@ const DEADLINE: Duration = Duration::from_secs(240);
 /// How long a new watch is given to show its first event before the script goes on: some read what there is only after
 /// they were answered.
 const FIRST_EVENT: Duration = Duration::from_millis(400);
+/// How long before a server is asked again whether it is as it should be.
+const ASKED_AGAIN: Duration = Duration::from_millis(100);
 /// The headers that are not compared: each differs from request to request, or names what only one server has.
 const NOT_COMPARED: &[&str] = &[
     "audit-id",
@@ -34,7 +36,7 @@ const NOT_COMPARED: &[&str] = &[
 ];
 
 /// What a server answered.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// The HTTP status.
     pub code: u16,
@@ -51,24 +53,42 @@ enum Answer {
     Streaming(JoinHandle<Result<Seen, WorldError>>),
 }
 
+/// A script under way: what was answered so far.
+#[derive(Default)]
+pub struct Course {
+    /// One answer for each step.
+    pub seen: Vec<Seen>,
+    brought: Brought,
+}
+
 impl Site {
     /// Carries out a script; one answer for each step.
     pub async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
-        self.open().await?.run(script).await
+        let mut course = Course::default();
+        self.go_on(script, script.steps.len(), &mut course).await?;
+        Ok(course.seen)
+    }
+
+    /// Carries out a script up to the step `end`, on a connection of its own; watches end before that.
+    pub async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
+        self.open().await?.go_on(script, end, course).await
     }
 }
 
 impl Session {
-    async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
+    async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
         let mut answers = Vec::new();
-        let mut brought = Brought::default();
+        let brought = &mut course.brought;
         let deadline = Instant::now() + DEADLINE;
-        for (number, step) in script.steps.iter().enumerate() {
+        for (number, step) in script.steps.iter().enumerate().take(end).skip(course.seen.len()) {
             let answer = async {
                 if let Some(collection) = &step.after_cache {
-                    self.catch_up(collection, &brought).await?;
+                    self.catch_up(collection, brought).await?;
                 }
-                self.step(step, &brought).await
+                if step.after_watches {
+                    ended(&mut answers).await?;
+                }
+                self.until(step, brought).await
             };
             let answer = timeout_at(deadline.min(Instant::now() + PATIENCE), answer).await;
             let answer = answer.unwrap_or_else(|_| Err("no answer came in time".into()));
@@ -79,9 +99,9 @@ impl Session {
             }
             answers.push(answer);
         }
-        let mut all = Vec::new();
-        for (number, answer) in answers.into_iter().enumerate() {
-            all.push(match answer {
+        let first = course.seen.len();
+        for (number, answer) in answers.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
+            course.seen.push(match answer {
                 Answer::Seen(seen) => seen,
                 Answer::Streaming(task) => {
                     let seen = timeout_at(deadline, task).await;
@@ -90,7 +110,24 @@ impl Session {
                 }
             });
         }
-        Ok(all)
+        Ok(())
+    }
+
+    /// Asks until the answer is as the step says.
+    async fn until(&self, step: &Step, brought: &Brought) -> Result<Answer, WorldError> {
+        loop {
+            let answer = self.step(step, brought).await?;
+            match (&step.until, &answer) {
+                // So says a real server whose cache of a definition that has just changed is not filled yet.
+                (_, Answer::Seen(seen)) if seen.body["message"] == "storage is (re)initializing" => {
+                    tokio::time::sleep(ASKED_AGAIN).await;
+                }
+                (Some(until), Answer::Seen(seen)) if !until.holds(seen.code, &seen.body.to_string()) => {
+                    tokio::time::sleep(ASKED_AGAIN).await;
+                }
+                _ => return Ok(answer),
+            }
+        }
     }
 
     /// Waits until the cache behind a collection has what the script wrote.
@@ -151,6 +188,16 @@ impl Session {
         };
         Ok(Answer::Seen(seen))
     }
+}
+
+/// Waits for the ends of the watches among some answers.
+async fn ended(answers: &mut [Answer]) -> Result<(), WorldError> {
+    for answer in answers {
+        if let Answer::Streaming(task) = answer {
+            *answer = Answer::Seen(task.await??);
+        }
+    }
+    Ok(())
 }
 
 async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Value>, WorldError> {

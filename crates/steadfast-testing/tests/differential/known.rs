@@ -39,7 +39,7 @@ pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
 }
 
 /// Leaves of tables the columns that both have, and of those of what is not for people.
-fn table_columns(_: &Step, ours: &mut Value, theirs: &mut Value) {
+fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
     fn tables(answer: &mut Value) -> Vec<&mut Value> {
         let Value::Object(answer) = answer else { return Vec::new() };
         let mut tables = Vec::new();
@@ -61,10 +61,12 @@ fn table_columns(_: &Step, ours: &mut Value, theirs: &mut Value) {
         let columns = tables.iter().find_map(|table| table["columnDefinitions"].as_array())?.iter();
         Some(columns.map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect())
     };
+    // Those of a definition are all there.
+    let defined = step.path.contains(".steadfast.dev/");
     let (ours, theirs) = (tables(ours), tables(theirs));
     let (Some(our_columns), Some(their_columns)) = (names(&ours), names(&theirs)) else { return };
     for (tables, columns, others) in [(ours, &our_columns, &their_columns), (theirs, &their_columns, &our_columns)] {
-        let kept: Vec<bool> = columns.iter().map(|name| others.contains(name)).collect();
+        let kept: Vec<bool> = columns.iter().map(|name| defined || others.contains(name)).collect();
         for (number, table) in tables.into_iter().enumerate() {
             retain(&mut table["columnDefinitions"], &kept);
             for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {

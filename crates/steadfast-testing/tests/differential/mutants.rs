@@ -58,7 +58,214 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "no bookmarks", alter: |_, seen| seen.events.retain(|event| event["type"] != "BOOKMARK") },
     Mutant { name: "a deletion at the version before", alter: |_, seen| old_deletions(seen) },
     Mutant { name: "metadata only with everything", alter: |step, seen| everything(step, seen) },
+    Mutant {
+        name: "patches that change nothing",
+        alter: |step, seen| of_verb("patch", step, || remove(&mut seen.body, "/metadata", "annotations")),
+    },
+    Mutant {
+        name: "lists that are patched at the wrong end",
+        alter: |step, seen| of_verb("patch", step, || each_list(&mut seen.body, |list| list.reverse())),
+    },
+    Mutant {
+        name: "patches of no sort that are granted",
+        alter: |step, seen| of_method("PATCH", step, || replace_code(seen, 415, 200)),
+    },
+    Mutant {
+        name: "patches that do not fit and are granted",
+        alter: |step, seen| of_verb("patch", step, || replace_code(seen, 422, 200)),
+    },
+    Mutant {
+        name: "namespaces that go without a phase",
+        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/status", "phase")),
+    },
+    Mutant {
+        name: "namespaces that take more while they go",
+        alter: |step, seen| of_verb("namespace", step, || replace_code(seen, 403, 201)),
+    },
+    Mutant {
+        name: "namespaces that go and do not say so",
+        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/details", "causes")),
+    },
+    Mutant {
+        name: "deletions that overlook preconditions",
+        alter: |step, seen| of_verb("delete", step, || replace_code(seen, 409, 200)),
+    },
+    Mutant {
+        name: "deletions that do not tell whose they are",
+        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/details", "uid")),
+    },
+    Mutant {
+        name: "finalizers that hold nothing",
+        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/metadata", "finalizers")),
+    },
+    Mutant {
+        name: "deletions of collections that keep one",
+        alter: |step, seen| of_verb("delete collection", step, || lose(&mut seen.body, "items")),
+    },
+    Mutant { name: "bad requests that are granted", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant { name: "bodies of any sort are taken", alter: |_, seen| replace_code(seen, 415, 201) },
+    Mutant { name: "methods that are not there are not found", alter: |_, seen| replace_code(seen, 405, 404) },
+    Mutant { name: "refusals without fields", alter: |_, seen| each_cause(seen, |cause| drop(cause.remove("field"))) },
 ];
+
+/// Those that only scripts of a compaction tell.
+pub const FORGETTING: &[Mutant] = &[
+    Mutant {
+        name: "a token that expires for good",
+        alter: |_, seen| {
+            if seen.code == 410 {
+                remove(&mut seen.body, "/metadata", "continue");
+            }
+        },
+    },
+    Mutant { name: "nothing expires", alter: |_, seen| replace_code(seen, 410, 200) },
+    Mutant { name: "watches expire in silence", alter: |_, seen| seen.events.retain(|event| event["type"] != "ERROR") },
+    Mutant {
+        name: "watches expire by their answer",
+        alter: |_, seen| {
+            if seen.events.iter().any(|event| event["type"] == "ERROR") {
+                seen.code = 410;
+            }
+        },
+    },
+    Mutant {
+        name: "an expired watch that does not say what it had",
+        alter: |_, seen| {
+            for event in &mut seen.events {
+                edit(event, "/object/message", |text| text.replace(|letter: char| letter.is_ascii_digit(), ""));
+            }
+        },
+    },
+    Mutant { name: "the future is answered", alter: |_, seen| replace_code(seen, 504, 200) },
+    Mutant {
+        name: "the future without an hour",
+        alter: |_, seen| remove(&mut seen.body, "/details", "retryAfterSeconds"),
+    },
+    Mutant { name: "tokens of any form", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant {
+        name: "tokens that go on one object later",
+        alter: |step, seen| {
+            if step.path.contains("continue=") {
+                lose(&mut seen.body, "items");
+            }
+        },
+    },
+    Mutant {
+        name: "collections deleted at any version",
+        alter: |step, seen| {
+            of_verb("delete collection", step, || replace_code(seen, 409, 200));
+        },
+    },
+    Mutant {
+        name: "initial events without their end",
+        alter: |_, seen| {
+            seen.events.retain(|event| event["type"] != "BOOKMARK");
+        },
+    },
+];
+
+/// Those that only scripts of definitions that change tell.
+pub const CHANGING: &[Mutant] = &[
+    Mutant {
+        name: "versions that stay",
+        alter: |step, seen| {
+            if step.options.contains(&"version not served") {
+                replace_code(seen, 404, 200);
+            }
+        },
+    },
+    Mutant {
+        name: "columns that stay",
+        alter: |_, seen| {
+            edit(&mut seen.body, "/columnDefinitions/1/name", |_| "Change 0".to_owned());
+        },
+    },
+    Mutant {
+        name: "objects in the version they were written in",
+        alter: |step, seen| {
+            if matches!(step.verb, "get" | "patch") {
+                edit(&mut seen.body, "/apiVersion", |text| text.replace("/v2", "/v1"));
+            }
+        },
+    },
+    Mutant { name: "versions that nobody is warned of", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant {
+        name: "defaults that stay away",
+        alter: |_, seen| {
+            for text in ["given", "other"] {
+                if seen.body.pointer("/spec/text").is_some_and(|value| value == text) {
+                    remove(&mut seen.body, "/spec", "text");
+                }
+            }
+        },
+    },
+    Mutant {
+        name: "fields of other versions",
+        alter: |step, seen| {
+            if step.path.contains("/v1/") && seen.body.get("spec").is_some() {
+                seen.body["spec"]["v2"] = "v2".into();
+            }
+        },
+    },
+    Mutant {
+        name: "subresources that are not discovered",
+        alter: |_, seen| {
+            if let Some(resources) = seen.body.get_mut("resources").and_then(Value::as_array_mut) {
+                resources.truncate(1);
+            }
+        },
+    },
+    Mutant { name: "changes that are wrong and taken", alter: |_, seen| replace_code(seen, 422, 200) },
+    Mutant { name: "definitions that go and take more", alter: |_, seen| replace_code(seen, 403, 201) },
+    Mutant {
+        name: "definitions that stay",
+        alter: |step, seen| {
+            if step.options.contains(&"gone") {
+                replace_code(seen, 404, 200);
+            }
+        },
+    },
+    Mutant {
+        name: "an end that is not told to watches",
+        alter: |_, seen| {
+            seen.events.retain(|event| event["type"] != "DELETED");
+        },
+    },
+];
+
+fn of_verb(verb: &str, step: &Step, alter: impl FnOnce()) {
+    if step.verb.contains(verb) {
+        alter();
+    }
+}
+
+fn of_method(method: &str, step: &Step, alter: impl FnOnce()) {
+    if step.method == method {
+        alter();
+    }
+}
+
+fn each_list(value: &mut Value, alter: fn(&mut Vec<Value>)) {
+    match value {
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                each_list(item, alter);
+            }
+            alter(items);
+        }
+        Value::Object(fields) => {
+            for field in fields.values_mut() {
+                each_list(field, alter);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn each_cause(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+    causes.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
+}
 
 /// Those that only scripts of apply tell.
 pub const APPLYING: &[Mutant] = &[

@@ -113,6 +113,8 @@ impl Names {
                 continue;
             }
             match digits.parse() {
+                // Whatever else was written has made it.
+                Ok(_) if named.ends_with(", current: ") => named.push_str("<current>"),
                 Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));
                 }
@@ -129,7 +131,8 @@ impl Names {
 
 /// Whether the number that follows these words is a version.
 fn is_version(words: &str) -> bool {
-    words.ends_with("in the precondition (") || words.ends_with("ResourceVersion in record (")
+    let oldest = words.contains("too old resource version: ") && words.ends_with(" (");
+    oldest || words.ends_with("in the precondition (") || words.ends_with("ResourceVersion in record (")
 }
 
 fn is_uid(text: &str) -> bool {

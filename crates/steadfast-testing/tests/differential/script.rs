@@ -35,12 +35,43 @@ pub struct Step {
     pub body: String,
     /// Reads from a cache, which has to have caught up before: the collection's path.
     pub after_cache: Option<String>,
+    /// It is asked again until the answer is so.
+    pub until: Option<Until>,
+    /// It is asked when the watches so far have ended.
+    pub after_watches: bool,
+    /// Of the answer, the code alone is compared, and of a refusal the message.
+    pub code_only: bool,
     /// What the answer is read as.
     pub reading: Reading,
     /// The verb, and the options it comes with: what coverage is counted by.
     pub verb: &'static str,
     /// See `verb`.
     pub options: Vec<&'static str>,
+}
+
+/// What an answer is to be.
+#[derive(Clone, Debug)]
+pub enum Until {
+    /// With this status.
+    Code(u16),
+    /// With this text in the body.
+    Has(String),
+    /// Without it.
+    Lacks(String),
+    /// As both say.
+    Both(Box<Until>, Box<Until>),
+}
+
+impl Until {
+    /// Whether an answer is so.
+    pub fn holds(&self, code: u16, body: &str) -> bool {
+        match self {
+            Self::Code(wanted) => code == *wanted,
+            Self::Has(text) => body.contains(text),
+            Self::Lacks(text) => !body.contains(text),
+            Self::Both(one, other) => one.holds(code, body) && other.holds(code, body),
+        }
+    }
 }
 
 /// How long an answer is read.

@@ -16,7 +16,7 @@ const REVISIONS: usize = 1500;
 
 /// An embedded server, ready for scripts.
 pub struct Embedded {
-    _server: ApiServer,
+    server: ApiServer,
     /// How it is reached.
     pub site: Site,
 }
@@ -33,7 +33,13 @@ impl Embedded {
         }
         let site = Site::of(&kube_config(&server).await?)?;
         prepare(&site).await?;
-        Ok(Self { _server: server, site })
+        Ok(Self { server, site })
+    }
+
+    /// Forgets all versions but the present ones, and begins its cache anew.
+    pub fn forget(&self) {
+        self.server.compact();
+        self.server.faults().restart();
     }
 }
 

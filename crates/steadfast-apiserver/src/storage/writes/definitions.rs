@@ -60,6 +60,31 @@ pub(super) fn carry_on(object: &mut Value) {
     }
 }
 
+/// What keeps a definition until all that it has defined is gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Marks a definition that is deleted as one whose objects are to go first.
+pub(super) fn end(object: &mut Value, now: &str) {
+    let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+        finalizers.push(CLEANUP.into());
+    }
+    object["metadata"]["finalizers"] = finalizers.into();
+    let condition = json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending", "lastTransitionTime": now,
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    });
+    if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        conditions.push(condition);
+    }
+}
+
+/// Whether something keeps an object that holds nothing any more.
+pub(super) fn is_held(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
+}
+
 /// What is wrong with a definition.
 pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
     if !super::is_definition(&target.resource.name) || target.part != super::Part::Main {
@@ -106,7 +131,21 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
             causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &supported));
         }
     }
-    if stored_versions(object, object.get("status").unwrap_or(&nothing)).as_array().is_some_and(Vec::is_empty) {
+    let stored = stored_versions(object, object.get("status").unwrap_or(&nothing));
+    let stored = stored.as_array().map(Vec::as_slice).unwrap_or_default();
+    let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for (index, name) in stored.iter().enumerate() {
+        if !versions.iter().any(|version| version["name"] == *name) {
+            let name = name.as_str().unwrap_or_default();
+            let why = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
+                 until a storage migration ensures no data remains persisted in {name} and removes {name} from \
+                 status.storedVersions"
+            );
+            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &why));
+        }
+    }
+    if stored.is_empty() {
         let why = "must have at least one stored version";
         causes.push(Cause::invalid("status.storedVersions", &Value::Null, why));
     }
@@ -139,6 +178,13 @@ fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
             continue;
         };
         let once = |key: &str| index == 0 || !all_same(key);
+        let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
+        if once("schema") && version.pointer("/subresources/status").is_some() && !matches!(kind, "" | "object") {
+            let why =
+                "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+            let field = format!("{}.openAPIV3Schema.type", place(index, "schema", "validation"));
+            causes.push(Cause::invalid(field, &kind.into(), why));
+        }
         if once("schema") {
             causes.extend(complaints(schema, &format!("{}.openAPIV3Schema", place(index, "schema", "validation"))));
         }

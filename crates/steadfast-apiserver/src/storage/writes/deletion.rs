@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::super::{ObjectKey, State, metadata};
-use super::{Outcome, WriteTarget, is_definition, is_namespace};
+use super::{Outcome, WriteTarget, definitions, is_definition, is_namespace};
 use crate::resources::{GroupResource, defined_name};
 use crate::status::Status;
 
@@ -74,10 +74,12 @@ impl State {
             return object;
         }
         metadata::set(&mut object, "deletionTimestamp", Some(self.clock.timestamp().into()));
-        if !is_namespace(resource) {
+        if !is_namespace(resource) && !is_definition(resource) {
             metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
         }
-        if metadata::generation(existing) > 0 {
+        if is_definition(resource) {
+            definitions::end(&mut object, &self.clock.timestamp());
+        } else if metadata::generation(existing) > 0 {
             metadata::set(&mut object, "generation", Some((metadata::generation(existing) + 1).into()));
         }
         if is_namespace(resource) {
@@ -119,7 +121,7 @@ impl State {
     }
 
     /// Removes terminating namespaces and definitions that hold nothing any more.
-    fn remove_what_is_empty(&mut self) {
+    pub(super) fn remove_what_is_empty(&mut self) {
         let namespaces = GroupResource::new("", "namespaces");
         let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
         let mut empty = Vec::new();
@@ -133,7 +135,7 @@ impl State {
                 } else {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
-                if !holds && !metadata::has_finalizers(object) {
+                if !holds && !definitions::is_held(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
                 }
             }
@@ -152,8 +154,13 @@ fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deleti
     // Here the real server names the kind where elsewhere it names the resource.
     let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
     let uid = metadata::text(existing, "uid");
-    if is_namespace(&target.resource.name) && !deletion.uid.is_empty() && deletion.uid != uid {
-        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {uid}", deletion.uid);
+    let words = match &target.resource.name {
+        namespaces if is_namespace(namespaces) => Some("Precondition failed"),
+        definitions if is_definition(definitions) => Some("precondition failed"),
+        _ => None,
+    };
+    if let Some(words) = words.filter(|_| !deletion.uid.is_empty() && deletion.uid != uid) {
+        let why = format!("{words}: UID in precondition: {}, UID in object meta: {uid}", deletion.uid);
         return Err(Status::conflict(&target.resource.name, &target.name, &why));
     }
     if !deletion.uid.is_empty() && deletion.uid != uid {
@@ -165,6 +172,12 @@ fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deleti
         return Err(Status::conflict(&kind, &target.name, &why));
     }
     let version = metadata::text(existing, "resourceVersion");
+    let wanted = &deletion.resource_version;
+    if let Some(words) = words.filter(|_| !wanted.is_empty() && wanted != version) {
+        let why =
+            format!("{words}: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}");
+        return Err(Status::conflict(&target.resource.name, &target.name, &why));
+    }
     if !deletion.resource_version.is_empty() && deletion.resource_version != version {
         let why = format!(
             "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({version}). \

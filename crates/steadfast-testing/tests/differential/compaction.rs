@@ -1,0 +1,253 @@
+//! Scripts about what a server forgets: versions, continue tokens and watches from before a compaction, and versions
+//! that are not there yet.
+//!
+//! Compaction is for a whole server. All scripts are therefore carried out in two rounds, on two servers of their own,
+//! which between the rounds are compacted and their caches begun anew. A real server that is only compacted goes on
+//! answering from its cache, exact lists and pages too, for as long as that holds the events and the snapshots: how
+//! long that is depends on what else was written and on a timer, so it is not compared. The API server is therefore
+//! replaced, and every collection asked for once, before the second round begins: by then each cache holds all of the
+//! first round and nothing of the second. What a refusal says of the newest version in a cache is not compared either.
+
+mod requests;
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::chance::Chance;
+use crate::client::Site;
+use crate::compare::differences;
+use crate::coverage::Coverage;
+use crate::execute::Course;
+use crate::kinds::{KINDS, Kind, fields};
+use crate::script::{SENTINEL, Script, Step};
+use crate::servers::{self, Embedded};
+use crate::{AT_ONCE, asked, shown, told};
+
+/// How many scripts are run unless something else is asked for.
+const SCRIPTS: u64 = 40;
+/// The kinds that scripts write, as places in `KINDS`: those that nobody fills in.
+const WRITTEN: usize = 4;
+/// The names that objects have.
+const NAMES: &[&str] = &["a", "b", "c", "d.e"];
+
+/// A script that is being written.
+struct Plot {
+    chance: Chance,
+    namespace: String,
+    /// The kinds that it is about, as places in `KINDS`.
+    kinds: [usize; 2],
+    steps: Vec<Step>,
+    /// Steps whose answers are objects, and their kinds.
+    versions: Vec<(usize, usize)>,
+    /// Steps of the first round that were answered with a page, and their requests.
+    pages: Vec<(usize, Step)>,
+    /// The kinds whose watches wait for a last object.
+    watched: BTreeSet<usize>,
+}
+
+impl Plot {
+    fn push(&mut self, step: Step) -> usize {
+        self.steps.push(step);
+        self.steps.len() - 1
+    }
+
+    fn kind(&mut self) -> usize {
+        self.chance.one(&self.kinds)
+    }
+
+    fn collection(&self, kind: usize) -> String {
+        let Kind { root, plural, .. } = KINDS[kind];
+        format!("{root}/namespaces/{}/{plural}", self.namespace)
+    }
+
+    fn object(&mut self, kind: usize, name: &str) -> Value {
+        let mut object = fields(&KINDS[kind], &mut self.chance);
+        object["apiVersion"] = KINDS[kind].api_version.into();
+        object["kind"] = KINDS[kind].kind.into();
+        let app = self.chance.one(&["web", "api"]);
+        object["metadata"] = json!({"name": name, "labels": {"script": self.namespace, "app": app}});
+        object
+    }
+
+    fn create(&mut self, kind: usize, namespace: &str, name: &str) {
+        let object = self.object(kind, name);
+        let Kind { root, plural, .. } = KINDS[kind];
+        let path = format!("{root}/namespaces/{namespace}/{plural}");
+        let step = self.push(Step::new("create", "POST", path).json(&object).with("plain"));
+        self.versions.push((kind, step));
+    }
+
+    fn change(&mut self, kind: usize) {
+        let name = self.chance.one(NAMES);
+        let path = format!("{}/{name}", self.collection(kind));
+        let delete = Step::new("delete", "DELETE", path.clone());
+        match self.chance.below(12) {
+            0..3 => {
+                self.push(delete.with("plain"));
+                return;
+            }
+            3 => {
+                let query = format!("resourceVersion={}", self.version());
+                self.push(delete.query(&query).with("version in the query"));
+                return;
+            }
+            _ => {}
+        }
+        let app = self.chance.one(&["web", "api", "db"]);
+        let mut step = Step::new("patch", "PATCH", path).with("plain");
+        step = step
+            .json(&json!({"metadata": {"labels": {"app": app}, "annotations": {"at": self.steps.len().to_string()}}}));
+        step.content_type = "application/merge-patch+json";
+        let step = self.push(step);
+        self.versions.push((kind, step));
+    }
+
+    /// A version that an object of this kind, or of another one, has had.
+    fn version(&mut self) -> String {
+        let (_, step) = self.versions[self.chance.below(self.versions.len())];
+        format!("<<version:{step}>>")
+    }
+}
+
+/// The script of a seed, and where its second round begins.
+fn script(seed: u64) -> (Script, usize) {
+    let mut chance = Chance::of(seed ^ 0x00C0_4AC7);
+    let first = chance.below(WRITTEN);
+    let kinds = [first, (first + 1 + chance.below(WRITTEN - 1)) % WRITTEN];
+    let mut plot = Plot {
+        chance,
+        namespace: format!("compact-{seed}"),
+        kinds,
+        steps: Vec::new(),
+        versions: Vec::new(),
+        pages: Vec::new(),
+        watched: BTreeSet::new(),
+    };
+    let (own, beside) = (plot.namespace.clone(), format!("{}-b", plot.namespace));
+    for name in [&own, &beside] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let step = Step::new("create", "POST", "/api/v1/namespaces".to_owned());
+        plot.push(step.json(&namespace).with("namespace"));
+    }
+    for kind in kinds {
+        for name in NAMES {
+            plot.create(kind, &own, name);
+        }
+        plot.create(kind, &beside, "a");
+        plot.create(kind, &beside, "z");
+    }
+    for _ in 0..4 + plot.chance.below(4) {
+        let kind = plot.kind();
+        match plot.chance.below(10) {
+            0..4 => plot.change(kind),
+            _ => requests::page(&mut plot, kind),
+        }
+    }
+    // The last writes of the round are those of both kinds, so that every version before is one that is forgotten.
+    for kind in kinds {
+        requests::page(&mut plot, kind);
+        plot.create(kind, &own, "e");
+    }
+    let end = plot.steps.len();
+    let forgotten = plot.versions.len() - 1;
+    plot.versions.truncate(forgotten);
+    for _ in 0..16 + plot.chance.below(6) {
+        requests::after(&mut plot);
+    }
+    for kind in plot.watched.clone() {
+        let mut last = plot.object(kind, SENTINEL);
+        last["metadata"]["labels"]["app"] = "web".into();
+        let path = plot.collection(kind);
+        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+    }
+    (Script { seed, steps: plot.steps }, end)
+}
+
+/// Asks for every collection once, so that each has a cache.
+async fn warm(site: &Site) -> Result<(), WorldError> {
+    let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
+    let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
+    for _ in 0..100 {
+        // The address of a server that is replaced is nobody's for a moment.
+        let answers = site.run(&Script { seed: 0, steps: steps.clone() }).await;
+        if answers.is_ok_and(|answers| answers.iter().all(|seen| seen.code == 200)) {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Err("the collections are not served again".into())
+}
+
+/// Where a script is on either server.
+type Pair = (Script, usize, Course, Course);
+
+/// Carries out a round of all scripts on both servers.
+async fn round(ours: &Site, theirs: &Site, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
+    let run = |(script, middle, mut one, mut other): Pair| async move {
+        let end = if last { script.steps.len() } else { middle };
+        futures::future::try_join(ours.go_on(&script, end, &mut one), theirs.go_on(&script, end, &mut other)).await?;
+        Ok::<_, WorldError>((script, middle, one, other))
+    };
+    stream::iter(pairs.into_iter().map(run)).buffered(AT_ONCE).try_collect().await
+}
+
+fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
+    seeds.map(script).map(|(script, middle)| (script, middle, Course::default(), Course::default())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forgotten_is_refused_alike() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let embedded = Embedded::start(1).await?;
+    let theirs = Site::of(&reference.kube_config().await?)?;
+    servers::prepare(&theirs).await?;
+    let single = asked("STEADFAST_COMPACTION_SCRIPT");
+    let count = if single.is_some() { 1 } else { asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
+    let first = single.or_else(|| asked("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
+    let begun = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
+
+    reference.compact().await?;
+    reference.shut_down(0).await?;
+    reference.start_again(0).await?;
+    embedded.forget();
+    for site in [&embedded.site, &theirs] {
+        warm(site).await?;
+    }
+
+    let answers = round(&embedded.site, &theirs, begun, true).await?;
+    if single.is_some() {
+        let (script, _, ours, theirs) = &answers[0];
+        shown(script, &ours.seen, &theirs.seen);
+        return Ok(());
+    }
+    let (mut coverage, mut found) = (Coverage::default(), Vec::new());
+    for (script, _, ours, theirs) in &answers {
+        coverage.count(script, &theirs.seen);
+        found.extend(differences(script, &ours.seen, &theirs.seen));
+    }
+    println!("scripts of compaction {first} to {}\n{coverage}", first + count - 1);
+    told(&found, count);
+    if count >= SCRIPTS {
+        assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option came", coverage.pairs());
+    }
+    assert!(coverage.granted_percent() >= 50, "{}% are granted", coverage.granted_percent());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_mutant_that_forgets_wrongly_is_told_from_the_server_it_was_made_of() -> Result<(), WorldError> {
+    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    let begun = round(&one.site, &other.site, pairs(1..=12), false).await?;
+    for server in [&one, &other] {
+        server.forget();
+        warm(&server.site).await?;
+    }
+    let answers = round(&one.site, &other.site, begun, true).await?;
+    let answers: Vec<_> = answers.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
+    crate::are_caught(crate::mutants::FORGETTING, &answers);
+    Ok(())
+}
