@@ -59,6 +59,9 @@ pub(super) async fn find(
     }
     let names_one = selector.names_one() && target.namespace.is_some();
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
+    // Who names one object gets it, or none, however few were asked for.
+    let whole = ListOptions { limit: 0, ..options.clone() };
+    let options = if names_one { &whole } else { options };
     Ok(page(exchange, target, options, selector, token.as_ref(), revision, rendering))
 }
 

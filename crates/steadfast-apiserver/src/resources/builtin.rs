@@ -155,7 +155,7 @@ pub(super) const BUILTIN: &[Builtin] = &[
     row("apps", "v1", "ControllerRevision", "controllerrevisions", &[], N, &[]),
     row("apps", "v1", "DaemonSet", "daemonsets", &["ds"], NSGA, &[]),
     row("apps", "v1", "Deployment", "deployments", &["deploy"], NSGA, &[]),
-    row("apps", "v1", "ReplicaSet", "replicasets", &["rs"], NSGA, &["status.replicas"]),
+    row("apps", "v1", "ReplicaSet", "replicasets", &["rs"], NSGA, &[]),
     row("apps", "v1", "StatefulSet", "statefulsets", &["sts"], NSGA, &[]),
     row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], NSA, &[]),
     row("batch", "v1", "CronJob", "cronjobs", &["cj"], NSGA, &[]),
