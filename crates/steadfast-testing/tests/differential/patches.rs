@@ -57,7 +57,12 @@ pub fn strategic(plot: &mut Plot) {
     if built_in.is_empty() {
         return patch(plot);
     }
-    let (&(kind, name), _) = built_in[plot.chance.below(built_in.len())];
+    // Deployments are rare, and only they keep fields of a patched object as `$retainKeys` says.
+    let deployments: Vec<_> = built_in.iter().filter(|((kind, _), _)| KINDS[*kind].kind == "Deployment").collect();
+    let (&(kind, name), _) = match deployments.len() {
+        0 => built_in[plot.chance.below(built_in.len())],
+        count => *deployments[plot.chance.below(count)],
+    };
     let text = plot.chance.one(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
@@ -75,7 +80,6 @@ pub fn strategic(plot: &mut Plot) {
             ("deleted object of a list", metadata(json!({"ownerReferences": [{"$patch": "delete", "uid": "one"}]})))
         }
         (6, _) => ("replaced list", metadata(json!({"ownerReferences": [{"$patch": "replace"}, owner("three")]}))),
-        // Deployments are rare, and only they keep fields so.
         (7..15, "Deployment") => {
             let strategy = json!({"$retainKeys": ["type"], "type": "Recreate"});
             ("kept fields", json!({"spec": {"strategy": strategy}}))
