@@ -94,7 +94,9 @@ impl Session {
             let answer = answer.unwrap_or_else(|_| Err("no answer came in time".into()));
             let answer = answer.map_err(|error| format!("{}: {error}", script.place(number)))?;
             if let Answer::Seen(seen) = &answer {
-                brought.remember(number, &seen.body);
+                // What a dry run creates has the version that was sent with it, if any: no server gave it that.
+                let versioned = seen.code != 201 || !step.path.contains("dryRun=All");
+                brought.remember(number, &seen.body, versioned);
                 brought.deleted |= step.method == "DELETE" && seen.code == 200;
             }
             answers.push(answer);
@@ -239,7 +241,7 @@ struct Brought {
 }
 
 impl Brought {
-    fn remember(&mut self, step: usize, body: &Value) {
+    fn remember(&mut self, step: usize, body: &Value, versioned: bool) {
         let places = [
             ("version", "/metadata/resourceVersion"),
             ("uid", "/metadata/uid"),
@@ -248,7 +250,8 @@ impl Brought {
         ];
         // The version of a list is whatever others have made it.
         let list = body.get("items").is_some() || body.get("rows").is_some();
-        for (what, place) in places.into_iter().filter(|(what, _)| !list || *what == "continue") {
+        let kept = |what: &str| what == "continue" || !list && (what != "version" || versioned);
+        for (what, place) in places.into_iter().filter(|(what, _)| kept(what)) {
             if let Some(text) = body.pointer(place).and_then(Value::as_str) {
                 self.values.insert((what, step), text.to_owned());
             }
