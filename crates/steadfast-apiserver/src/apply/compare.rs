@@ -90,7 +90,7 @@ impl Difference {
             self.added.insert(path);
         } else if new.is_none() {
             self.removed.insert(path);
-        } else if old != new {
+        } else if !old.zip(new).is_some_and(|(old, new)| is_equal(old, new)) {
             self.modified.insert(path);
         }
         true
@@ -125,7 +125,9 @@ impl Difference {
             match (before.len(), after.len()) {
                 (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
                 (2.., 2..) => {
-                    if before != after {
+                    let are_equal =
+                        before.len() == after.len() && before.iter().zip(&after).all(|(a, b)| is_equal(a, b));
+                    if !are_equal {
                         self.modified.insert(path);
                     }
                 }
@@ -145,5 +147,20 @@ impl Difference {
             }
             path.pop();
         }
+    }
+}
+
+/// Whether two values are one to who manages fields: numbers are by their value, `2` is `2.0`.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) if one.is_f64() || other.is_f64() => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let same = |(key, one): (&String, &Value)| other.get(key).is_some_and(|other| is_equal(one, other));
+            one.len() == other.len() && one.iter().all(same)
+        }
+        _ => one == other,
     }
 }

@@ -207,6 +207,14 @@ fn a_conflict_names_every_field_and_force_takes_them() {
     assert_eq!(managers(&object), [("Apply beta".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
 }
 
+/// Script 398 of custom resources.
+#[test]
+fn a_whole_number_is_the_same_with_a_point_and_without() {
+    let (old, new) = (json!({"d": 2, "list": [{"e": 1.0}], "f": 1}), json!({"d": 2.0, "list": [{"e": 1}], "f": 1.5}));
+    let difference = Difference::between(&Type::Deduced, &old, &new);
+    assert_eq!(difference.modified.encode(), json!({"f:f": {}}));
+}
+
 #[test]
 fn applying_the_same_again_changes_nothing_not_even_a_time() {
     let fields = json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"x": "1"}});
