@@ -111,10 +111,8 @@ async fn answer(
     user: Option<&str>,
 ) -> Result<Answer, Status> {
     authenticate(exchange, &request, user)?;
-    if let Route::Resource(path) = &mut route
-        && find(exchange, path).is_some_and(|target| target.resource.custom)
-    {
-        read_as_custom(path, &mut request);
+    if let Route::Resource(path) = &mut route {
+        read_as_custom(exchange, path, &mut request);
     }
     if !route.allows(request.method()) {
         return Err(not_allowed(exchange, &route, request.method()));
@@ -139,11 +137,17 @@ async fn answer(
 
 /// Takes a request about custom resources for what their handler takes it for: it goes by the verb that stands for the
 /// method, and so answers `HEAD` as it does `GET`, and creates at the path of an object what the body names.
-fn read_as_custom(path: &mut ResourcePath, request: &mut Request<Incoming>) {
-    match *request.method() {
-        Method::HEAD => *request.method_mut() = Method::GET,
-        Method::POST if path.subresource.is_none() => path.name = None,
-        _ => {}
+fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Request<Incoming>) {
+    let is_head = request.method() == Method::HEAD;
+    let is_creation = request.method() == Method::POST && path.name.is_some() && path.subresource.is_none();
+    // Of all other requests nobody has to know what they are about yet.
+    if !(is_head || is_creation) || !find(exchange, path).is_some_and(|target| target.resource.custom) {
+        return;
+    }
+    if is_head {
+        *request.method_mut() = Method::GET;
+    } else {
+        path.name = None;
     }
 }
 

@@ -115,8 +115,8 @@ impl Names {
             match digits.parse() {
                 // Whatever else was written has made it.
                 Ok(_) if named.ends_with(", current: ") => named.push_str("<current>"),
-                // The number of an RFC.
-                Ok(_) if named.ends_with("DNS-") => named.push_str(&digits),
+                // A part of a name, as that of an RFC.
+                Ok(_) if named.ends_with('-') => named.push_str(&digits),
                 Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));
                 }

@@ -151,39 +151,29 @@ fn is_pod(resource: &GroupResource) -> bool {
 }
 
 fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deletion) -> Result<(), Status> {
-    // Here the real server names the kind where elsewhere it names the resource.
-    let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
-    let uid = metadata::text(existing, "uid");
+    // Namespaces and definitions have a store of their own, each with its own words.
     let words = match &target.resource.name {
         namespaces if is_namespace(namespaces) => Some("Precondition failed"),
         definitions if is_definition(definitions) => Some("precondition failed"),
         _ => None,
     };
-    if let Some(words) = words.filter(|_| !deletion.uid.is_empty() && deletion.uid != uid) {
-        let why = format!("{words}: UID in precondition: {}, UID in object meta: {uid}", deletion.uid);
-        return Err(Status::conflict(&target.resource.name, &target.name, &why));
-    }
-    if !deletion.uid.is_empty() && deletion.uid != uid {
+    let places = [("uid", "UID", &deletion.uid), ("resourceVersion", "ResourceVersion", &deletion.resource_version)];
+    for (field, called, wanted) in places {
+        let found = metadata::text(existing, field);
+        if wanted.is_empty() || wanted == found {
+            continue;
+        }
+        if let Some(words) = words {
+            let why = format!("{words}: {called} in precondition: {wanted}, {called} in object meta: {found}");
+            return Err(Status::conflict(&target.resource.name, &target.name, &why));
+        }
+        let became = if field == "uid" { "deleted and then recreated" } else { "modified" };
         let why = format!(
-            "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been \
-             deleted and then recreated",
-            deletion.uid
+            "the {called} in the precondition ({wanted}) does not match the {called} in record ({found}). The object \
+             might have been {became}"
         );
-        return Err(Status::conflict(&kind, &target.name, &why));
-    }
-    let version = metadata::text(existing, "resourceVersion");
-    let wanted = &deletion.resource_version;
-    if let Some(words) = words.filter(|_| !wanted.is_empty() && wanted != version) {
-        let why =
-            format!("{words}: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}");
-        return Err(Status::conflict(&target.resource.name, &target.name, &why));
-    }
-    if !deletion.resource_version.is_empty() && deletion.resource_version != version {
-        let why = format!(
-            "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({version}). \
-             The object might have been modified",
-            deletion.resource_version
-        );
+        // Here the real server names the kind where elsewhere it names the resource.
+        let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
         return Err(Status::conflict(&kind, &target.name, &why));
     }
     Ok(())
