@@ -8,19 +8,22 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
-use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
+use crate::storage::{Asked, Deletion, ObjectKey, Part, Patch, State, Update, WriteTarget, metadata};
 
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let mut target = target_of(cluster, &object)?;
     target.name.clear();
-    cluster.store.write(|state| state.create(&target, object)).map(unshared)
+    cluster.store.write(|state| state.create(&target, object)).map(|stored| shown(&target, &stored))
 }
 
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
-    cluster.store.write(|state| state.update(&target, &Update::Replace(object))).map(object_of)
+    cluster
+        .store
+        .write(|state| state.update(&target, &Update::Replace(object)))
+        .map(|outcome| shown(&target, outcome.object()))
 }
 
 pub(crate) fn patch(
@@ -31,26 +34,32 @@ pub(crate) fn patch(
     patch: Patch,
 ) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
-    cluster.store.write(|state| state.update(&target, &Update::Patch(patch))).map(object_of)
+    cluster
+        .store
+        .write(|state| state.update(&target, &Update::Patch(patch)))
+        .map(|outcome| shown(&target, outcome.object()))
 }
 
 pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
     let deletion = Deletion { uid: metadata::text(&object, "uid").to_owned(), ..Deletion::default() };
-    cluster.store.write(|state| state.delete(&target, &deletion)).map(object_of)
+    cluster.store.write(|state| state.delete(&target, &deletion)).map(|outcome| shown(&target, outcome.object()))
 }
 
 pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
-    cluster.store.write(|state| state.delete(&target, &Deletion::default())).map(object_of)
+    cluster
+        .store
+        .write(|state| state.delete(&target, &Deletion::default()))
+        .map(|outcome| shown(&target, outcome.object()))
 }
 
 pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
     let key = ObjectKey::new(&target.namespace, name);
-    let found = cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
-    found.map(unshared).ok_or_else(|| Status::not_found(&target.resource.name, name))
+    let found = cluster.store.read(|state| state.latest(target.resource.store(), &key)?.object.clone());
+    found.map(|stored| shown(&target, &stored)).ok_or_else(|| Status::not_found(&target.resource.name, name))
 }
 
 fn to_value(object: &impl Serialize) -> Result<Value, Status> {
@@ -95,10 +104,7 @@ fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str
     }
 }
 
-fn unshared(object: Arc<Value>) -> Value {
-    Arc::unwrap_or_clone(object)
-}
-
-fn object_of(outcome: Outcome) -> Value {
-    unshared(outcome.into_object())
+/// A stored object as one of the version that it was asked for in.
+fn shown(target: &WriteTarget, stored: &Arc<Value>) -> Value {
+    Arc::unwrap_or_clone(target.resource.view(stored, target.version()))
 }

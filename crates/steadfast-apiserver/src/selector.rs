@@ -69,7 +69,7 @@ impl FieldRequirement {
             });
         }
         Ok(Self {
-            path: field.split('.').map(str::to_owned).collect(),
+            path: resource.stored_path(field).split('.').map(str::to_owned).collect(),
             value: unescape(&term[operator + length..])?,
             equal,
         })

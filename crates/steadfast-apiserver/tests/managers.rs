@@ -74,6 +74,34 @@ async fn an_update_without_managers_keeps_them_and_one_with_none_forgets_them() 
     }
 }
 
+/// Script 232 of those that apply to both servers.
+#[tokio::test(start_paused = true)]
+async fn nobody_manages_the_time_of_a_deletion_that_an_update_left_out() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let mut body = config_map(&json!({"x": "1"}));
+    body["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
+    client.call(Method::POST, CONFIG_MAPS, &body).await.unwrap();
+    client.patch(&path, "merge-patch", &json!({"metadata": {"managedFields": [{}]}})).await;
+    client.call(Method::DELETE, &path, &Value::Null).await.unwrap();
+    let (_, applied) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({"y": "1"}))).await;
+    let held = json!({".": {}, "v:\"steadfast.dev/held\"": {}});
+    let with_times = json!({
+        "f:data": {".": {}, "f:x": {}},
+        "f:metadata": {
+            "f:deletionGracePeriodSeconds": {}, "f:deletionTimestamp": {}, "f:finalizers": held,
+        },
+    });
+    let before = "Update before-first-apply".to_owned();
+    assert_eq!(managers(&applied)[1], (before.clone(), with_times));
+    body["data"]["y"] = json!("1");
+    let (code, updated) = client.call(Method::PUT, &path, &body).await.unwrap();
+    assert_eq!((code, &updated["metadata"]["deletionTimestamp"]), (200, &applied["metadata"]["deletionTimestamp"]));
+    let without = json!({"f:data": {".": {}, "f:x": {}}, "f:metadata": {"f:finalizers": held}});
+    assert_eq!(managers(&updated)[1], (before, without));
+}
+
 async fn define(client: &mut Client) {
     let number = json!({"type": "integer"});
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

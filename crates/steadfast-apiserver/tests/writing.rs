@@ -193,6 +193,28 @@ async fn each_kind_of_patch_merges_in_its_own_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_leaves_dependents_to_a_garbage_collector_that_is_not_there() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    post(&mut client, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
+    for (policy, finalizer) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
+        let (code, held) = delete(&mut client, &path, &json!({"propagationPolicy": policy})).await;
+        let metadata = &held["metadata"];
+        assert_eq!((code, &metadata["finalizers"]), (200, &json!([finalizer])));
+        assert_eq!(metadata["deletionTimestamp"], "2026-01-01T00:00:00Z");
+    }
+    let (code, _) = delete(&mut client, &path, &json!({"propagationPolicy": "Background"})).await;
+    assert_eq!((code, client.get(&path).await.0), (200, 404));
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    post(&mut client, jobs, &json!({"metadata": {"name": "a"}})).await;
+    let request = client.request(Method::DELETE, &format!("{jobs}/a"), &[], &Value::Null).await.unwrap();
+    let warning = request.headers()["warning"].to_str().unwrap();
+    assert!(warning.contains("child pods are preserved by default when jobs are deleted"), "{warning}");
+    assert_eq!(client.get(&format!("{jobs}/a")).await.1["metadata"]["finalizers"], json!(["orphan"]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn finalizers_hold_an_object_until_they_are_gone() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
@@ -251,6 +273,35 @@ async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
     let released = json!({"metadata": {"finalizers": null}});
     client.patch(&format!("{inside}/held"), "merge-patch", &released).await;
     assert_eq!(client.get("/api/v1/namespaces/team").await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_one_collection_of_two_groups() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let (old, new) = ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "p"});
+    let event = json!({"metadata": {"name": "a"}, "involvedObject": about, "message": "it began", "reason": "Begun"});
+    let mut watch = client.watch(&format!("{new}?watch=1&resourceVersion={}", server.revision())).await;
+    assert_eq!(post(&mut client, old, &event).await.0, 201);
+    let told = watch.event().await;
+    assert_eq!((&told["object"]["note"], &told["object"]["regarding"]), (&json!("it began"), &about));
+    assert_eq!(told["object"]["apiVersion"], "events.k8s.io/v1");
+    let note = json!({"note": "it ended"});
+    let (code, patched) = client.patch(&format!("{new}/a"), "merge-patch", &note).await;
+    assert_eq!((code, &patched["note"], &patched["message"]), (200, &json!("it ended"), &Value::Null));
+    let (_, read) = client.get(&format!("{old}/a")).await;
+    assert_eq!(
+        (&read["message"], &read["note"], &read["apiVersion"]),
+        (&json!("it ended"), &Value::Null, &json!("v1"))
+    );
+    let of_pod = client.get(&format!("{new}?fieldSelector=regarding.name%3Dp")).await.1;
+    assert_eq!((names(&of_pod), &of_pod["items"][0]["regarding"]), (vec!["a"], &about));
+    let other = client.get(&format!("{new}?fieldSelector=regarding.name%3Dq")).await.1;
+    assert_eq!(names(&other), Vec::<&str>::new());
+    assert_eq!(server.get("events.events.k8s.io", "default", "a").unwrap()["note"], "it ended");
+    assert_eq!(delete(&mut client, &format!("{new}/a"), &Value::Null).await.0, 200);
+    assert_eq!(client.get(&format!("{old}/a")).await.0, 404);
 }
 
 /// Widgets in two versions, the older of which is only served.

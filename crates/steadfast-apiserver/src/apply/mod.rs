@@ -34,7 +34,7 @@ use set::Set;
 use update::{Unconvertible, Write};
 
 pub(crate) use types::Type;
-pub(crate) use yaml::parse;
+pub(crate) use yaml::{flaw, parse};
 
 /// The name under which `kubectl apply --server-side` applies.
 const KUBECTL: &str = "kubectl";

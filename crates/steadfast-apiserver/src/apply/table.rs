@@ -1,10 +1,4 @@
-//! The types of the built-in kinds, read from a table that was made from a real server's `OpenAPI` documents.
-//!
-//! Each line of `types.txt` is a type: its name, then its fields as `name:type`. A type is `s` (text), `n` (number), `b`
-//! (boolean), `u` (any plain value), `*` (nothing is known), `?` (nothing is known, one value), `@name`, `{T}` (a map) or
-//! `[T]` (a list); a list is whole unless followed by `#` (a set) or by its keys. `!` makes a map or a struct one value.
-//! `name+` is always there as an empty struct, `name-` as null, `name=value` has a default: zero ones are always there.
-//! Lines that begin with `=` tell the type of a kind.
+//! The types of the built-in kinds as merging goes by them, made from the table of their fields.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -12,100 +6,100 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
+use crate::types::{self, Holds, Kind};
 
-pub(super) static TYPES: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("types.txt")));
+pub(super) static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
 
-/// The types by name, and the kinds they are of. The maps are only looked up, never walked.
+/// The types by name. The maps are only looked up, never walked.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     types: HashMap<&'static str, Atom>,
     /// The same types, each as one value.
     whole: HashMap<&'static str, Atom>,
-    kinds: HashMap<(&'static str, &'static str), &'static str>,
 }
 
 impl Table {
     pub(super) fn atom(&self, name: &str) -> Option<&Atom> {
-        match name.strip_suffix('!') {
-            Some(name) => self.whole.get(name),
-            None => self.types.get(name),
-        }
+        self.types.get(name)
     }
 
-    pub(super) fn root(&self, api_version: &str, kind: &str) -> Option<Type> {
-        self.kinds.get(&(api_version, kind)).copied().map(Type::Named)
+    pub(super) fn whole(&self, name: &str) -> Option<&Atom> {
+        self.whole.get(name)
     }
 
-    fn parse(text: &'static str) -> Self {
+    fn read() -> Self {
         let mut table = Self::default();
-        for line in text.lines() {
-            let mut words = line.split(' ');
-            match words.next().unwrap_or_default() {
-                "" => {}
-                "=" => {
-                    if let (Some(version), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) {
-                        table.kinds.insert((version, kind), name);
-                    }
-                }
-                name => table.insert(name, words),
-            }
+        for (name, of) in types::all() {
+            let named = of.fields.iter().map(|field| (field.name.to_owned(), read(field))).collect();
+            // Nothing is known of what a type without fields holds.
+            let others = of.fields.is_empty().then_some(Type::Deduced);
+            let map = Fields { named, others, atomic: of.is_atomic };
+            let whole = Fields { atomic: true, ..map.clone() };
+            table.types.insert(name, Atom { map: Some(map), ..Atom::default() });
+            table.whole.insert(name, Atom { map: Some(whole), ..Atom::default() });
         }
         table
     }
-
-    fn insert(&mut self, name: &'static str, words: impl Iterator<Item = &'static str>) {
-        let plain = name.trim_end_matches('!');
-        let map = Fields { named: words.filter_map(field).collect(), others: None, atomic: plain != name };
-        let whole = Fields { atomic: true, ..map.clone() };
-        self.types.insert(plain, Atom { map: Some(map), ..Atom::default() });
-        self.whole.insert(plain, Atom { map: Some(whole), ..Atom::default() });
-    }
 }
 
-/// `name+:type`, `name=default:type`.
-fn field(word: &'static str) -> Option<(String, Field)> {
-    let (name, of) = word.split_once(':')?;
-    let of = parsed(of)?;
-    let (name, default, always) = match name.split_once('=') {
-        Some((name, default)) => {
-            let default: Value = serde_json::from_str(default).ok()?;
+fn read(field: &types::Field) -> Field {
+    let atomic = field.first_of_trait("object") == Some("atomic");
+    let of = match field.holds {
+        Holds::One(Kind::Named(name)) if atomic => Type::Whole(name),
+        Holds::One(kind) => single(kind),
+        Holds::List(kind) => list(single(kind), merging(field)),
+        Holds::Map(kind) => map(single(kind), atomic),
+        Holds::MapOfLists(kind) => map(list(single(kind), Merging::Atomic), atomic),
+    };
+    let has_fields =
+        matches!(field.holds, Holds::One(Kind::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
+    let (default, always) = match field.default() {
+        Some(Value::Object(_)) => (None, has_fields.then(|| json!({}))),
+        Some(default) => {
             let zero = [json!(""), json!(0), json!(false)].contains(&default);
-            (name, Some(default.clone()), zero.then_some(default))
+            (Some(default.clone()), zero.then_some(default))
         }
-        None => match (name.strip_suffix('+'), name.strip_suffix('-')) {
-            (Some(name), _) => (name, None, Some(json!({}))),
-            (_, Some(name)) => (name, None, Some(Value::Null)),
-            _ => (name, None, None),
-        },
+        // Required lists, maps and pointers to structs are written as null where there are none.
+        None if field.required && (has_fields || !matches!(field.holds, Holds::One(_))) => (None, Some(Value::Null)),
+        None => (None, None),
     };
-    Some((name.to_owned(), Field { of, default, always }))
+    Field { of, default, always }
 }
 
-fn parsed(text: &'static str) -> Option<Type> {
-    let scalar = |scalar| Some(Type::Inline(Arc::new(Atom { scalar: Some(scalar), ..Atom::default() })));
-    match text {
-        "s" => return scalar(Scalar::Text),
-        "n" => return scalar(Scalar::Number),
-        "b" => return scalar(Scalar::Bool),
-        "u" => return scalar(Scalar::Any),
-        "*" => return Some(Type::Deduced),
-        "?" => return Some(Type::Raw),
-        _ => {}
-    }
-    if let Some(name) = text.strip_prefix('@') {
-        return Some(Type::Named(name));
-    }
-    if let Some(rest) = text.strip_prefix('{') {
-        let (inner, mark) = rest.rsplit_once('}')?;
-        let map = Fields { others: Some(parsed(inner)?), atomic: mark == "!", ..Fields::default() };
-        return Some(Type::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() })));
-    }
-    let (inner, mark) = text.strip_prefix('[')?.rsplit_once(']')?;
-    let merging = match mark {
-        "" => Merging::Atomic,
-        "#" => Merging::Set,
-        keys => Merging::Keys(keys.split(',').map(str::to_owned).collect()),
+fn single(kind: Kind) -> Type {
+    let scalar = match kind {
+        Kind::Text | Kind::Bytes | Kind::Duration => Scalar::Text,
+        Kind::Integer32 | Kind::Integer64 | Kind::Double => Scalar::Number,
+        Kind::Bool => Scalar::Bool,
+        Kind::Time | Kind::MicroTime | Kind::Quantity | Kind::IntOrString => Scalar::Any,
+        Kind::Json("RawExtension") => return Type::Raw,
+        Kind::Any | Kind::Json(_) => return Type::Deduced,
+        Kind::Named(name) => return Type::Named(name),
     };
-    let list = List { item: parsed(inner)?, merging };
-    Some(Type::Inline(Arc::new(Atom { list: Some(list), ..Atom::default() })))
+    Type::Inline(Arc::new(Atom { scalar: Some(scalar), ..Atom::default() }))
+}
+
+fn list(item: Type, merging: Merging) -> Type {
+    Type::Inline(Arc::new(Atom { list: Some(List { item, merging }), ..Atom::default() }))
+}
+
+fn map(of: Type, atomic: bool) -> Type {
+    let map = Fields { others: Some(of), atomic, ..Fields::default() };
+    Type::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() }))
+}
+
+/// How a list is merged: the older way to say so, that of strategic patches, counts where the newer one is missing.
+fn merging(field: &types::Field) -> Merging {
+    if let Some(keys) = field.of_trait("map") {
+        let mut keys: Vec<String> = keys.map(str::to_owned).collect();
+        keys.sort_unstable();
+        return Merging::Keys(keys);
+    }
+    let is_merged = || field.of_trait("patch").is_some_and(|mut strategies| strategies.any(|one| one == "merge"));
+    match (field.first_of_trait("list"), field.first_of_trait("key")) {
+        (Some("set"), _) => Merging::Set,
+        (None, Some(key)) if is_merged() => Merging::Keys(vec![key.to_owned()]),
+        (None, None) if is_merged() => Merging::Set,
+        _ => Merging::Atomic,
+    }
 }

@@ -281,6 +281,9 @@ fn what_is_applied_is_yaml_and_no_alias_grows_without_bound() {
         let status = yaml::parse(unreadable.as_bytes()).unwrap_err();
         assert!(status.code == 400 && status.message.starts_with("error decoding patch: "), "{}", status.message);
     }
+    let twice = b"data:\n  a: \"1\"\n  a: \"2\"\n";
+    assert_eq!(yaml::parse(twice).unwrap(), json!({"data": {"a": "2"}}));
+    assert!(yaml::flaw(twice).is_some() && yaml::flaw(b"data:\n  a: x\n").is_none());
     let levels = (1..12).map(|level| {
         let below = vec![format!("*a{}", level - 1); 10].join(",");
         format!("a{level}: &a{level} [{below}]\n")

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::table;
+use crate::types;
 
 /// What a value may be. A type that says nothing may be all three.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +21,8 @@ pub(crate) struct Atom {
 pub(crate) enum Type {
     /// One of the table of built-in types.
     Named(&'static str),
+    /// One of that table, as one value.
+    Whole(&'static str),
     /// One that stands where it is used.
     Inline(Arc<Atom>),
     /// Nothing is known: objects are merged by their fields, lists are whole.
@@ -127,6 +130,7 @@ impl Type {
     pub(super) fn atom(&self) -> &Atom {
         match self {
             Self::Named(name) => table::TYPES.atom(name).unwrap_or(&NOTHING),
+            Self::Whole(name) => table::TYPES.whole(name).unwrap_or(&NOTHING),
             Self::Inline(atom) => atom,
             Self::Deduced => &DEDUCED,
             Self::Raw => &RAW,
@@ -135,7 +139,7 @@ impl Type {
 
     /// The type of a built-in kind; of one that is not in the table nothing is known.
     pub(crate) fn of_builtin(api_version: &str, kind: &str) -> Self {
-        table::TYPES.root(api_version, kind).unwrap_or(Self::Deduced)
+        types::of_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
     }
 }
 

@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 
 use super::write::Write;
 use crate::status::Status;
-use crate::storage::Deletion;
+use crate::storage::{Deletion, Dependents, WriteTarget};
 
 const KIND: &str = "DeleteOptions";
+const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                         remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// How something is to be deleted.
 pub(super) struct Options {
@@ -14,6 +16,17 @@ pub(super) struct Options {
     pub(super) dry_run: bool,
     /// `orphanDependents` says no.
     pub(super) takes_dependents: bool,
+}
+
+impl Options {
+    /// Warns of a deletion that leaves more behind than whoever asks for it may know.
+    pub(super) fn warn(&self, target: &WriteTarget) {
+        let resource = &target.resource.name;
+        let is_job = resource.group() == "batch" && resource.resource() == "jobs";
+        if is_job && self.deletion.dependents == Dependents::Unsaid {
+            target.asked.warnings.add([PODS_STAY.to_owned()]);
+        }
+    }
 }
 
 /// Reads the options: those of the body, or where there is none those of the query.
@@ -31,18 +44,24 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
         let why = format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
         return Err(invalid("propagationPolicy", why));
     }
-    if !matches!(policy, "" | "Foreground" | "Background" | "Orphan") {
-        let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
-        let why = format!("Unsupported value: \"{policy}\": supported values: {known}");
-        return Err(invalid("propagationPolicy", why));
-    }
+    let dependents = match (policy, orphans) {
+        ("", None) => Dependents::Unsaid,
+        ("Orphan", _) | ("", Some(true)) => Dependents::Orphaned,
+        ("Background", _) | ("", Some(false)) => Dependents::Background,
+        ("Foreground", _) => Dependents::Foreground,
+        _ => {
+            let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+            let why = format!("Unsupported value: \"{policy}\": supported values: {known}");
+            return Err(invalid("propagationPolicy", why));
+        }
+    };
     let dry_run: Vec<&Value> = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().collect();
     if dry_run.iter().any(|value| *value != "All") {
         let given = Value::from(dry_run.into_iter().cloned().collect::<Vec<_>>());
         return Err(invalid("dryRun", format!("Unsupported value: {given}: supported values: \"All\"")));
     }
     Ok(Options {
-        deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion") },
+        deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion"), dependents },
         dry_run: !dry_run.is_empty(),
         takes_dependents: orphans == Some(false),
     })

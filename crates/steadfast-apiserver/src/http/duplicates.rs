@@ -1,9 +1,13 @@
-//! Fields that are in a JSON object twice: of those the last one counts, and whoever wrote them is told.
+//! Fields that are in a JSON object twice: of those the last one counts, and whoever wrote them is told. What is made of
+//! the object does not show them.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::apply;
 
 /// How many are told of.
 const MOST: usize = 100;
@@ -16,6 +20,26 @@ pub(super) fn duplicates(json: &[u8]) -> Vec<String> {
     let _ = Looker { path: String::new(), found: &mut found }.deserialize(&mut reader);
     found.truncate(MOST);
     found
+}
+
+/// What is wrong with a JSON patch in which every operation can be read: fields that are there twice or mean nothing.
+pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
+    let operations: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
+    let known = ["op", "path", "from", "value"];
+    let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
+        let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+        let unknown = fields.filter(|field| !known.contains(&field.as_str()));
+        unknown.map(move |field| format!("unknown field \"[{index}].{field}\""))
+    });
+    duplicates(json).into_iter().chain(unknown).take(MOST).map(|flaw| format!("json patch {flaw}")).collect()
+}
+
+/// The fields that are twice in what is applied: JSON, or YAML.
+pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
+    match serde_json::from_slice::<IgnoredAny>(body) {
+        Ok(_) => duplicates(body),
+        Err(_) => apply::flaw(body).into_iter().collect(),
+    }
 }
 
 struct Looker<'a> {
@@ -93,13 +117,20 @@ impl<'de> Visitor<'de> for Looker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::duplicates;
+    use super::{duplicates, of_operations};
 
     #[test]
     fn what_is_there_twice_is_told_by_its_path() {
         let json = br#"{"a": {"b": 1, "b": [{"c": 1, "c": 2}], "x": null}, "d": 1, "d": true}"#;
         let told = ["duplicate field \"a.b\"", "duplicate field \"a.b[0].c\"", "duplicate field \"d\""];
         assert_eq!(duplicates(json), told);
+    }
+
+    #[test]
+    fn an_operation_has_no_other_fields_than_its_own() {
+        let json = br#"[{"op": "remove", "path": "/a"}, {"op": "test", "path": "/b", "path": "/c", "note": 1}]"#;
+        let told = ["json patch duplicate field \"[1].path\"", "json patch unknown field \"[1].note\""];
+        assert_eq!(of_operations(json), told);
     }
 
     #[test]

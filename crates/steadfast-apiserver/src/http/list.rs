@@ -102,7 +102,7 @@ fn page(
     let mut last = ObjectKey::default();
     let mut remaining = 0_usize;
     exchange.cluster.store.read(|state| {
-        let all = state.objects_at(&target.resource.name, namespace, start, revision);
+        let all = state.objects_at(target.resource.store(), namespace, start, revision);
         for (key, change) in all {
             // Where a page is full, whatever follows may be selected: nobody has looked.
             if limit > 0 && objects.len() == limit {

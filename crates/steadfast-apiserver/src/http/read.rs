@@ -108,7 +108,6 @@ pub(super) async fn get(
     query: &Query,
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
-    let resource = &target.resource.name;
     let revision = match query.text("resourceVersion") {
         "" => {
             etcd_answers(cluster, replica).await?;
@@ -121,8 +120,8 @@ pub(super) async fn get(
         }
     };
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
-    let found = cluster.store.read(|state| state.at(resource, &key, revision).cloned());
-    let change = found.ok_or_else(|| Status::not_found(resource, name))?;
+    let found = cluster.store.read(|state| state.at(target.resource.store(), &key, revision).cloned());
+    let change = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let mut buffer = bytes::BytesMut::new();
     rendering.put_object(&mut buffer, &change, super::rendering::Shown::Now);
     Ok(Answer::bytes(200, buffer.freeze()))

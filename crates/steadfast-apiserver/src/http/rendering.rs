@@ -170,7 +170,7 @@ impl Rendering {
 
     /// Whether what is stored is what is shown: nothing to convert, and no defaults to fill in.
     fn reads_as_stored(&self, change: &Change) -> bool {
-        let Some(definition) = &self.resource.definition else { return true };
+        let Some(definition) = &self.resource.definition else { return !self.resource.is_stored_as_another() };
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }

@@ -65,7 +65,7 @@ pub(super) async fn watch(
         life: cluster.store.read(|state| state.caches[exchange.replica].life),
         replica: exchange.replica,
         request: exchange.entry.id(),
-        resource: target.resource.name.clone(),
+        resource: target.resource.store().clone(),
         namespace: target.namespace.clone(),
         selector,
         rendering,
@@ -155,7 +155,7 @@ async fn start(
                 return Err(Refusal::InStream(Status::too_old_resource_version(version, window)));
             }
             let mut start = from_version(version);
-            start.after = cluster.store.read(|state| state.before(&target.resource.name, version, repeat));
+            start.after = cluster.store.read(|state| state.before(target.resource.store(), version, repeat));
             Ok(start)
         }
     }
@@ -174,7 +174,7 @@ fn from_objects(
     announce_end: bool,
 ) -> Start {
     let initial = exchange.cluster.store.read(|state| {
-        let all = state.objects_at(&target.resource.name, target.namespace.as_deref(), Bound::Unbounded, revision);
+        let all = state.objects_at(target.resource.store(), target.namespace.as_deref(), Bound::Unbounded, revision);
         all.map(|(_, change)| change)
             .filter(|change| change.object.as_deref().is_some_and(|object| selector.matches(object)))
             .cloned()

@@ -4,13 +4,12 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
-use super::duplicates::duplicates;
 use super::options::{ListOptions, Query};
 use super::protobuf;
 use super::read;
 use super::rendering::Rendering;
 use super::serve::{Exchange, Target};
-use super::{deletions, list};
+use super::{deletions, duplicates, list};
 use crate::apply::{self, FieldManager};
 use crate::records::Verb;
 use crate::selector::Selector;
@@ -19,6 +18,9 @@ use crate::storage::{Asked, Outcome, Part, Patch, Store, Strictness, Update, War
 
 /// The longest name that a manager of fields may have.
 const MANAGER_BYTES: usize = 128;
+
+/// The content type of what is applied.
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// A write's target, content type and body.
 pub(super) struct Write<'a> {
@@ -35,6 +37,7 @@ pub(super) struct Write<'a> {
 impl Write<'_> {
     /// What it is aimed at; `options` is the kind of its options, where they are in the query.
     pub(super) fn aim(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
+        let strictness = options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?;
         Ok(WriteTarget {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
@@ -43,18 +46,24 @@ impl Write<'_> {
             dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             asked: Asked {
                 version: self.target.version.clone(),
-                strictness: options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?,
-                duplicates: self.duplicates(),
+                strictness,
+                flaws: if strictness == Strictness::Ignore { Vec::new() } else { self.flaws() },
                 warnings: Warnings::default(),
                 manager: options.map(|options| self.manager(options)).transpose()?,
             },
         })
     }
 
-    /// The fields that were sent twice.
-    fn duplicates(&self) -> Vec<String> {
-        let whole = matches!(self.content_type, "" | "application/json");
-        if whole && self.target.resource.custom { duplicates(&self.body) } else { Vec::new() }
+    /// What is wrong with the text of the body that is not seen in what is read from it.
+    fn flaws(&self) -> Vec<String> {
+        match self.content_type {
+            "" | "application/json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+                duplicates::duplicates(&self.body)
+            }
+            "application/json-patch+json" => duplicates::of_operations(&self.body),
+            APPLY => duplicates::of_applied(&self.body),
+            _ => Vec::new(),
+        }
     }
 
     /// Who writes: as the request says, or else by the client's name for itself.
@@ -81,7 +90,7 @@ impl Write<'_> {
     }
 
     fn applies(&self) -> bool {
-        self.content_type == "application/apply-patch+yaml"
+        self.content_type == APPLY
     }
 
     pub(super) fn object(&self) -> Result<Value, Status> {
@@ -178,6 +187,7 @@ fn carry_out(
         _ => {
             let options = deletions::read(write)?;
             let target = WriteTarget { dry_run: options.dry_run, ..target };
+            options.warn(&target);
             let outcome = store.write(|state| state.delete(&target, &options.deletion))?;
             let mut answer = deleted(&target, &outcome, rendering);
             // It is not gone yet, and whoever keeps no dependents waits for them.
@@ -199,6 +209,7 @@ pub(super) async fn delete_collection(
 ) -> Result<Answer, Status> {
     let how = deletions::read(write)?;
     let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
+    how.warn(&target);
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     // The answer shows what was found, as it was found. It is found as by a list in pages, for which versions are exact.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };

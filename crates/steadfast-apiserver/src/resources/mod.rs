@@ -3,6 +3,7 @@
 mod builtin;
 mod defined;
 mod definition;
+mod events;
 mod registry;
 
 use std::fmt;

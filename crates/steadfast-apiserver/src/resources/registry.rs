@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::builtin::BUILTIN;
 use super::definition::{defined_name, served_by};
-use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths};
+use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths, events};
 use crate::apply::Type;
+use crate::schema;
 
 /// A resource as it is served, in all its versions.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,8 +83,40 @@ impl ServedResource {
         })
     }
 
+    /// Where its objects are: a collection may be served by two groups.
+    pub(crate) fn store(&self) -> &GroupResource {
+        let is_new_event = !self.custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
+        if is_new_event { &events::STORE } else { &self.name }
+    }
+
+    /// Whether its objects are stored as those of another group, which has other names for their fields.
+    pub(crate) fn is_stored_as_another(&self) -> bool {
+        *self.store() != self.name
+    }
+
+    /// The path in a stored object of a field by which objects are selected.
+    pub(crate) fn stored_path(&self, path: &str) -> String {
+        if self.is_stored_as_another() { events::core_path(path) } else { path.to_owned() }
+    }
+
+    /// An object of a version as it is stored.
+    pub(crate) fn to_store(&self, mut object: Value) -> Value {
+        if self.is_stored_as_another() {
+            return events::to_core(&object);
+        }
+        if let Some(definition) = &self.definition {
+            let storage = &definition.storage;
+            definition.convert(&mut object, storage);
+            schema::settle_numbers(&mut object);
+        }
+        object
+    }
+
     /// A stored object as one of a version; shared where it is that already.
     pub(crate) fn view(&self, stored: &Arc<Value>, version: &str) -> Arc<Value> {
+        if self.is_stored_as_another() {
+            return Arc::new(events::to_new(stored));
+        }
         let Some(definition) = &self.definition else { return Arc::clone(stored) };
         let mut object = Value::clone(stored);
         definition.read(&mut object, version);

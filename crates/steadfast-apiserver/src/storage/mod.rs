@@ -13,7 +13,9 @@ pub(crate) use cache::{Cache, Source};
 pub use change::{Change, History};
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
-pub(crate) use writes::{Asked, Deletion, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of};
+pub(crate) use writes::{
+    Asked, Deletion, Dependents, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of,
+};
 
 use crate::signal::Signal;
 

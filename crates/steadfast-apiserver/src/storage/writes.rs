@@ -12,6 +12,7 @@ use crate::status::Status;
 mod defaults;
 mod definitions;
 mod deletion;
+mod dependents;
 mod fields;
 mod rules;
 mod scale;
@@ -19,6 +20,7 @@ mod typed;
 mod validation;
 
 pub(crate) use deletion::Deletion;
+pub(crate) use dependents::Dependents;
 pub(crate) use fields::{Asked, Strictness, Warnings};
 pub(crate) use scale::scale_of;
 
@@ -58,6 +60,11 @@ impl WriteTarget {
 
     fn group_resource(&self) -> &GroupResource {
         &self.resource.name
+    }
+
+    /// Where the object is.
+    fn store(&self) -> &GroupResource {
+        self.resource.store()
     }
 }
 
@@ -105,7 +112,7 @@ impl State {
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         if is_applied {
-            fields::check_metadata(target, &object, false)?;
+            fields::check_types(target, &object, false)?;
             fields::fill_in(target, &mut object);
         } else {
             take_in(target, &mut object)?;
@@ -137,7 +144,7 @@ impl State {
         validation::refuse(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
         let key = ObjectKey::new(&target.namespace, &name);
-        if let Some(existing) = self.latest(target.group_resource(), &key) {
+        if let Some(existing) = self.latest(target.store(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
             if existing.object.as_deref().is_some_and(metadata::is_terminating) {
                 status.message = format!("object is being deleted: {}", status.message);
@@ -159,11 +166,11 @@ impl State {
             metadata::set(&mut object, "generation", Some(1.into()));
         }
         defaults::on_create(target.group_resource(), &mut object);
-        let object = fields::to_store(target, object);
+        let object = target.resource.to_store(object);
         if target.dry_run {
             return Ok(Arc::new(object));
         }
-        let change = self.append(target.group_resource(), key, Some(object), None);
+        let change = self.append(target.store(), key, Some(object), None);
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
             let established = self.establish(target, &change.name, &stored)?;
@@ -177,7 +184,7 @@ impl State {
 
     /// Replaces an object, or creates it where it is of a kind that is created so; tells whether it was created.
     pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
-        let missing = self.latest(target.group_resource(), &target.key()).is_none();
+        let missing = self.latest(target.store(), &target.key()).is_none();
         if !missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
@@ -208,7 +215,7 @@ impl State {
     /// Applies to an object, or creates it; tells whether it was created.
     pub(crate) fn apply(&mut self, target: &WriteTarget, applied: &Value) -> Result<(Arc<Value>, bool), Status> {
         let resource = target.group_resource();
-        let existing = self.latest(resource, &target.key()).and_then(|change| change.object.clone());
+        let existing = self.latest(target.store(), &target.key()).and_then(|change| change.object.clone());
         if existing.is_none() && target.part == Part::Status {
             return Err(Status::not_found(resource, &target.name));
         }
@@ -218,6 +225,7 @@ impl State {
             return Err(Status::bad_request("who applies must say who manages the fields"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
+        fields::judge_applied(target)?;
         if existing.is_some() {
             return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
         }
@@ -242,7 +250,7 @@ impl State {
         let key = target.key();
         // An object that was sent to the wrong place is refused before anybody looks whether something is there.
         let given = taken_in(target, update)?;
-        let Some(stored) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
+        let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let existing = target.resource.view(&stored, target.version());
@@ -264,17 +272,7 @@ impl State {
             }
             Part::Main | Part::Whole => wanted,
         };
-        for field in [
-            "name",
-            "namespace",
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generateName",
-            "generation",
-            "resourceVersion",
-        ] {
+        for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
             metadata::copy(&mut object, &existing, field);
         }
         if is_definition(&resource) && target.part == Part::Main {
@@ -282,6 +280,7 @@ impl State {
             definitions::carry_on(&mut object);
         }
         let mut causes = validation::wrong_finalizers(target, &existing, &object);
+        causes.extend(validation::wrong_deletion(target, &existing, &object));
         causes.extend(definitions::wrong(target, &target.name, &object));
         let metadata = rules::wrong_changed(target, &object);
         if target.resource.custom {
@@ -302,10 +301,14 @@ impl State {
             });
             tracking.update(&existing, managed.as_ref(), sent.as_ref(), &mut object);
         }
+        // Who leaves these out keeps them, but nobody manages them from then on.
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            metadata::copy(&mut object, &existing, field);
+        }
         if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
-        let object = fields::to_store(target, object);
+        let object = target.resource.to_store(object);
         if object == *stored {
             return Ok(Outcome::Stored(stored));
         }
@@ -313,10 +316,10 @@ impl State {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
         if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
-            self.remove(&resource, &key, stored);
+            self.remove(target.store(), &key, stored);
             return Ok(Outcome::Deleted(Arc::new(object)));
         }
-        let change = self.append(&resource, key, Some(object), Some(stored));
+        let change = self.append(target.store(), key, Some(object), Some(stored));
         if metadata::is_terminating(&existing) && holds_contents(&resource) {
             self.remove_what_is_empty();
         }
@@ -409,17 +412,17 @@ fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
 
 /// Takes in an object that was sent: drops what is unknown or warns of it, and fills in what is missing.
 fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
-    fields::check_metadata(target, object, false)?;
+    fields::check_types(target, object, false)?;
     let unknown = typed::metadata(object, target)?;
     let unknown = fields::take_in(target, object, unknown);
-    fields::judge(target, unknown)
+    fields::judge(target, &unknown)
 }
 
 /// What a patch makes of an object, and the managers that it leaves.
 fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
     let mut patched = patch.apply(existing)?;
     validation::identify(&mut patched, target)?;
-    fields::check_metadata(target, &patched, true)?;
+    fields::check_types(target, &patched, true)?;
     let managed = patched.pointer(MANAGED_FIELDS).cloned();
     let unknown = typed::metadata(&mut patched, target)?;
     let whole = patched.clone();

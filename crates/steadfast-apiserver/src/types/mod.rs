@@ -1,45 +1,61 @@
-//! The fields of the built-in types: what protobuf, `kubectl explain` and strict bodies go by.
+//! The fields of the built-in types: what protobuf, merging, `kubectl explain` and strict bodies go by.
 //!
 //! They are a table, made by `conformance/types/generate` from a real server. A type is a line with its name, each of
 //! its fields a line below it:
 //!
 //! ```text
 //! core.v1.Container
+//!  1 name string required default=""
 //!  6 ports []core.v1.ContainerPort map=containerPort,protocol patch=merge key=containerPort
 //!  24 restartPolicy ?string
+//! core.v1.ConfigMapKeySelector object=atomic
 //! ```
 //!
 //! The number is that of protobuf, a path (`2.5`) where a Go struct is embedded, `-` where there is none; `[]` is a list,
-//! `{}` a map, `?` a pointer.
+//! `{}` a map, `?` a pointer. What is `atomic` is merged as one value. A space within a value
+//! of an `enum` is written `~`.
 
+mod misfit;
 mod prune;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use serde_json::Value;
+
+pub(crate) use misfit::misfit;
 pub(crate) use prune::prune;
 
 static TABLE: &str = include_str!("table.txt");
 
 /// Types by name. It is read when somebody first asks.
-static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
+static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut name = "";
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
         match line.strip_prefix(' ') {
             None => {
-                name = line;
-                types.insert(name, Vec::new());
+                let (type_name, traits) = line.split_once(' ').unwrap_or((line, ""));
+                name = type_name;
+                types.insert(name, Struct { is_atomic: traits == "object=atomic", fields: Vec::new() });
             }
             Some(line) => {
-                if let (Some(field), Some(fields)) = (Field::parse(line), types.get_mut(name)) {
-                    fields.push(field);
+                if let (Some(field), Some(of)) = (Field::parse(line), types.get_mut(name)) {
+                    of.fields.push(field);
                 }
             }
         }
     }
     types
 });
+
+/// A type that has fields.
+#[derive(Debug)]
+pub(crate) struct Struct {
+    /// Whether it is merged as one value.
+    pub(crate) is_atomic: bool,
+    pub(crate) fields: Vec<Field>,
+}
 
 /// A field of a type.
 #[derive(Debug)]
@@ -108,6 +124,16 @@ impl Field {
         let mut traits = self.traits.split(' ').filter_map(|word| word.split_once('='));
         traits.find(|(key, _)| *key == name).map(|(_, values)| values.split(','))
     }
+
+    /// The first of them.
+    pub(crate) fn first_of_trait(&self, name: &str) -> Option<&'static str> {
+        self.of_trait(name)?.next()
+    }
+
+    /// What stands for the field where it is absent.
+    pub(crate) fn default(&self) -> Option<Value> {
+        self.first_of_trait("default").and_then(|default| serde_json::from_str(default).ok())
+    }
 }
 
 impl Holds {
@@ -144,9 +170,19 @@ impl Kind {
     }
 }
 
+/// A type of the table.
+pub(crate) fn of_name(name: &str) -> Option<&'static Struct> {
+    TYPES.get(name)
+}
+
 /// The fields of a type of the table.
 pub(crate) fn fields(name: &str) -> Option<&'static [Field]> {
-    TYPES.get(name).map(Vec::as_slice)
+    of_name(name).map(|of| of.fields.as_slice())
+}
+
+/// All types, by their names.
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Struct)> {
+    TYPES.iter().map(|(name, of)| (*name, of))
 }
 
 /// The name of the type of a kind, where the table has it.
@@ -169,9 +205,15 @@ mod tests {
     #[test]
     fn every_type_that_a_field_names_is_in_the_table() {
         let mut count = 0;
-        for (name, fields) in TYPES.iter() {
-            for field in fields {
+        for (name, of) in TYPES.iter() {
+            for field in &of.fields {
                 count += 1;
+                assert_eq!(
+                    field.default().is_some(),
+                    field.first_of_trait("default").is_some(),
+                    "{name}.{}",
+                    field.name
+                );
                 let (Holds::One(kind) | Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind)) = field.holds;
                 if let Kind::Named(wanted) = kind {
                     assert!(TYPES.contains_key(wanted), "{wanted}, of {name}");
@@ -200,6 +242,10 @@ mod tests {
         let ports = container.iter().find(|field| field.name == "ports").unwrap();
         assert_eq!((ports.holds, ports.pointer), (Holds::List(Kind::Named("core.v1.ContainerPort")), false));
         assert_eq!(ports.of_trait("map").unwrap().collect::<Vec<_>>(), ["containerPort", "protocol"]);
+        let port = fields("core.v1.ContainerPort").unwrap();
+        let protocol = port.iter().find(|field| field.name == "protocol").unwrap();
+        assert_eq!((protocol.default(), ports.default()), (Some("TCP".into()), None));
+        assert!(TYPES["core.v1.ConfigMapKeySelector"].is_atomic && !TYPES["core.v1.Container"].is_atomic);
         let volume = fields("core.v1.Volume").unwrap();
         let secret = volume.iter().find(|field| field.name == "secret").unwrap();
         assert_eq!((secret.numbers.as_slice(), secret.pointer), (&[2, 6][..], true));

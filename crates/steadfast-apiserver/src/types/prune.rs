@@ -1,5 +1,6 @@
-//! Taking the fields out of an object that its type does not have.
+//! Reading an object by its type: fields that the type does not have are taken out, values are written in one way.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::{Field, Holds, Kind, fields, of_kind};
@@ -36,10 +37,28 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
                     prune_value(item, name, &format!("{place}.{key}"), unknown);
                 }
             }
+            Holds::One(kind) => settle(kind, value),
+            Holds::Map(kind) => value.as_object_mut().into_iter().flatten().for_each(|(_, item)| settle(kind, item)),
             _ => {}
         }
         true
     });
+}
+
+/// Writes bytes and times in the one way in which a real server writes them.
+fn settle(kind: Kind, value: &mut Value) {
+    let Value::String(text) = &*value else { return };
+    let settled = match kind {
+        Kind::Bytes if text.contains(['\r', '\n']) => Some(text.replace(['\r', '\n'], "")),
+        Kind::Time => text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        Kind::MicroTime => {
+            text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
+        }
+        _ => None,
+    };
+    if let Some(settled) = settled {
+        *value = settled.into();
+    }
 }
 
 fn prune_value(value: &mut Value, name: &str, path: &str, unknown: &mut Vec<String>) {
@@ -53,6 +72,18 @@ mod tests {
     use serde_json::json;
 
     use super::prune;
+
+    #[test]
+    fn bytes_and_times_are_written_in_one_way() {
+        let mut secret =
+            json!({"data": {"a": "c2Vj\ncmV0"}, "metadata": {"creationTimestamp": "2026-01-01T01:00:00.5+01:00"}});
+        assert_eq!(prune("v1", "Secret", &mut secret), Vec::<String>::new());
+        let settled = json!({"data": {"a": "c2VjcmV0"}, "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(secret, settled);
+        let mut lease = json!({"spec": {"renewTime": "2026-01-01T01:00:00.000005+01:00"}});
+        prune("coordination.k8s.io/v1", "Lease", &mut lease);
+        assert_eq!(lease["spec"]["renewTime"], "2026-01-01T00:00:00.000005Z");
+    }
 
     #[test]
     fn what_a_type_does_not_have_is_taken_out_and_named() {

@@ -1,7 +1,7 @@
 //! What scripts are made of: each family adds requests of its own to a script.
 
 use crate::generate::Plot;
-use crate::{discovery, namespaces, patches, reads, refused, watches, writes};
+use crate::{discovery, events, namespaces, patches, reads, refused, watches, writes};
 
 /// Adds one or several requests to a script.
 pub type Family = fn(&mut Plot);
@@ -20,11 +20,14 @@ pub const FAMILIES: &[(usize, Family)] = &[
     (9, watches::watch),
     (2, discovery::discovery),
     (2, namespaces::life),
+    (4, events::life),
     (8, refused::options),
     (5, refused::places),
     (9, refused::objects),
     (4, refused::bodies),
     (4, refused::deletions),
+    (4, refused::types),
+    (3, refused::duplicates),
 ];
 
 /// Adds what a family that chance draws has.

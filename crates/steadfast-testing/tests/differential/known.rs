@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::events::EVENTS;
 use crate::kinds::KINDS;
 use crate::script::Step;
 
@@ -25,6 +26,7 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**Answers are JSON**", forget: representations },
     Known { listed: "**No admission, and no schemas of built-in kinds.**", forget: filled_in },
     Known { listed: "**`managedFields`** are written", forget: managers_of_what_is_filled_in },
+    Known { listed: "**Events** are one collection", forget: managers_of_events },
     Known { listed: "**No warnings**", forget: warnings },
     Known { listed: "**Parse errors** are told in other words", forget: parse_errors },
     Known { listed: "**Several complaints** come in the order of the alphabet", forget: order_of_complaints },
@@ -134,10 +136,14 @@ fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
         "error decoding patch: ",
         "Object 'Kind' is missing in ",
         " is registered for version ",
+        "error converting YAML to JSON: ",
     ];
     for answer in [ours, theirs] {
-        for words in words {
-            cut_after(answer, words);
+        // What fields there must not be is told in the same words.
+        if !is_strict(&answer["body"]["message"]) {
+            for words in words {
+                cut_after(answer, words);
+            }
         }
     }
 }
@@ -173,12 +179,19 @@ fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Leaves of a refused patch that it was refused.
+const STRICT: &str = "strict decoding error: ";
+
+fn is_strict(message: &Value) -> bool {
+    message.as_str().is_some_and(|message| message.contains(STRICT))
+}
+
+/// Leaves of a refused patch that it was refused, and which fields there must not be.
 fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for answer in [ours, theirs] {
         for cause in answer.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
             if cause["field"] == "patch" {
-                cause["message"] = Value::Null;
+                let message = cause["message"].as_str().unwrap_or_default();
+                cause["message"] = message.find(STRICT).map(|place| message[place..].to_owned()).into();
             }
         }
         cut_after(answer, " is invalid: patch: ");
@@ -186,11 +199,11 @@ fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
 }
 
 fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    let of_metadata = |answer: &Value| {
-        let warning = answer.pointer("/headers/warning").and_then(Value::as_str);
-        warning.is_some_and(|warning| warning.contains("metadata."))
+    let of_fields = |answer: &Value| {
+        let warning = answer.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
+        ["metadata.", "unknown field ", "duplicate field "].iter().any(|words| warning.contains(words))
     };
-    if step.path.contains(".steadfast.dev/") || of_metadata(ours) {
+    if step.path.contains(".steadfast.dev/") || of_fields(ours) || of_fields(theirs) {
         return;
     }
     for answer in [ours, theirs] {
@@ -200,7 +213,7 @@ fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
 
 fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
     let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
-    KINDS.iter().any(|kind| kind.is_filled_in() && is_of(kind.plural))
+    KINDS.iter().chain(&EVENTS).any(|kind| kind.is_filled_in() && is_of(kind.plural))
 }
 
 /// Takes from the reference's managers the fields beyond metadata that it filled in, where it does that.
@@ -242,6 +255,21 @@ fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Val
     }
 }
 
+/// Takes the managers from events.
+fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    if step.verb != "event" {
+        return;
+    }
+    let forget = |event: &mut Value| {
+        event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
+    };
+    for answer in [ours, theirs] {
+        let body = &mut answer["body"];
+        forget(body);
+        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(forget);
+    }
+}
+
 /// Leaves of the one what the other has too.
 fn reduce(ours: &Value, theirs: &mut Value) {
     match (ours, theirs) {
@@ -261,7 +289,7 @@ fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if !is_of_a_kind_that_is_filled_in(step) {
         return;
     }
-    let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().any(|of| of.kind == kind));
+    let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().chain(&EVENTS).any(|of| of.kind == kind));
     match ours["body"].get("items").and_then(Value::as_array) {
         Some(items) => {
             let theirs = theirs["body"].get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();

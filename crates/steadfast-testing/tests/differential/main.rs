@@ -17,6 +17,7 @@ mod coverage;
 mod customs;
 mod definitions;
 mod discovery;
+mod events;
 mod execute;
 mod families;
 mod family;

@@ -102,6 +102,18 @@ pub const MUTANTS: &[Mutant] = &[
         name: "deletions of collections that keep one",
         alter: |step, seen| of_verb("delete collection", step, || lose(&mut seen.body, "items")),
     },
+    Mutant {
+        name: "events that are those of their own group alone",
+        alter: |step, seen| of_verb("event", step, || replace_code(seen, 200, 404)),
+    },
+    Mutant {
+        name: "values of any type",
+        alter: |step, seen| of_verb("odd type", step, || replace_code(seen, 400, 201)),
+    },
+    Mutant {
+        name: "fields that are there twice and nobody is told of",
+        alter: |step, seen| of_verb("duplicate", step, || drop(seen.headers.remove("warning"))),
+    },
     Mutant { name: "bad requests that are granted", alter: |_, seen| replace_code(seen, 400, 200) },
     Mutant { name: "bodies of any sort are taken", alter: |_, seen| replace_code(seen, 415, 201) },
     Mutant { name: "methods that are not there are not found", alter: |_, seen| replace_code(seen, 405, 404) },

@@ -17,7 +17,10 @@ pub fn patch(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let text = plot.chance.one(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
-    let (option, body) = match plot.chance.below(16) {
+    let (option, body) = match plot.chance.below(19) {
+        16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
+        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": plot.chance.below(2)}))),
+        18 => ("generate name", metadata(json!({"generateName": plot.chance.one(&["made-", "else-"])}))),
         0 => ("label", metadata(json!({"labels": {"app": plot.chance.one(&["web", "api"])}}))),
         1 => ("label removed", metadata(json!({"labels": {"app": null, "extra": text}}))),
         2 => ("annotation", metadata(json!({"annotations": {"note": text}}))),

@@ -143,7 +143,12 @@ pub fn delete(plot: &mut Plot) {
             step = step.json(&options(&version)).with("wrong version");
             gone = false;
         }
-        5 => step = step.json(&options(&json!({"propagationPolicy": "Background"}))).with("propagation"),
+        5 => {
+            let policies = [("Background", "propagation"), ("Foreground", "foreground"), ("Orphan", "orphans")];
+            let (policy, word) = plot.chance.one(&policies);
+            step = step.json(&options(&json!({"propagationPolicy": policy}))).with(word);
+            gone = policy == "Background";
+        }
         6 => step = step.query("gracePeriodSeconds=0").with("grace period"),
         7 => {
             step = step.json(&options(&json!({"dryRun": ["All"]}))).with("dry run in the body");

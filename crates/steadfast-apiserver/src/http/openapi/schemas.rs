@@ -51,8 +51,12 @@ impl Schemas {
         }
         // Its place is taken before its fields are looked at: some types contain themselves.
         self.0.insert(full.clone(), json!({"type": "object"}));
-        let fields = types::fields(name).unwrap_or_default();
+        let of = types::of_name(name);
+        let fields = of.map(|of| of.fields.as_slice()).unwrap_or_default();
         let mut schema = json!({"type": "object"});
+        if of.is_some_and(|of| of.is_atomic) {
+            schema["x-kubernetes-map-type"] = "atomic".into();
+        }
         if !fields.is_empty() {
             let properties: Map<String, Value> =
                 fields.iter().map(|field| (field.name.to_owned(), self.field(field))).collect();
@@ -75,6 +79,9 @@ impl Schemas {
                 json!({"type": "object", "additionalProperties": list})
             }
         };
+        if let Some(default) = field.default() {
+            schema["default"] = default;
+        }
         for (name, key) in [
             ("list", "x-kubernetes-list-type"),
             ("object", "x-kubernetes-map-type"),
@@ -90,9 +97,10 @@ impl Schemas {
             schema["x-kubernetes-list-map-keys"] = json!(keys.collect::<Vec<_>>());
         }
         if let Some(values) = field.of_trait("enum") {
-            let values = json!(values.collect::<Vec<_>>());
+            let values = json!(values.map(|value| value.replace('~', " ")).collect::<Vec<_>>());
             match field.holds {
                 Holds::List(_) => schema["items"]["enum"] = values,
+                Holds::Map(_) => schema["additionalProperties"]["enum"] = values,
                 _ => schema["enum"] = values,
             }
         }

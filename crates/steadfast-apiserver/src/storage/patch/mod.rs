@@ -7,6 +7,9 @@ use crate::status::Status;
 mod operations;
 mod strategic;
 
+/// How many operations a JSON patch may have.
+const MOST_OPERATIONS: usize = 10_000;
+
 /// A patch in one of the formats a Kubernetes API server takes.
 #[derive(Clone, Debug)]
 pub(crate) enum Patch {
@@ -28,7 +31,7 @@ impl Patch {
         };
         match content_type {
             "application/json-patch+json" => {
-                Ok(serde_json::from_value(parsed(body)?).map_or_else(unreadable, Self::Json))
+                Ok(serde_json::from_value(parsed(body)?).map_or_else(unreadable, Self::of_operations))
             }
             "application/merge-patch+json" => parsed(body).map(Self::Merge),
             "application/strategic-merge-patch+json" if !custom_resource => parsed(body).map(Self::Strategic),
@@ -40,6 +43,16 @@ impl Patch {
             )),
             _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_details(json!({}))),
         }
+    }
+
+    fn of_operations(operations: Vec<Value>) -> Self {
+        if operations.len() <= MOST_OPERATIONS {
+            return Self::Json(operations);
+        }
+        Self::Unreadable(Status::of_code(413).with_message(format_args!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+            operations.len()
+        )))
     }
 
     /// The object as patched.

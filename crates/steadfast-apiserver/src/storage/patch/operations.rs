@@ -6,16 +6,20 @@
 
 use serde_json::Value;
 
+/// How much the operations of one patch may copy: a copy of a copy soon fills all memory.
+const COPIED_BYTES: usize = 3 * 1024 * 1024;
+
 /// Carries out the operations of a patch; an error says nothing but that one of them cannot be done.
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), Undone> {
-    operations.iter().try_for_each(|operation| step(object, operation))
+    let mut left = COPIED_BYTES;
+    operations.iter().try_for_each(|operation| step(object, operation, &mut left))
 }
 
 /// An operation cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Undone;
 
-fn step(object: &mut Value, operation: &Value) -> Result<(), Undone> {
+fn step(object: &mut Value, operation: &Value, left: &mut usize) -> Result<(), Undone> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str).ok_or(Undone);
     let path = text("path")?;
     let value = || operation.get("value").cloned().unwrap_or_default();
@@ -33,6 +37,7 @@ fn step(object: &mut Value, operation: &Value) -> Result<(), Undone> {
         }
         "copy" => {
             let copied = find(object, text("from")?)?.seen()?;
+            *left = left.checked_sub(copied.to_string().len()).ok_or(Undone)?;
             add(object, path, copied)
         }
         "move" => {
@@ -165,6 +170,15 @@ mod tests {
         assert_eq!(list(json!([{"op": "remove", "path": "/list/0"}])), Ok(json!(["two"])));
         assert_eq!(list(json!([{"op": "add", "path": "/list/7", "value": 7}])), Err(Undone));
         assert_eq!(list(json!([{"op": "remove", "path": "/list/2"}])), Err(Undone));
+    }
+
+    #[test]
+    fn copies_of_copies_end_before_they_fill_all_memory() {
+        let copy = |number: i32| json!({"op": "copy", "from": "/labels", "path": format!("/labels/{number}")});
+        let some: Vec<Value> = (0..10).map(copy).collect();
+        assert!(patched(&some.into()).is_ok());
+        let many: Vec<Value> = (0..1000).map(copy).collect();
+        assert_eq!(patched(&many.into()), Err(Undone));
     }
 
     #[test]

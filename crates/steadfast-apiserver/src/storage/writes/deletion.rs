@@ -5,44 +5,46 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::super::{ObjectKey, State, metadata};
-use super::{Outcome, WriteTarget, definitions, is_definition, is_namespace};
+use super::dependents::Dependents;
+use super::{Outcome, WriteTarget, definitions, holds_contents, is_definition, is_namespace};
 use crate::resources::{GroupResource, defined_name};
 use crate::status::Status;
 
-/// The conditions under which an object may be deleted; empty texts ask for nothing.
+/// How an object is to be deleted, and under which conditions; empty texts ask for nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deletion {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
+    pub(crate) dependents: Dependents,
 }
 
 impl State {
     /// Deletes an object, or marks it where finalizers or contents hold it back.
     pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
-        let resource = target.resource.name.clone();
+        let resource = target.store().clone();
         let key = target.key();
         let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
-            return Err(Status::not_found(&resource, &target.name));
+            return Err(Status::not_found(target.group_resource(), &target.name));
         };
         check_preconditions(target, &existing, deletion)?;
-        let held = metadata::has_finalizers(&existing) || is_namespace(&resource) || is_definition(&resource);
-        if !held {
+        let settled = settled(&resource, &existing, deletion.dependents);
+        if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
             // A pod has its grace period even where nothing runs it, and it is over at once.
             let graceful = is_pod(&resource);
             if target.dry_run {
-                let gone = if graceful { Arc::new(self.terminating(&resource, &existing)) } else { existing };
+                let gone = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
                 return Ok(Outcome::Deleted(gone));
             }
-            let existing = if graceful { self.mark_terminating(&resource, &key, existing) } else { existing };
+            let existing = if graceful { self.mark_terminating(&resource, &key, existing, &settled) } else { existing };
             let mut gone = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
             metadata::set(&mut gone, "resourceVersion", Some(revision.to_string().into()));
             return Ok(Outcome::Deleted(Arc::new(gone)));
         }
         if target.dry_run {
-            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &existing))));
+            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &settled))));
         }
-        let terminating = self.mark_terminating(&resource, &key, existing);
+        let terminating = self.mark_terminating(&resource, &key, existing, &settled);
         if is_namespace(&resource) {
             self.delete_contents_of_namespace(&key.name);
         } else if is_definition(&resource) {
@@ -59,11 +61,18 @@ impl State {
         revision
     }
 
-    fn mark_terminating(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> Arc<Value> {
-        if metadata::is_terminating(&existing) {
+    /// Marks an object, which is stored as `existing`, as one that goes with the finalizers it has in `settled`.
+    fn mark_terminating(
+        &mut self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        existing: Arc<Value>,
+        settled: &Value,
+    ) -> Arc<Value> {
+        let object = self.terminating(resource, settled);
+        if object == *existing {
             return existing;
         }
-        let object = self.terminating(resource, &existing);
         self.append(resource, key.clone(), Some(object), Some(existing)).object.clone().unwrap_or_default()
     }
 
@@ -91,10 +100,11 @@ impl State {
         object
     }
 
-    fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>) {
+    fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>, dependents: Dependents) {
         for (resource, key, object) in doomed {
-            if metadata::has_finalizers(&object) {
-                self.mark_terminating(&resource, &key, object);
+            let settled = settled(&resource, &object, dependents);
+            if metadata::has_finalizers(&settled) {
+                self.mark_terminating(&resource, &key, object, &settled);
             } else {
                 self.append(&resource, key, None, Some(object));
             }
@@ -108,7 +118,7 @@ impl State {
                 doomed.extend(change.object.clone().map(|object| (resource.clone(), key.clone(), object)));
             }
         }
-        self.delete_or_mark(doomed);
+        self.delete_or_mark(doomed, Dependents::Background);
     }
 
     fn delete_instances(&mut self, definition: &Value) {
@@ -117,7 +127,7 @@ impl State {
             .live(&defined, None)
             .filter_map(|(key, change)| Some((defined.clone(), key.clone(), change.object.clone()?)))
             .collect();
-        self.delete_or_mark(doomed);
+        self.delete_or_mark(doomed, Dependents::Unsaid);
     }
 
     /// Removes terminating namespaces and definitions that hold nothing any more.
@@ -144,6 +154,12 @@ impl State {
             self.append(&resource, key, None, Some(object));
         }
     }
+}
+
+/// The object with the finalizers that its deletion leaves. What holds contents is left to whoever empties it.
+fn settled(resource: &GroupResource, existing: &Arc<Value>, dependents: Dependents) -> Arc<Value> {
+    let settled = if holds_contents(resource) { None } else { dependents.settled(resource, existing) };
+    settled.map_or_else(|| Arc::clone(existing), Arc::new)
 }
 
 fn is_pod(resource: &GroupResource) -> bool {

@@ -1,5 +1,5 @@
-//! What the schema of a custom resource, or the type of a built-in kind, makes of a write: what it does not know is dropped, what is missing is filled
-//! in, and what is wrong is refused.
+//! What the schema of a custom resource, or the type of a built-in kind, makes of a write: what it does not know is
+//! dropped, what is missing is filled in, and what is wrong is refused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,8 +30,8 @@ pub(crate) struct Asked {
     /// The version of the path; empty for that in which objects are stored.
     pub(crate) version: String,
     pub(crate) strictness: Strictness,
-    /// Fields that were sent twice.
-    pub(crate) duplicates: Vec<String>,
+    /// What is wrong with the text that was sent and not seen in what was read: fields that are there twice.
+    pub(crate) flaws: Vec<String>,
     /// What whoever asked is to be warned of.
     pub(crate) warnings: Warnings,
     /// Who is to manage what is written; `None` for writes made past the API, which nobody manages.
@@ -63,8 +63,11 @@ impl WriteTarget {
     }
 }
 
-/// What is no metadata in an object, in few words.
-pub(super) fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
+/// What is no metadata in an object, or nothing that its built-in kind can have, in few words.
+fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
+    if has_builtin_type(target) {
+        return types::misfit(&target.resource.api_version(target.version()), &target.resource.kind, object);
+    }
     target.definition()?;
     let metadata = object.get("metadata")?;
     if !metadata.is_object() {
@@ -87,8 +90,8 @@ pub(super) fn malformed(target: &WriteTarget, object: &Value) -> Option<String> 
     None
 }
 
-/// Refuses an object whose metadata is none; a patch is refused for what it makes.
-pub(super) fn check_metadata(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
+/// Refuses an object that cannot be read as one of its kind; a patch is refused for what it makes.
+pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
     let Some(why) = malformed(target, object) else { return Ok(()) };
     if patched {
         let cause = Cause::invalid("patch", &schema::go::json(object).into(), &why);
@@ -111,9 +114,13 @@ pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec
     unknown
 }
 
+/// What is written past the API is kept as it is.
+fn has_builtin_type(target: &WriteTarget) -> bool {
+    !target.resource.custom && target.part != Part::Whole
+}
+
 fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
-    // What is written past the API is kept as it is.
-    if !target.resource.custom && target.part != Part::Whole {
+    if has_builtin_type(target) {
         let api_version = target.resource.api_version(target.version());
         return types::prune(&api_version, &target.resource.kind, object);
     }
@@ -163,43 +170,48 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
     causes
 }
 
-/// An object as it is stored.
-pub(super) fn to_store(target: &WriteTarget, mut object: Value) -> Value {
-    if let Some(definition) = target.definition() {
-        let storage = &definition.storage;
-        definition.convert(&mut object, storage);
-        schema::settle_numbers(&mut object);
-    }
-    object
-}
-
-/// Warns of, or refuses, what is unknown in an object that was sent.
-pub(super) fn judge(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
-    let unknown = target.asked.duplicates.iter().cloned().chain(unknown).collect::<Vec<_>>();
-    match target.asked.strictness {
-        Strictness::Strict if !unknown.is_empty() => Err(Status::bad_request(format_args!(
-            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-            target.resource.kind,
-            target.version(),
-            target.resource.kind,
-            unknown.join(", ")
-        ))),
-        Strictness::Warn => {
-            target.asked.warnings.add(unknown);
-            Ok(())
-        }
-        Strictness::Strict | Strictness::Ignore => Ok(()),
-    }
+/// Warns of, or refuses, what is unknown in an object that was sent, and what is there twice.
+pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Status> {
+    // What is in an unknown field of a built-in kind is not read, and what is there twice is not noticed.
+    let places: Vec<&str> = unknown.iter().filter_map(|told| told.split('"').nth(1)).collect();
+    let is_read = |flaw: &&String| {
+        let place = flaw.split('"').nth(1).unwrap_or_default();
+        let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
+        target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
+    };
+    let found: Vec<String> = target.asked.flaws.iter().filter(is_read).chain(unknown).cloned().collect();
+    let kind = &target.resource.kind;
+    conclude(target, found, |why| {
+        let version = target.version();
+        Status::bad_request(format_args!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {why}"
+        ))
+    })
 }
 
 /// The same for what a patch made: there it is the patch that is refused.
 pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
-    if target.asked.strictness != Strictness::Strict || unknown.is_empty() {
-        return judge(target, unknown);
+    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
+    conclude(target, found, |why| {
+        let why = format!("strict decoding error: {why}");
+        Status::invalid_causes("", "", "", &[Cause::invalid("patch", &schema::go::json(patched).into(), &why)])
+    })
+}
+
+/// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
+pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
+    conclude(target, target.asked.flaws.clone(), |why| {
+        Status::bad_request(format_args!("error strict decoding patch: error converting YAML to JSON: {why}"))
+    })
+}
+
+fn conclude(target: &WriteTarget, found: Vec<String>, refusal: impl FnOnce(String) -> Status) -> Result<(), Status> {
+    match target.asked.strictness {
+        Strictness::Strict if !found.is_empty() => return Err(refusal(found.join(", "))),
+        Strictness::Warn => target.asked.warnings.add(found),
+        Strictness::Strict | Strictness::Ignore => {}
     }
-    let why = format!("strict decoding error: {}", unknown.join(", "));
-    let cause = Cause::invalid("patch", &schema::go::json(patched).into(), &why);
-    Err(Status::invalid_causes("", "", "", &[cause]))
+    Ok(())
 }
 
 /// Whether a write counts as a change of what is wanted.

@@ -11,6 +11,8 @@ use crate::status::Status;
 enum Type {
     Text,
     Number,
+    /// A number of which zero is one, too.
+    AnyNumber,
     Texts,
     Map,
     Objects,
@@ -25,7 +27,7 @@ const FIELDS: &[(&str, Type)] = &[
     ("generation", Type::Number),
     ("creationTimestamp", Type::Text),
     ("deletionTimestamp", Type::Text),
-    ("deletionGracePeriodSeconds", Type::Number),
+    ("deletionGracePeriodSeconds", Type::AnyNumber),
     ("labels", Type::Map),
     ("annotations", Type::Map),
     ("ownerReferences", Type::Objects),
@@ -62,6 +64,7 @@ fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
         (_, Value::Null) => None,
         (Type::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
         (Type::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
+        (Type::AnyNumber, Value::Number(number)) => Some(Value::Number(number)),
         (Type::Map, Value::Object(mut fields)) => {
             for value in fields.values_mut() {
                 match value {

@@ -1,5 +1,7 @@
 //! What a write is refused for.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::metadata;
@@ -152,7 +154,8 @@ pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &
         items.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let before = finalizers(existing);
-    let added: Vec<String> = finalizers(wanted).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+    let added: BTreeSet<String> =
+        finalizers(wanted).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
     if added.is_empty() || !metadata::is_terminating(existing) {
         return Vec::new();
     }
@@ -162,6 +165,27 @@ pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &
         listed.join(", ")
     );
     twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &why))
+}
+
+/// What is wrong with the times of a deletion: only a deletion begins one, and nothing changes how long it takes.
+pub(super) fn wrong_deletion(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+    let change = |field: &str| {
+        let of = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
+        (of(existing), of(wanted))
+    };
+    let mut causes = Vec::new();
+    let mut refuse = |field: &str, value: &Value| {
+        let field = format!("metadata.{field}");
+        causes.extend(twice_where_custom(target, || Cause::invalid(field.as_str(), value, "field is immutable")));
+    };
+    if let (None, Some(time)) = change("deletionTimestamp") {
+        refuse("deletionTimestamp", &time);
+    }
+    match change("deletionGracePeriodSeconds") {
+        (before, Some(seconds)) if before.as_ref() != Some(&seconds) => refuse("deletionGracePeriodSeconds", &seconds),
+        _ => {}
+    }
+    causes
 }
 
 /// A complaint about metadata: a real server looks at those of custom resources twice.

@@ -218,7 +218,7 @@ pub fn read(plot: &mut Plot) {
 /// An apply that is wrong in one way.
 pub fn refused(plot: &mut Plot) {
     let mut object = bodies::object(plot);
-    let number = plot.chance.below(13);
+    let number = plot.chance.below(14);
     let good = |object: &Value, plot: &Plot| applying(plot.object(), object).query("fieldManager=alpha");
     let step = match number {
         0 => applying(plot.object(), &object).with("no manager"),
@@ -264,6 +264,13 @@ pub fn refused(plot: &mut Plot) {
         11 => {
             object["metadata"]["labels"] = json!("text");
             good(&object, plot).with("wrong type")
+        }
+        12 => {
+            let (query, option) = plot.chance.one(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
+            let mut step = good(&object, plot).query(&format!("fieldValidation={query}")).with(option);
+            let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
+            step.body = step.body.replacen("\"metadata\":{", twice, 1);
+            step
         }
         _ => {
             object["nothing"] = "x".into();

@@ -1,0 +1,65 @@
+//! Events, which two groups of the API serve, each with its own names for their fields.
+
+use serde_json::{Value, json};
+
+use crate::generate::Plot;
+use crate::kinds::{Kind, built_in};
+use crate::script::Step;
+
+/// Both faces of the collection.
+pub const EVENTS: [Kind; 2] = [
+    built_in("/api/v1", "v1", "Event", "events"),
+    built_in("/apis/events.k8s.io/v1", "events.k8s.io/v1", "Event", "events"),
+];
+
+/// A request for events by one of their two groups.
+pub fn life(plot: &mut Plot) {
+    let face = plot.chance.below(2);
+    let Kind { root, plural, .. } = EVENTS[face];
+    let group = if face == 0 { "core" } else { "events group" };
+    let name = plot.chance.one(&["e", "f"]);
+    let collection = format!("{root}/namespaces/{}/{plural}", plot.namespace);
+    let at = format!("{collection}/{name}");
+    let step = match plot.chance.below(8) {
+        0..=2 => Step::new("event", "POST", collection).with("created").json(&event(plot, face, name)),
+        3 => Step::new("event", "GET", at).with("read"),
+        4 => {
+            // By the other group nearly all fields are immutable, which is validation beyond metadata.
+            let at = at.replace(root, EVENTS[0].root);
+            let mut step =
+                Step::new("event", "PATCH", at).with("changed").json(&json!({"message": "again", "count": 7}));
+            step.content_type = "application/merge-patch+json";
+            step
+        }
+        5 => Step::new("event", "GET", collection).with("listed"),
+        6 => {
+            let field = if face == 0 { "involvedObject.name" } else { "regarding.name" };
+            let value = plot.chance.one(&["p", "q"]);
+            Step::new("event", "GET", collection).query(&format!("fieldSelector={field}%3D{value}")).with("selected")
+        }
+        _ => Step::new("event", "DELETE", at).with("deleted"),
+    };
+    plot.push(step.with(group));
+}
+
+fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
+    let of = json!({"kind": "Pod", "namespace": plot.namespace, "name": plot.chance.one(&["p", "q"])});
+    let time = "2026-01-01T00:00:00Z";
+    let mut event = if face == 0 {
+        json!({
+            "involvedObject": of, "message": "it began", "source": {"component": "differential"}, "count": 2,
+            "firstTimestamp": time, "lastTimestamp": time,
+        })
+    } else {
+        json!({
+            "regarding": of, "note": "it began", "action": "Begin", "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "steadfast.dev/differential", "reportingInstance": "differential-1",
+        })
+    };
+    event["apiVersion"] = EVENTS[face].api_version.into();
+    event["kind"] = EVENTS[face].kind.into();
+    event["metadata"] = json!({"name": name, "namespace": plot.namespace});
+    event["reason"] = "Begun".into();
+    event["type"] = plot.chance.one(&["Normal", "Warning"]).into();
+    event
+}
