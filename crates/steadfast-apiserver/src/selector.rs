@@ -79,6 +79,12 @@ impl FieldRequirement {
         let found = self.path.iter().try_fold(object, |value, step| value.get(step));
         let text = match found {
             Some(Value::String(text)) => text.clone(),
+            // An event's source is the component that it names, or else the one that reports it.
+            None | Some(Value::Object(_)) if self.path == ["source"] => {
+                let component = found.and_then(|source| source.get("component")).and_then(Value::as_str);
+                let reporting = || object.get("reportingComponent").and_then(Value::as_str);
+                component.filter(|name| !name.is_empty()).or_else(reporting).unwrap_or_default().to_owned()
+            }
             // An absent flag reads as false, an absent number or text as nothing: as the typed objects have it.
             Some(Value::Null) | None if matches!(self.value.as_str(), "true" | "false") => "false".to_owned(),
             Some(Value::Null) | None => String::new(),

@@ -74,6 +74,26 @@ async fn an_update_without_managers_keeps_them_and_one_with_none_forgets_them() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_applied_is_read_as_its_type_is() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = "/api/v1/namespaces/default/secrets/a";
+    let secret =
+        |data: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"k": data}});
+    for _ in 0..2 {
+        let (code, refusal) = apply(&mut client, path, "fieldManager=one", &secret("no base64!")).await;
+        let message = refusal["message"].as_str().unwrap();
+        assert!(
+            code == 500 && message.starts_with("failed to convert new object (default/a; v1, Kind=Secret)"),
+            "{message}"
+        );
+        assert!(!message.contains("no base64"), "the contents of secrets are told to nobody: {message}");
+        let (_, applied) = apply(&mut client, path, "fieldManager=one", &secret("YWJj\nZGVm")).await;
+        assert_eq!(applied["data"]["k"], "YWJjZGVm");
+    }
+}
+
 /// Script 232 of those that apply to both servers.
 #[tokio::test(start_paused = true)]
 async fn nobody_manages_the_time_of_a_deletion_that_an_update_left_out() {

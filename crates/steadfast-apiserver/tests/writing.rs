@@ -212,6 +212,57 @@ async fn a_deletion_leaves_dependents_to_a_garbage_collector_that_is_not_there()
     let warning = request.headers()["warning"].to_str().unwrap();
     assert!(warning.contains("child pods are preserved by default when jobs are deleted"), "{warning}");
     assert_eq!(client.get(&format!("{jobs}/a")).await.1["metadata"]["finalizers"], json!(["orphan"]));
+    let request = client.request(Method::DELETE, jobs, &[], &Value::Null).await.unwrap();
+    assert!(request.headers().contains_key("warning"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_are_none_are_refused_and_take_nothing_away() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let path = format!("{CONFIG_MAPS}/a");
+    let object = json!({"metadata": {"name": "a", "labels": {"app": "web"}, "finalizers": ["example.com/hold"]}});
+    let (_, created) = post(&mut client, CONFIG_MAPS, &object).await;
+    for metadata in [json!("text"), json!([]), json!({"namespace": 7}), json!({"labels": "text"})] {
+        let wrong = json!({"metadata": metadata});
+        assert_eq!(client.patch(&path, "merge-patch", &wrong).await.0, 422, "{metadata}");
+        assert_eq!(put(&mut client, &path, &wrong).await.0, 400, "{metadata}");
+    }
+    assert_eq!(put(&mut client, &path, &json!({"kind": 7, "metadata": {"name": "a"}})).await.0, 400);
+    assert_eq!(client.get(&path).await.1, created);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_is_sent_twice_is_told_whatever_is_sent() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let replicas = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}});
+    post(&mut client, DEPLOYMENTS, &replicas).await;
+    let path = format!("{DEPLOYMENTS}/a");
+    for (method, place, content_type, body, told) in [
+        ("PUT", "", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
+        ("PATCH", "", "application/merge-patch+json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
+        ("PUT", "/scale", "application/json", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
+        ("PATCH", "/scale", "application/merge-patch+json", r#"{"spec": {"replicas": 1}, "spec": {}}"#, "spec"),
+        ("PATCH", "", "application/apply-patch+yaml", r#"{"spec": {"replicas": 2, "replicas": 3}}"#, "spec.replicas"),
+    ] {
+        for (validation, refused) in [("Warn", false), ("Strict", true)] {
+            let mut uri = format!("{path}{place}?fieldManager=m&fieldValidation={validation}");
+            let mut body = body.to_owned();
+            if content_type.contains("apply") {
+                uri.push_str("&force=true");
+                body.insert_str(1, r#""apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "#);
+            }
+            let request = http::Request::builder().method(method).uri(&uri).header("host", "localhost");
+            let request = request.header("content-type", content_type).body(body.into_bytes().into()).unwrap();
+            let response = client.send(request).await.unwrap();
+            assert_eq!(response.status().is_client_error(), refused, "{method} {place} {content_type}");
+            let warning = response.headers().get("warning").map(|text| text.to_str().unwrap().to_owned());
+            let expected = format!("duplicate field \\\"{told}\\\"");
+            let is_warned = warning.as_ref().is_some_and(|warning| warning.contains(&expected));
+            assert_eq!(is_warned, !refused, "{method} {place} {content_type}: {warning:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::{Change, History};
 
-/// What happened to the resource `plural` of `group` on `server`, for the checker.
+/// What happened to the resource `plural` of `group` on `server`, for the checker. Events are all of the core group.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> History {
     let recorded = server.history();
     let log = server.fault_log();

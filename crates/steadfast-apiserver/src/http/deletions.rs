@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::write::Write;
 use crate::status::Status;
 use crate::storage::{Deletion, Dependents, WriteTarget};
+use crate::types;
 
 const KIND: &str = "DeleteOptions";
 const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
@@ -33,7 +34,6 @@ impl Options {
 pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
     let options = if write.body.is_empty() { of_query(write)? } else { of_body(write)? };
     let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
-    check(&options)?;
     let precondition = |field: &str| {
         let value = options.get("preconditions").and_then(|preconditions| preconditions.get(field));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -79,7 +79,10 @@ fn of_body(write: &Write<'_>) -> Result<Value, Status> {
     if !matches!(kind, "" | KIND) {
         return Err(Status::bad_request(format_args!("no kind \"{kind}\" is registered for version \"{version}\"")));
     }
-    Ok(options)
+    match types::misfit("v1", KIND, &options) {
+        Some(why) => Err(Status::bad_request(why)),
+        None => Ok(options),
+    }
 }
 
 fn of_query(write: &Write<'_>) -> Result<Value, Status> {
@@ -97,20 +100,6 @@ fn of_query(write: &Write<'_>) -> Result<Value, Status> {
     // The version of a collection's list is that of each of its objects, too.
     options.insert("preconditions".to_owned(), json!({"uid": uid, "resourceVersion": version}));
     Ok(Value::Object(options))
-}
-
-/// Refuses what is of another type.
-fn check(options: &Value) -> Result<(), Status> {
-    let found = match options.get("gracePeriodSeconds") {
-        Some(Value::String(_)) => "string",
-        Some(Value::Bool(_)) => "bool",
-        Some(Value::Array(_)) => "array",
-        Some(Value::Object(_)) => "object",
-        _ => return Ok(()),
-    };
-    Err(Status::bad_request(format_args!(
-        "json: cannot unmarshal {found} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
-    )))
 }
 
 fn invalid(field: &str, why: String) -> Status {

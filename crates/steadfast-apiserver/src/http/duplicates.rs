@@ -34,12 +34,13 @@ pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
     duplicates(json).into_iter().chain(unknown).take(MOST).map(|flaw| format!("json patch {flaw}")).collect()
 }
 
-/// The fields that are twice in what is applied: JSON, or YAML.
+/// What is wrong with the fields that are twice in what is applied, JSON or YAML, as one complaint.
 pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
-    match serde_json::from_slice::<IgnoredAny>(body) {
-        Ok(_) => duplicates(body),
-        Err(_) => apply::flaw(body).into_iter().collect(),
-    }
+    let told = match serde_json::from_slice::<IgnoredAny>(body) {
+        Ok(_) => Some(duplicates(body).join(", ")).filter(|told| !told.is_empty()),
+        Err(_) => apply::flaw(body),
+    };
+    told.map(|told| format!("error converting YAML to JSON: {told}")).into_iter().collect()
 }
 
 struct Looker<'a> {

@@ -14,7 +14,7 @@ use super::write::Write;
 use crate::records::Verb;
 use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, State, Update, metadata, scale_of};
+use crate::storage::{ObjectKey, Patch, State, Store, Update, WriteTarget, metadata, scale_of};
 
 /// Shows how many replicas an object is to have, or changes that.
 pub(super) async fn answer(
@@ -24,8 +24,20 @@ pub(super) async fn answer(
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    let store = &exchange.cluster.store;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
+    let warnings = target.asked.warnings.clone();
+    let mut answer = carry_out(&exchange.cluster.store, verb, write, &target, rendering).unwrap_or_else(Answer::from);
+    answer.warnings = warnings.take();
+    Ok(answer)
+}
+
+fn carry_out(
+    store: &Store,
+    verb: Verb,
+    write: &Write<'_>,
+    target: &WriteTarget,
+    rendering: &Rendering,
+) -> Result<Answer, Status> {
     let scale: Value = match verb {
         Verb::Get => {
             let key = ObjectKey::new(&target.namespace, &target.name);
@@ -36,11 +48,11 @@ pub(super) async fn answer(
         }
         Verb::Update => {
             let update = Update::Replace(write.object()?);
-            store.write(|state| state.rescale(&target, &update))?
+            store.write(|state| state.rescale(target, &update))?
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            store.write(|state| state.rescale(&target, &update))?
+            store.write(|state| state.rescale(target, &update))?
         }
         _ if target.resource.custom => {
             let name = &target.resource.name;

@@ -210,6 +210,21 @@ pub(super) async fn delete_collection(
     let how = deletions::read(write)?;
     let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
     how.warn(&target);
+    let warnings = target.asked.warnings.clone();
+    let mut answer =
+        delete_found(exchange, write, (&target, &how), options, selector, rendering).await.unwrap_or_else(Answer::from);
+    answer.warnings = warnings.take();
+    Ok(answer)
+}
+
+async fn delete_found(
+    exchange: &Exchange,
+    write: &Write<'_>,
+    (target, how): (&WriteTarget, &deletions::Options),
+    options: &ListOptions,
+    selector: &Selector,
+    rendering: Rendering,
+) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     // The answer shows what was found, as it was found. It is found as by a list in pages, for which versions are exact.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };

@@ -78,7 +78,8 @@ pub struct History {
 }
 
 impl History {
-    /// The changes of one resource, oldest first.
+    /// The changes of one resource, oldest first. Events are those of the core group, by its names of their fields,
+    /// whichever group they were written by.
     pub fn of<'a>(&'a self, group: &'a str, plural: &'a str) -> impl Iterator<Item = &'a Arc<Change>> {
         self.changes
             .iter()

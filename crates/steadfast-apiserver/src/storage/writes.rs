@@ -112,8 +112,7 @@ impl State {
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         if is_applied {
-            fields::check_types(target, &object, false)?;
-            fields::fill_in(target, &mut object);
+            fields::take_in_applied(target, &mut object)?;
         } else {
             take_in(target, &mut object)?;
         }
@@ -259,6 +258,7 @@ impl State {
             (given, _) => given.unwrap_or_default(),
         };
         check_preconditions(target, update, &existing, &wanted)?;
+        let mut causes = validation::wrong_uid(target, &existing, &wanted);
         let sent = (target.resource.custom && target.asked.manager.is_some()).then(|| wanted.clone());
         let mut object = match target.part {
             Part::Status => {
@@ -279,8 +279,9 @@ impl State {
             definitions::fill_in(&mut object);
             definitions::carry_on(&mut object);
         }
-        let mut causes = validation::wrong_finalizers(target, &existing, &object);
+        causes.extend(validation::wrong_finalizers(target, &existing, &object));
         causes.extend(validation::wrong_deletion(target, &existing, &object));
+        causes.extend(rules::wrong_prefix(&object));
         causes.extend(definitions::wrong(target, &target.name, &object));
         let metadata = rules::wrong_changed(target, &object);
         if target.resource.custom {
@@ -403,7 +404,7 @@ fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
     // An empty list of managers is none in the metadata, but forgets those that there were.
     let managed = object.pointer(MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
-        fields::fill_in(target, &mut object);
+        fields::take_in_applied(target, &mut object)?;
     } else {
         take_in(target, &mut object)?;
     }
@@ -439,8 +440,7 @@ fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, 
     if let Update::Replace(_) = update {
         validation::check_uid(target, existing, wanted)?;
     }
-    validation::check_version(target, existing, wanted)?;
-    validation::check_uid_stays(target, existing, wanted)
+    validation::check_version(target, existing, wanted)
 }
 
 /// Of a few kinds, an update of what is not there creates it.

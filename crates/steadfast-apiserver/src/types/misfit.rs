@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Field, Holds, Kind, fields, of_kind};
 
@@ -13,7 +14,7 @@ use super::{Field, Holds, Kind, fields, of_kind};
 static QUANTITY: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$")
+    pattern(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9]([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$")
 });
 
 fn pattern(text: &str) -> Regex {
@@ -24,12 +25,12 @@ fn pattern(text: &str) -> Regex {
 struct Misfit {
     path: String,
     found: &'static str,
-    wanted: &'static str,
+    wanted: String,
 }
 
 impl Misfit {
     /// The value itself is not told: it may be a secret.
-    fn new(found: &Value, wanted: &'static str) -> Self {
+    fn new(found: &Value, wanted: String) -> Self {
         let found = match found {
             Value::Null => "null",
             Value::Bool(_) => "bool",
@@ -49,13 +50,20 @@ impl Misfit {
 /// What is wrong with a value of an object of a built-in kind that is not of its field's type; with the first, where
 /// there are several. What is `null` is of every type.
 pub(crate) fn misfit(api_version: &str, kind: &str, object: &Value) -> Option<String> {
-    let fields = of_kind(api_version, kind).and_then(fields)?;
-    let Misfit { path, found, wanted } = of_fields(fields, object)?;
-    Some(format!("json: cannot unmarshal {found} into Go struct field {kind}{path} of type {wanted}"))
+    told(of_kind(api_version, kind)?, kind, object)
 }
 
-fn of_fields(fields: &[Field], object: &Value) -> Option<Misfit> {
-    let Value::Object(values) = object else { return Some(Misfit::new(object, "a struct")) };
+/// The same for the metadata of an object of any kind.
+pub(crate) fn misfit_of_metadata(metadata: &Value) -> Option<String> {
+    told("meta.v1.ObjectMeta", "ObjectMeta", metadata)
+}
+
+fn told(name: &'static str, shown: &str, object: &Value) -> Option<String> {
+    let Misfit { path, found, wanted } = of_value(Kind::Named(name), object)?;
+    Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
+}
+
+fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<Misfit> {
     values.iter().find_map(|(key, value)| {
         let field = fields.iter().find(|field| field.name == key)?;
         of_field(field.holds, value).map(|misfit| misfit.within(key))
@@ -67,45 +75,70 @@ fn of_field(holds: Holds, value: &Value) -> Option<Misfit> {
         (_, Value::Null) => None,
         (Holds::One(kind), value) => of_value(kind, value),
         (Holds::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
-        (Holds::List(_), other) => Some(Misfit::new(other, "a list")),
+        (Holds::List(kind), other) => Some(Misfit::new(other, format!("[]{}", called(kind)))),
         (Holds::Map(kind), Value::Object(values)) => values.values().find_map(|value| of_value(kind, value)),
         (Holds::MapOfLists(kind), Value::Object(values)) => {
             values.values().find_map(|list| of_field(Holds::List(kind), list))
         }
-        (Holds::Map(_) | Holds::MapOfLists(_), other) => Some(Misfit::new(other, "a map")),
+        (Holds::Map(kind), other) => Some(Misfit::new(other, format!("map[string]{}", called(kind)))),
+        (Holds::MapOfLists(kind), other) => Some(Misfit::new(other, format!("map[string][]{}", called(kind)))),
     }
 }
 
 fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
     let is_int32 = || value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
-    let (fits, wanted) = match (kind, value) {
-        (_, Value::Null) | (Kind::Any | Kind::Json(_), _) => return None,
-        (Kind::Named(name), _) => return of_fields(fields(name)?, value),
-        (Kind::Text, _) => (value.is_string(), "string"),
-        (Kind::Bool, _) => (value.is_boolean(), "bool"),
-        (Kind::Integer32, _) => (is_int32(), "int32"),
-        (Kind::Integer64, _) => (value.is_i64(), "int64"),
-        (Kind::Double, _) => (value.is_number(), "float64"),
-        (Kind::Bytes, Value::String(text)) => (is_base64(text), "base64 data"),
-        (Kind::Bytes, _) => (false, "base64 data"),
-        (Kind::Time, Value::String(text)) => (is_time(text), "a time of RFC 3339"),
-        (Kind::MicroTime, Value::String(text)) => {
-            let micros = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
-            (micros == Some(6) && is_time(text), "a time of RFC 3339 in microseconds")
-        }
-        (Kind::Time | Kind::MicroTime, _) => (false, "a time"),
-        (Kind::Duration, _) => (value.is_string(), "a length of time"),
-        (Kind::Quantity, Value::String(text)) => (QUANTITY.is_match(text.trim()), "a quantity"),
-        (Kind::Quantity, _) => (value.is_number(), "a quantity"),
-        (Kind::IntOrString, _) => (value.is_string() || is_int32(), "int32"),
+    let text = value.as_str();
+    let fits = match kind {
+        _ if value.is_null() => true,
+        Kind::Any | Kind::Json(_) => true,
+        Kind::Named(name) => match value {
+            Value::Object(values) => return of_fields(fields(name)?, values),
+            _ => false,
+        },
+        Kind::Text | Kind::Duration => value.is_string(),
+        Kind::Bool => value.is_boolean(),
+        Kind::Integer32 => is_int32(),
+        Kind::Integer64 => value.is_i64(),
+        Kind::Double => value.is_number(),
+        Kind::Bytes => text.is_some_and(|text| bytes(text).is_some()),
+        Kind::Time => text.is_some_and(is_time),
+        Kind::MicroTime => text.is_some_and(|text| {
+            let fraction = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+            fraction == Some(6) && is_time(text)
+        }),
+        Kind::Quantity => value.is_number() || text.is_some_and(|text| QUANTITY.is_match(text.trim())),
+        Kind::IntOrString => value.is_string() || is_int32(),
     };
-    (!fits).then(|| Misfit::new(value, wanted))
+    (!fits).then(|| Misfit::new(value, called(kind).to_owned()))
 }
 
-/// Go's decoder passes over line breaks.
-fn is_base64(text: &str) -> bool {
-    let text: String = text.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
-    STANDARD.decode(text).is_ok()
+/// What Go calls a type.
+fn called(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text => "string",
+        Kind::Bytes => "[]uint8",
+        Kind::Bool => "bool",
+        Kind::Integer32 | Kind::IntOrString => "int32",
+        Kind::Integer64 => "int64",
+        Kind::Double => "float64",
+        Kind::Any => "interface {}",
+        Kind::Time => "v1.Time",
+        Kind::MicroTime => "v1.MicroTime",
+        Kind::Duration => "v1.Duration",
+        Kind::Quantity => "resource.Quantity",
+        Kind::Json(name) => name,
+        Kind::Named(name) => {
+            let package = name.rmatch_indices('.').nth(1).map_or(0, |(place, _)| place + 1);
+            &name[package..]
+        }
+    }
+}
+
+/// What is written in base64, as Go's decoder reads it: it passes over line breaks, and over bits that are too many.
+pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurpose =
+        GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+    LENIENT.decode(text.replace(['\r', '\n'], "")).ok()
 }
 
 fn is_time(text: &str) -> bool {
@@ -126,8 +159,11 @@ mod tests {
     fn a_value_of_another_type_than_its_field_is_told_by_its_path() {
         let container = |container: Value| json!({"spec": {"containers": [container]}});
         for (pod, told) in [
-            (json!({"spec": "x"}), "string into Go struct field Pod.spec of type a struct"),
-            (json!({"spec": {"containers": {}}}), "object into Go struct field Pod.spec.containers of type a list"),
+            (json!({"spec": "x"}), "string into Go struct field Pod.spec of type v1.PodSpec"),
+            (
+                json!({"spec": {"containers": {}}}),
+                "object into Go struct field Pod.spec.containers of type []v1.Container",
+            ),
             (container(json!({"name": 7})), "number into Go struct field Pod.spec.containers.name of type string"),
             (
                 container(json!({"ports": [{"containerPort": 1.5}]})),
@@ -135,9 +171,12 @@ mod tests {
             ),
             (
                 container(json!({"resources": {"limits": {"cpu": "much"}}})),
-                "string into Go struct field Pod.spec.containers.resources.limits of type a quantity",
+                "string into Go struct field Pod.spec.containers.resources.limits of type resource.Quantity",
             ),
-            (json!({"metadata": {"labels": ["a"]}}), "array into Go struct field Pod.metadata.labels of type a map"),
+            (
+                json!({"metadata": {"labels": ["a"]}}),
+                "array into Go struct field Pod.metadata.labels of type map[string]string",
+            ),
         ] {
             assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {told}")));
         }
@@ -158,14 +197,14 @@ mod tests {
             "nobody": {"knows": ["this"]},
         });
         assert_eq!(wrong("Pod", &pod), None);
-        assert_eq!(wrong("Secret", &json!({"data": {"a": "c2Vj\ncmV0", "b": ""}})), None);
+        assert_eq!(wrong("Secret", &json!({"data": {"a": "c2Vj\ncmV0", "b": "", "c": "YR=="}})), None);
         assert_eq!(wrong("Nonsense", &json!({"spec": "x"})), None);
     }
 
     #[test]
     fn bytes_and_times_are_looked_at_too() {
         let told = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
-        assert!(told.contains("Secret.data of type base64 data") && !told.contains("no secret"), "{told}");
+        assert!(told.contains("Secret.data of type []uint8") && !told.contains("no secret"), "{told}");
         let lease =
             |time: &str| misfit("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some();
         assert!(lease("yesterday") && lease("2026-01-01T00:00:00Z") && lease("2026-13-01T00:00:00.000000Z"));

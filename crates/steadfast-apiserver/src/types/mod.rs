@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-pub(crate) use misfit::misfit;
+pub(crate) use misfit::{misfit, misfit_of_metadata};
 pub(crate) use prune::prune;
 
 static TABLE: &str = include_str!("table.txt");

@@ -1,8 +1,11 @@
 //! Reading an object by its type: fields that the type does not have are taken out, values are written in one way.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::misfit::bytes;
 use super::{Field, Holds, Kind, fields, of_kind};
 
 /// Takes out of an object of a built-in kind what it cannot have, and fields that are `null`, which mean nothing.
@@ -49,7 +52,7 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
 fn settle(kind: Kind, value: &mut Value) {
     let Value::String(text) = &*value else { return };
     let settled = match kind {
-        Kind::Bytes if text.contains(['\r', '\n']) => Some(text.replace(['\r', '\n'], "")),
+        Kind::Bytes => bytes(text).map(|bytes| STANDARD.encode(bytes)),
         Kind::Time => text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
         Kind::MicroTime => {
             text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())

@@ -14,18 +14,18 @@ pub const EVENTS: [Kind; 2] = [
 
 /// A request for events by one of their two groups.
 pub fn life(plot: &mut Plot) {
-    let face = plot.chance.below(2);
+    let drawn = plot.chance.below(8);
+    // By the newer group nearly all fields are immutable, which is validation beyond metadata.
+    let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
     let Kind { root, plural, .. } = EVENTS[face];
     let group = if face == 0 { "core" } else { "events group" };
     let name = plot.chance.one(&["e", "f"]);
     let collection = format!("{root}/namespaces/{}/{plural}", plot.namespace);
     let at = format!("{collection}/{name}");
-    let step = match plot.chance.below(8) {
+    let step = match drawn {
         0..=2 => Step::new("event", "POST", collection).with("created").json(&event(plot, face, name)),
         3 => Step::new("event", "GET", at).with("read"),
         4 => {
-            // By the other group nearly all fields are immutable, which is validation beyond metadata.
-            let at = at.replace(root, EVENTS[0].root);
             let mut step =
                 Step::new("event", "PATCH", at).with("changed").json(&json!({"message": "again", "count": 7}));
             step.content_type = "application/merge-patch+json";
@@ -33,9 +33,16 @@ pub fn life(plot: &mut Plot) {
         }
         5 => Step::new("event", "GET", collection).with("listed"),
         6 => {
-            let field = if face == 0 { "involvedObject.name" } else { "regarding.name" };
-            let value = plot.chance.one(&["p", "q"]);
-            Step::new("event", "GET", collection).query(&format!("fieldSelector={field}%3D{value}")).with("selected")
+            let selector = match (face, plot.chance.below(4)) {
+                (0, 0) => "source%3Ddifferential",
+                (0, 1) => "source%3Dsteadfast.dev%2Fdifferential",
+                (0, 2) => "involvedObject.name%3Dq",
+                (0, _) => "involvedObject.name%3Dp",
+                (_, 0) => "reportingController%3Dsteadfast.dev%2Fdifferential",
+                (_, 1) => "regarding.name%3Dq",
+                _ => "regarding.name%3Dp",
+            };
+            Step::new("event", "GET", collection).query(&format!("fieldSelector={selector}")).with("selected")
         }
         _ => Step::new("event", "DELETE", at).with("deleted"),
     };

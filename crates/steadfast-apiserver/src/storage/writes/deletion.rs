@@ -30,7 +30,7 @@ impl State {
         let settled = settled(&resource, &existing, deletion.dependents);
         if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
             // A pod has its grace period even where nothing runs it, and it is over at once.
-            let graceful = is_pod(&resource);
+            let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             if target.dry_run {
                 let gone = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
                 return Ok(Outcome::Deleted(gone));

@@ -63,31 +63,13 @@ impl WriteTarget {
     }
 }
 
-/// What is no metadata in an object, or nothing that its built-in kind can have, in few words.
+/// What in an object its kind cannot have, in few words: of a custom resource the metadata are looked at here.
 fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::misfit(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
     target.definition()?;
-    let metadata = object.get("metadata")?;
-    if !metadata.is_object() {
-        return Some("metadata is no object".to_owned());
-    }
-    for key in ["labels", "annotations"] {
-        let texts = metadata.get(key).filter(|value| !value.is_null());
-        let fits = |value: &Value| {
-            value.as_object().is_some_and(|fields| fields.values().all(|v| v.is_string() || v.is_null()))
-        };
-        if texts.is_some_and(|value| !fits(value)) {
-            return Some(format!("json: cannot unmarshal into Go struct field ObjectMeta.{key} of type string"));
-        }
-    }
-    let finalizers = metadata.get("finalizers").filter(|value| !value.is_null());
-    let fits = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_string));
-    if finalizers.is_some_and(|value| !fits(value)) {
-        return Some("json: cannot unmarshal into Go struct field ObjectMeta.finalizers of type string".to_owned());
-    }
-    None
+    object.get("metadata").and_then(types::misfit_of_metadata)
 }
 
 /// Refuses an object that cannot be read as one of its kind; a patch is refused for what it makes.
@@ -133,11 +115,28 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     unknown
 }
 
-/// Fills in what is missing in an object that an apply has made: it has no unknown fields.
-pub(super) fn fill_in(target: &WriteTarget, object: &mut Value) {
+/// Fills in what is missing in an object that an apply has made, and writes what it has as its type does: it has no unknown
+/// fields, and no values of other types but such as only a reader finds.
+pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
+    if let Some(why) = malformed(target, object) {
+        let version = target.resource.api_version(target.version());
+        let (namespace, name) = (&target.namespace, &target.name);
+        return Err(Status::new(
+            500,
+            "",
+            format_args!(
+                "failed to convert new object ({namespace}/{name}; {version}, Kind={}) to proper version ({version}): {why}",
+                target.resource.kind
+            ),
+        ));
+    }
+    if has_builtin_type(target) {
+        take_in_fields(target, object);
+    }
     if let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) {
         version.schema.fill_in(object);
     }
+    Ok(())
 }
 
 /// What is wrong with an object, or with its status alone; `before` is what it was before an update.
@@ -198,10 +197,19 @@ pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<
     })
 }
 
+/// The same for a scale that was sent in place of the object it is of.
+pub(super) fn judge_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
+    conclude(target, target.asked.flaws.iter().cloned().chain(unknown).collect(), |why| {
+        Status::bad_request(format_args!(
+            "Scale in version \"v1\" cannot be handled as a Scale: strict decoding error: {why}"
+        ))
+    })
+}
+
 /// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
 pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
     conclude(target, target.asked.flaws.clone(), |why| {
-        Status::bad_request(format_args!("error strict decoding patch: error converting YAML to JSON: {why}"))
+        Status::bad_request(format_args!("error strict decoding patch: {why}"))
     })
 }
 

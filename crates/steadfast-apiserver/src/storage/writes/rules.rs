@@ -36,6 +36,20 @@ pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> 
     complaints
 }
 
+/// What is wrong with the prefix of a generated name, which an update may change: it could stand in no path.
+pub(super) fn wrong_prefix(object: &Value) -> Vec<Cause> {
+    let mut complaints = Complaints::new();
+    let prefix = metadata::text(object, "generateName");
+    let wrong = ["/", "%"].into_iter().filter(|letter| prefix.contains(letter));
+    complain(
+        &mut complaints,
+        "metadata.generateName",
+        prefix,
+        wrong.map(|letter| format!("may not contain '{letter}'")).collect(),
+    );
+    complaints
+}
+
 fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Value) {
     let field = |name: &str| object.get("metadata").and_then(|metadata| metadata.get(name));
     for (label, value) in field("labels").and_then(Value::as_object).into_iter().flatten() {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::{State, metadata};
-use super::{Part, Update, WriteTarget, validation};
+use super::{Part, Update, WriteTarget, fields, validation};
 use crate::resources::{ScalePaths, ServedResource};
 use crate::schema::{Cause, go};
 use crate::status::Status;
+use crate::types;
 
 const API_VERSION: &str = "autoscaling/v1";
 /// What stands for a number of replicas that is not there, so that a patch which gives none is told from others.
@@ -26,12 +27,19 @@ impl State {
         };
         let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
         let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
-        let scale = match (update, given) {
+        let mut scale = match (update, given) {
             (Update::Patch(patch), _) => {
                 checked(target, patch.apply(&shown(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
             (_, given) => given.unwrap_or_default(),
         };
+        let whole = scale.clone();
+        let unknown = types::prune(API_VERSION, "Scale", &mut scale);
+        let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        match update {
+            Update::Patch(_) => fields::judge_patched(target, &whole, unknown)?,
+            _ => fields::judge_scale(target, unknown)?,
+        }
         let replicas = match scale.pointer("/spec/replicas") {
             None | Some(Value::Null) => 0,
             Some(value) => value.as_i64().filter(|&count| i32::try_from(count).is_ok()).ok_or_else(|| {
@@ -62,6 +70,7 @@ impl State {
         }
         validation::check_uid(target, &existing, &scale)?;
         let mut target = WriteTarget { part: Part::Main, ..target.clone() };
+        target.asked.flaws.clear();
         if let Some(manager) = &mut target.asked.manager {
             manager.subresource = "scale";
         }

@@ -19,6 +19,15 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
             resource.kind
         )));
     };
+    for key in ["kind", "apiVersion"] {
+        if fields.get(key).is_some_and(|value| !value.is_null() && !value.is_string()) {
+            return Err(Status::bad_request(format_args!(
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: \
+                 {key} is no text",
+                resource.kind
+            )));
+        }
+    }
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let expected = resource.api_version(target.version());
@@ -44,6 +53,13 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     }
     fields.insert("kind".to_owned(), resource.kind.as_str().into());
     fields.insert("apiVersion".to_owned(), expected.into());
+    let given = fields.get("metadata").filter(|metadata| !metadata.is_null());
+    let namespace = given.and_then(|metadata| metadata.get("namespace")).filter(|namespace| !namespace.is_null());
+    if given.is_some_and(|metadata| !metadata.is_object()) || namespace.is_some_and(|namespace| !namespace.is_string())
+    {
+        // Whoever looks at the types refuses that.
+        return Ok(());
+    }
     let namespace = metadata::text(object, "namespace");
     if !namespace.is_empty() && namespace != target.namespace {
         return Err(Status::bad_request(
@@ -91,14 +107,13 @@ pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Val
     Ok(())
 }
 
-/// Checks that a patch leaves the UID as it is.
-pub(super) fn check_uid_stays(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+/// What is wrong with the UID that a patch leaves.
+pub(super) fn wrong_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let uid = metadata::text(wanted, "uid");
     if uid.is_empty() || uid == metadata::text(existing, "uid") {
-        return Ok(());
+        return Vec::new();
     }
-    let cause = || Cause::invalid("metadata.uid", &uid.into(), "field is immutable");
-    refuse(target, &target.name, &twice_where_custom(target, cause))
+    twice_where_custom(target, || Cause::invalid("metadata.uid", &uid.into(), "field is immutable"))
 }
 
 /// Checks that a version was given where an update has to be made for one.

@@ -12,7 +12,7 @@ use crate::writes::{create, options};
 pub fn deletions(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let step = Step::new("odd deletion", "DELETE", plot.at(kind, name)).query("dryRun=All");
-    let mut made = match plot.chance.below(19) {
+    let mut made = match plot.chance.below(23) {
         0 => step.json(&dry(json!({"propagationPolicy": "Roughly"}))).with("unknown propagation"),
         1 => step.query("propagationPolicy=Roughly").with("unknown propagation"),
         2 => {
@@ -38,6 +38,10 @@ pub fn deletions(plot: &mut Plot) {
             step.json(&dry(json!({"preconditions": both}))).with("right uid, wrong version")
         }
         16 => step.json(&dry(json!({"preconditions": null}))).with("null preconditions"),
+        18 => step.json(&dry(json!({"preconditions": {"uid": 5}}))).with("wrong type"),
+        19 => step.json(&dry(json!({"orphanDependents": "yes"}))).with("wrong type"),
+        20 => step.json(&dry(json!({"propagationPolicy": 5}))).with("wrong type"),
+        21 => step.json(&options(&json!({"dryRun": "All"}))).with("wrong type"),
         17 => step.json(&dry(json!({"preconditions": {"uid": "another"}}))).with("wrong uid"),
         _ => step.with("no JSON"),
     };
