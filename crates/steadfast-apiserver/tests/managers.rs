@@ -85,7 +85,8 @@ async fn what_is_applied_is_read_as_its_type_is() {
         let (code, refusal) = apply(&mut client, path, "fieldManager=one", &secret("no base64!")).await;
         let message = refusal["message"].as_str().unwrap();
         assert!(
-            code == 500 && message.starts_with("failed to convert new object (default/a; v1, Kind=Secret)"),
+            code == 500
+                && message.starts_with("failed to convert new object (/a; /v1, Kind=Secret) to proper version: "),
             "{message}"
         );
         assert!(!message.contains("no base64"), "the contents of secrets are told to nobody: {message}");

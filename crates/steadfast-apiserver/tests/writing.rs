@@ -230,6 +230,15 @@ async fn metadata_that_are_none_are_refused_and_take_nothing_away() {
     }
     assert_eq!(put(&mut client, &path, &json!({"kind": 7, "metadata": {"name": "a"}})).await.0, 400);
     assert_eq!(client.get(&path).await.1, created);
+    let service = "/api/v1/namespaces/default/services/a";
+    assert_eq!(put(&mut client, service, &json!({"metadata": "text"})).await.0, 400, "nor does it create anything");
+    post(&mut client, DEPLOYMENTS, &json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}})).await;
+    let scale = format!("{DEPLOYMENTS}/a/scale");
+    for wrong in [json!({"spec": "text"}), json!({"metadata": {"resourceVersion": 5}})] {
+        assert_eq!(put(&mut client, &scale, &wrong).await.0, 400, "{wrong}");
+        assert_eq!(client.patch(&scale, "merge-patch", &wrong).await.0, 422, "{wrong}");
+    }
+    assert_eq!(client.get(&scale).await.1["spec"]["replicas"], 2);
 }
 
 #[tokio::test(start_paused = true)]

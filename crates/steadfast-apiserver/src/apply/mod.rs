@@ -275,14 +275,14 @@ impl<'a> Tracking<'a> {
 }
 
 /// `group/version, Kind=kind`.
-fn kind_of(object: &Value) -> String {
+pub(crate) fn kind_of(object: &Value) -> String {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     format!("{group}/{version}, Kind={}", text("kind"))
 }
 
 /// `namespace/name`.
-fn place_of(object: &Value) -> String {
+pub(crate) fn place_of(object: &Value) -> String {
     format!("{}/{}", metadata::text(object, "namespace"), metadata::text(object, "name"))
 }
 

@@ -112,7 +112,7 @@ impl State {
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         if is_applied {
-            fields::take_in_applied(target, &mut object)?;
+            fields::take_in_applied(target, &mut object);
         } else {
             take_in(target, &mut object)?;
         }
@@ -188,6 +188,7 @@ impl State {
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
         validation::identify(&mut object, target)?;
+        fields::check_types(target, &object, false)?;
         metadata::set(&mut object, "name", Some(target.name.as_str().into()));
         if !metadata::text(&object, "uid").is_empty() {
             validation::check_uid(target, &Value::Null, &object)?;
@@ -225,6 +226,7 @@ impl State {
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
         fields::judge_applied(target)?;
+        fields::check_applied(target, applied, &object)?;
         if existing.is_some() {
             return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
         }
@@ -404,7 +406,7 @@ fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
     // An empty list of managers is none in the metadata, but forgets those that there were.
     let managed = object.pointer(MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
-        fields::take_in_applied(target, &mut object)?;
+        fields::take_in_applied(target, &mut object);
     } else {
         take_in(target, &mut object)?;
     }
@@ -422,8 +424,8 @@ fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
 /// What a patch makes of an object, and the managers that it leaves.
 fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
     let mut patched = patch.apply(existing)?;
-    validation::identify(&mut patched, target)?;
     fields::check_types(target, &patched, true)?;
+    validation::identify(&mut patched, target)?;
     let managed = patched.pointer(MANAGED_FIELDS).cloned();
     let unknown = typed::metadata(&mut patched, target)?;
     let whole = patched.clone();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::{Part, WriteTarget, defaults};
-use crate::apply::FieldManager;
+use crate::apply::{self, FieldManager};
 use crate::resources::Definition;
 use crate::schema::{self, Cause};
 use crate::status::Status;
@@ -68,8 +68,8 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::misfit(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
-    target.definition()?;
-    object.get("metadata").and_then(types::misfit_of_metadata)
+    let is_checked = target.resource.custom && (target.definition().is_some() || target.part != Part::Whole);
+    object.get("metadata").filter(|_| is_checked).and_then(types::misfit_of_metadata)
 }
 
 /// Refuses an object that cannot be read as one of its kind; a patch is refused for what it makes.
@@ -115,28 +115,26 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     unknown
 }
 
-/// Fills in what is missing in an object that an apply has made, and writes what it has as its type does: it has no unknown
-/// fields, and no values of other types but such as only a reader finds.
-pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
-    if let Some(why) = malformed(target, object) {
-        let version = target.resource.api_version(target.version());
-        let (namespace, name) = (&target.namespace, &target.name);
-        return Err(Status::new(
-            500,
-            "",
-            format_args!(
-                "failed to convert new object ({namespace}/{name}; {version}, Kind={}) to proper version ({version}): {why}",
-                target.resource.kind
-            ),
-        ));
+/// Refuses what an apply has made, or what was applied where nothing is known of its type, and no reader can read. Whoever
+/// reads by a definition has looked at the fields by then, and leaves metadata to whoever stores them.
+pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Value) -> Result<(), Status> {
+    if target.definition().is_some() {
+        return Ok(());
     }
+    let Some(why) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
+    let what = format!("{}; {}", apply::place_of(applied), apply::kind_of(applied));
+    Err(Status::new(500, "", format_args!("failed to convert new object ({what}) to proper version: {why}")))
+}
+
+/// Fills in what is missing in an object that an apply has made, and writes what it has as its type does: it has no unknown
+/// fields.
+pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) {
     if has_builtin_type(target) {
         take_in_fields(target, object);
     }
     if let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) {
         version.schema.fill_in(object);
     }
-    Ok(())
 }
 
 /// What is wrong with an object, or with its status alone; `before` is what it was before an update.

@@ -33,6 +33,13 @@ impl State {
             }
             (_, given) => given.unwrap_or_default(),
         };
+        if let Some(why) = types::misfit(API_VERSION, "Scale", &scale) {
+            return Err(if let Update::Patch(_) = update {
+                Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(&scale).into(), &why)])
+            } else {
+                Status::bad_request(format_args!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+            });
+        }
         let whole = scale.clone();
         let unknown = types::prune(API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
@@ -40,19 +47,7 @@ impl State {
             Update::Patch(_) => fields::judge_patched(target, &whole, unknown)?,
             _ => fields::judge_scale(target, unknown)?,
         }
-        let replicas = match scale.pointer("/spec/replicas") {
-            None | Some(Value::Null) => 0,
-            Some(value) => value.as_i64().filter(|&count| i32::try_from(count).is_ok()).ok_or_else(|| {
-                let why = format!(
-                    "json: cannot unmarshal {value} into Go struct field ScaleSpec.spec.replicas of type int32"
-                );
-                if let Update::Patch(_) = update {
-                    let cause = Cause::invalid("patch", &go::json(&scale).into(), &why);
-                    return Status::invalid_causes("", "", "", &[cause]);
-                }
-                Status::bad_request(format_args!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
-            })?,
-        };
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         if replicas == NO_REPLICAS {
             let why = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
             return Err(Status::bad_request(why));
