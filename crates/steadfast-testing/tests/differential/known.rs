@@ -83,7 +83,8 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
             if table["rows"].is_null() {
                 table["rows"] = Value::Array(Vec::new());
             }
-            if number == 0 && table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
+            // Watches share what is written for them, and are told of the columns again where another one was told first.
+            if number > 0 || table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
                 table["columnDefinitions"] = Value::Null;
             }
         }
