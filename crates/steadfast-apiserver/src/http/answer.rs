@@ -1,15 +1,16 @@
 //! An answer before it becomes a response.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
-
-use std::sync::Arc;
 
 use super::body::{Chunks, ResponseBody};
 use super::encode;
 use crate::records::RequestEntry;
 use crate::status::{Status, whole_seconds};
+use crate::storage::Warnings;
 
 /// An answer.
 pub(super) struct Answer {
@@ -47,6 +48,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 impl Answer {
     pub(super) fn json(code: u16, value: &Value) -> Self {
         Self::bytes(code, encode::json(value))
+    }
+
+    /// The answer to a write, or its refusal, with what came up on the way: warnings come with refusals too.
+    pub(super) fn warned(written: Result<Self, Status>, warnings: &Warnings) -> Self {
+        let mut answer = written.unwrap_or_else(Self::from);
+        answer.warnings = warnings.take();
+        answer
     }
 
     pub(super) fn bytes(code: u16, bytes: Bytes) -> Self {

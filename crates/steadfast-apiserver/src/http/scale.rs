@@ -25,10 +25,8 @@ pub(super) async fn answer(
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
-    let warnings = target.asked.warnings.clone();
-    let mut answer = carry_out(&exchange.cluster.store, verb, write, &target, rendering).unwrap_or_else(Answer::from);
-    answer.warnings = warnings.take();
-    Ok(answer)
+    let scaled = carry_out(&exchange.cluster.store, verb, write, &target, rendering);
+    Ok(Answer::warned(scaled, &target.asked.warnings))
 }
 
 fn carry_out(

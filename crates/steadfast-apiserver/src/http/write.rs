@@ -150,10 +150,7 @@ pub(super) async fn write(
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let store = &exchange.cluster.store;
     let warnings = target.asked.warnings.clone();
-    // Warnings come with refusals too.
-    let mut answer = carry_out(store, verb, write, target, rendering).unwrap_or_else(Answer::from);
-    answer.warnings = warnings.take();
-    Ok(answer)
+    Ok(Answer::warned(carry_out(store, verb, write, target, rendering), &warnings))
 }
 
 fn carry_out(
@@ -210,11 +207,8 @@ pub(super) async fn delete_collection(
     let how = deletions::read(write)?;
     let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
     how.warn(&target);
-    let warnings = target.asked.warnings.clone();
-    let mut answer =
-        delete_found(exchange, write, (&target, &how), options, selector, rendering).await.unwrap_or_else(Answer::from);
-    answer.warnings = warnings.take();
-    Ok(answer)
+    let deleted = delete_found(exchange, write, (&target, &how), options, selector, rendering).await;
+    Ok(Answer::warned(deleted, &target.asked.warnings))
 }
 
 async fn delete_found(
