@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
-use crate::storage::{Asked, Deletion, ObjectKey, Part, Patch, State, Update, WriteTarget, metadata};
+use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
 
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
@@ -20,10 +20,7 @@ pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
-    cluster
-        .store
-        .write(|state| state.update(&target, &Update::Replace(object)))
-        .map(|outcome| shown(&target, outcome.object()))
+    write(cluster, &target, |state| state.update(&target, &Update::Replace(object)))
 }
 
 pub(crate) fn patch(
@@ -34,25 +31,19 @@ pub(crate) fn patch(
     patch: Patch,
 ) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
-    cluster
-        .store
-        .write(|state| state.update(&target, &Update::Patch(patch)))
-        .map(|outcome| shown(&target, outcome.object()))
+    write(cluster, &target, |state| state.update(&target, &Update::Patch(patch)))
 }
 
 pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
     let deletion = Deletion { uid: metadata::text(&object, "uid").to_owned(), ..Deletion::default() };
-    cluster.store.write(|state| state.delete(&target, &deletion)).map(|outcome| shown(&target, outcome.object()))
+    write(cluster, &target, |state| state.delete(&target, &deletion))
 }
 
 pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
-    cluster
-        .store
-        .write(|state| state.delete(&target, &Deletion::default()))
-        .map(|outcome| shown(&target, outcome.object()))
+    write(cluster, &target, |state| state.delete(&target, &Deletion::default()))
 }
 
 pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
@@ -60,6 +51,15 @@ pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str
     let key = ObjectKey::new(&target.namespace, name);
     let found = cluster.store.read(|state| state.latest(target.resource.store(), &key)?.object.clone());
     found.map(|stored| shown(&target, &stored)).ok_or_else(|| Status::not_found(&target.resource.name, name))
+}
+
+/// Writes, and shows what came of it.
+fn write(
+    cluster: &Cluster,
+    target: &WriteTarget,
+    write: impl FnOnce(&mut State) -> Result<Outcome, Status>,
+) -> Result<Value, Status> {
+    cluster.store.write(write).map(|outcome| shown(target, outcome.object()))
 }
 
 fn to_value(object: &impl Serialize) -> Result<Value, Status> {

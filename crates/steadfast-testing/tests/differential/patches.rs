@@ -18,9 +18,6 @@ pub fn patch(plot: &mut Plot) {
     let text = plot.chance.one(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let (option, body) = match plot.chance.below(19) {
-        16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
-        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": plot.chance.below(2)}))),
-        18 => ("generate name", metadata(json!({"generateName": plot.chance.one(&["made-", "else-"])}))),
         0 => ("label", metadata(json!({"labels": {"app": plot.chance.one(&["web", "api"])}}))),
         1 => ("label removed", metadata(json!({"labels": {"app": null, "extra": text}}))),
         2 => ("annotation", metadata(json!({"annotations": {"note": text}}))),
@@ -44,6 +41,9 @@ pub fn patch(plot: &mut Plot) {
         14 | 15 if KINDS[kind].kind == "Widget" => {
             ("status", json!({"status": {"phase": text}, "spec": {"color": "ignored"}}))
         }
+        16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
+        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": plot.chance.below(2)}))),
+        18 => ("generate name", metadata(json!({"generateName": plot.chance.one(&["made-", "else-"])}))),
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
     };
     let mut step = Step::new("merge patch", "PATCH", plot.at(kind, name)).with(option);

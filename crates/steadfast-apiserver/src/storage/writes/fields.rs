@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::{Part, WriteTarget, defaults};
+use super::{Part, WriteTarget, defaults, validation};
 use crate::apply::{self, FieldManager};
 use crate::resources::Definition;
-use crate::schema::{self, Cause};
+use crate::schema::Cause;
 use crate::status::Status;
 use crate::types;
 
@@ -75,13 +75,11 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
 /// Refuses an object that cannot be read as one of its kind; a patch is refused for what it makes.
 pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
     let Some(why) = malformed(target, object) else { return Ok(()) };
-    if patched {
-        let cause = Cause::invalid("patch", &schema::go::json(object).into(), &why);
-        return Err(Status::invalid_causes("", "", "", &[cause]));
-    }
-    let kind = &target.resource.kind;
-    let version = target.version();
-    Err(Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")))
+    Err(if patched {
+        validation::unreadable_patch(object, &why)
+    } else {
+        validation::unreadable(&target.resource.kind, target.version(), why)
+    })
 }
 
 /// Takes an object in: drops what is unknown, and fills in what is missing. Returns what is unknown, that of its metadata
@@ -177,31 +175,19 @@ pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Stat
         target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
     };
     let found: Vec<String> = target.asked.flaws.iter().filter(is_read).chain(unknown).cloned().collect();
-    let kind = &target.resource.kind;
-    conclude(target, found, |why| {
-        let version = target.version();
-        Status::bad_request(format_args!(
-            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {why}"
-        ))
-    })
+    conclude(target, found, |why| validation::unreadable(&target.resource.kind, target.version(), strictly(&why)))
 }
 
 /// The same for what a patch made: there it is the patch that is refused.
 pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
     let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
-    conclude(target, found, |why| {
-        let why = format!("strict decoding error: {why}");
-        Status::invalid_causes("", "", "", &[Cause::invalid("patch", &schema::go::json(patched).into(), &why)])
-    })
+    conclude(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
 }
 
 /// The same for a scale that was sent in place of the object it is of.
 pub(super) fn judge_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
-    conclude(target, target.asked.flaws.iter().cloned().chain(unknown).collect(), |why| {
-        Status::bad_request(format_args!(
-            "Scale in version \"v1\" cannot be handled as a Scale: strict decoding error: {why}"
-        ))
-    })
+    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
+    conclude(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
 }
 
 /// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
@@ -209,6 +195,10 @@ pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
     conclude(target, target.asked.flaws.clone(), |why| {
         Status::bad_request(format_args!("error strict decoding patch: {why}"))
     })
+}
+
+fn strictly(why: &str) -> String {
+    format!("strict decoding error: {why}")
 }
 
 fn conclude(target: &WriteTarget, found: Vec<String>, refusal: impl FnOnce(String) -> Status) -> Result<(), Status> {

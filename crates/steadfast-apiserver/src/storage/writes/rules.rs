@@ -40,13 +40,7 @@ pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> 
 pub(super) fn wrong_prefix(object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     let prefix = metadata::text(object, "generateName");
-    let wrong = ["/", "%"].into_iter().filter(|letter| prefix.contains(letter));
-    complain(
-        &mut complaints,
-        "metadata.generateName",
-        prefix,
-        wrong.map(|letter| format!("may not contain '{letter}'")).collect(),
-    );
+    complain(&mut complaints, "metadata.generateName", prefix, part_of_a_path(prefix));
     complaints
 }
 
@@ -169,14 +163,18 @@ fn complain(complaints: &mut Complaints, field: &str, value: &str, reasons: Vec<
     complaints.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
 }
 
+/// What is wrong with what is to be part of a path.
+fn part_of_a_path(text: &str) -> Vec<String> {
+    let wrong = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
+    wrong.map(|letter| format!("may not contain '{letter}'")).collect()
+}
+
 /// What is wrong with a name: most are DNS subdomains, those of namespaces and services are labels, and RBAC takes
 /// whatever can stand in a path.
 fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     let resource = &target.resource.name;
     if resource.group() == "rbac.authorization.k8s.io" {
-        let in_paths = [("/", "may not contain '/'"), ("%", "may not contain '%'")];
-        let mut wrong: Vec<String> =
-            in_paths.iter().filter(|(part, _)| name.contains(part)).map(|(_, why)| (*why).to_owned()).collect();
+        let mut wrong = part_of_a_path(name);
         if matches!(name, "." | "..") {
             wrong.push(format!("may not be '{name}'"));
         }

@@ -35,9 +35,9 @@ impl State {
         };
         if let Some(why) = types::misfit(API_VERSION, "Scale", &scale) {
             return Err(if let Update::Patch(_) = update {
-                Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(&scale).into(), &why)])
+                validation::unreadable_patch(&scale, &why)
             } else {
-                Status::bad_request(format_args!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+                validation::unreadable("Scale", "v1", why)
             });
         }
         let whole = scale.clone();

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::metadata;
-use super::WriteTarget;
+use super::{WriteTarget, validation};
 use crate::status::Status;
 
 /// What a field of the metadata is.
@@ -94,9 +94,6 @@ fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
 }
 
 fn unreadable(target: &WriteTarget, field: &str, found: &Value) -> Status {
-    let kind = &target.resource.kind;
-    let version = target.version();
-    Status::bad_request(format_args!(
-        "{kind} in version \"{version}\" cannot be handled as a {kind}: metadata.{field} is not {found}"
-    ))
+    let why = format_args!("metadata.{field} is not {found}");
+    validation::unreadable(&target.resource.kind, target.version(), why)
 }

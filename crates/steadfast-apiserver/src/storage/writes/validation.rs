@@ -1,12 +1,13 @@
 //! What a write is refused for.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::Value;
 
 use super::super::metadata;
 use super::{Part, WriteTarget};
-use crate::schema::Cause;
+use crate::schema::{Cause, go};
 use crate::status::Status;
 
 /// Checks that an object is of the kind, namespace and name it was sent to, and fills in what it left out.
@@ -76,6 +77,16 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let in_namespace = resource.namespaced.then(|| target.namespace.as_str().into());
     metadata::set(object, "namespace", in_namespace);
     Ok(())
+}
+
+/// Refuses what cannot be read as an object of a kind.
+pub(super) fn unreadable(kind: &str, version: &str, why: impl fmt::Display) -> Status {
+    Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+}
+
+/// Refuses a patch for what it made.
+pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
+    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(made).into(), why)])
 }
 
 /// Refuses a write for what is wrong with it.

@@ -38,11 +38,11 @@ pub fn deletions(plot: &mut Plot) {
             step.json(&dry(json!({"preconditions": both}))).with("right uid, wrong version")
         }
         16 => step.json(&dry(json!({"preconditions": null}))).with("null preconditions"),
+        17 => step.json(&dry(json!({"preconditions": {"uid": "another"}}))).with("wrong uid"),
         18 => step.json(&dry(json!({"preconditions": {"uid": 5}}))).with("wrong type"),
         19 => step.json(&dry(json!({"orphanDependents": "yes"}))).with("wrong type"),
         20 => step.json(&dry(json!({"propagationPolicy": 5}))).with("wrong type"),
         21 => step.json(&options(&json!({"dryRun": "All"}))).with("wrong type"),
-        17 => step.json(&dry(json!({"preconditions": {"uid": "another"}}))).with("wrong uid"),
         _ => step.with("no JSON"),
     };
     if made.options.contains(&"no JSON") {
