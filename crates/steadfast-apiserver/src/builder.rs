@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
+use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Rules};
 use crate::net::{Port, ServerTls, TaskGroup, accept};
 use crate::random::Random;
@@ -24,27 +25,6 @@ use crate::streams::Streams;
 
 /// The calendar of servers in memory, so that their runs repeat exactly.
 const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A port could not be had.
-    #[error("a port of 127.0.0.1 could not be opened")]
-    Port(#[from] io::Error),
-    /// A certificate could not be made.
-    #[error("a certificate could not be made")]
-    Certificate(#[from] rcgen::Error),
-    /// TLS could not be set up.
-    #[error("TLS could not be set up")]
-    Tls(#[from] rustls::Error),
-    /// The first objects could not be written.
-    #[error("the first objects could not be written")]
-    Object(#[from] Status),
-    /// There is no tokio runtime to run on.
-    #[error("there is no tokio runtime here")]
-    Runtime(#[from] tokio::runtime::TryCurrentError),
-}
 
 /// Describes a server; [`start`](Self::start) starts it.
 #[derive(Clone, Debug)]
@@ -262,6 +242,21 @@ impl ApiServerBuilder {
             streams: Streams::default(),
             asked_for: AtomicU64::new(0),
         })
+    }
+}
+
+impl ApiServer {
+    /// Starts a server with one replica, without TLS, on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// Where no port can be had, or where there is no tokio runtime.
+    pub async fn start() -> Result<Self, StartError> {
+        Self::builder().start().await
+    }
+
+    /// Describes a server to start.
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::default()
     }
 }
 

@@ -46,6 +46,7 @@
 //! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
 //! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
 //! | `types` | the fields of the built-in types |
+//! | `apply` | server-side apply: who manages which field |
 //! | `selector` | label and field selectors |
 //! | `http` | from request to answer: routes, options, lists, watches, writes, discovery, the forms of objects |
 //! | `net` | connections: sockets or pipes, TLS, and the link that governs each of them |
@@ -61,6 +62,7 @@ mod builder;
 mod clock;
 mod cluster;
 mod direct;
+mod error;
 mod faults;
 mod http;
 mod kubeconfig;
@@ -78,7 +80,8 @@ mod storage;
 mod streams;
 mod types;
 
-pub use builder::{ApiServerBuilder, StartError};
+pub use builder::ApiServerBuilder;
+pub use error::StartError;
 pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, TooLarge};
 pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream};
 pub use records::{RequestCounts, RequestRecord, Verb};

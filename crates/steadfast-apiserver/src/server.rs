@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::builder::{ApiServerBuilder, StartError};
 use crate::cluster::Cluster;
 use crate::direct;
+use crate::error::StartError;
 use crate::faults::{FaultRecord, Faults};
 use crate::kubeconfig;
 use crate::net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
@@ -41,19 +41,6 @@ pub struct ConnectionRecord {
 }
 
 impl ApiServer {
-    /// Starts a server with one replica, without TLS, on a free port of 127.0.0.1.
-    ///
-    /// # Errors
-    /// Where no port can be had, or where there is no tokio runtime.
-    pub async fn start() -> Result<Self, StartError> {
-        Self::builder().start().await
-    }
-
-    /// Describes a server to start.
-    pub fn builder() -> ApiServerBuilder {
-        ApiServerBuilder::default()
-    }
-
     pub(crate) fn new(cluster: Arc<Cluster>, tasks: Arc<TaskGroup>) -> Self {
         let faults = Faults::of_all(Arc::clone(&cluster));
         Self { cluster, tasks, faults }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::resources::ServedResource;
 use crate::status::Status;
-use crate::storage::{Part, WriteTarget, metadata};
+use crate::storage::{FieldManager, Part, WriteTarget, metadata};
 use compare::Difference;
 use managed::{Manager, Managers, Operation};
 use set::Set;
@@ -42,16 +42,6 @@ const KUBECTL: &str = "kubectl";
 pub(crate) const MANAGED_FIELDS: &str = "/metadata/managedFields";
 /// Where `kubectl apply` keeps what it sent.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Who writes.
-#[derive(Clone, Debug)]
-pub(crate) struct FieldManager {
-    pub(crate) name: String,
-    /// The subresource that is written through, where the part of the object does not tell.
-    pub(crate) subresource: &'static str,
-    /// Takes fields from others instead of being refused.
-    pub(crate) force: bool,
-}
 
 /// One write of one object whose fields are managed.
 pub(crate) struct Tracking<'a> {

@@ -1,6 +1,6 @@
 //! The types of the built-in kinds as merging goes by them, made from the table of their fields.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
@@ -8,22 +8,34 @@ use serde_json::{Value, json};
 use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
 use crate::types::{self, Holds, Kind};
 
-pub(super) static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
+static NOTHING: Atom = Atom { scalar: None, list: None, map: None };
+static DEDUCED: LazyLock<Atom> = LazyLock::new(|| Atom {
+    scalar: Some(Scalar::Any),
+    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
+    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Deduced), atomic: false }),
+});
+static RAW: LazyLock<Atom> = LazyLock::new(|| Atom {
+    scalar: Some(Scalar::Any),
+    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
+    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Raw), atomic: true }),
+});
+
+static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
 
 /// The types by name. The maps are only looked up, never walked.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+struct Table {
     types: HashMap<&'static str, Atom>,
     /// The same types, each as one value.
     whole: HashMap<&'static str, Atom>,
 }
 
 impl Table {
-    pub(super) fn atom(&self, name: &str) -> Option<&Atom> {
+    fn atom(&self, name: &str) -> Option<&Atom> {
         self.types.get(name)
     }
 
-    pub(super) fn whole(&self, name: &str) -> Option<&Atom> {
+    fn whole(&self, name: &str) -> Option<&Atom> {
         self.whole.get(name)
     }
 
@@ -39,6 +51,24 @@ impl Table {
             table.whole.insert(name, Atom { map: Some(whole), ..Atom::default() });
         }
         table
+    }
+}
+
+impl Type {
+    /// What a value of this type may be.
+    pub(super) fn atom(&self) -> &Atom {
+        match self {
+            Self::Named(name) => TYPES.atom(name).unwrap_or(&NOTHING),
+            Self::Whole(name) => TYPES.whole(name).unwrap_or(&NOTHING),
+            Self::Inline(atom) => atom,
+            Self::Deduced => &DEDUCED,
+            Self::Raw => &RAW,
+        }
+    }
+
+    /// The type of a built-in kind; of one that is not in the table nothing is known.
+    pub(crate) fn of_builtin(api_version: &str, kind: &str) -> Self {
+        types::of_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
     }
 }
 

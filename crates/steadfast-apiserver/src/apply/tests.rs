@@ -9,10 +9,10 @@ use super::merge::merged;
 use super::path::path_text;
 use super::set::Set;
 use super::types::Type;
-use super::{FieldManager, MANAGED_FIELDS, Tracking, validate, yaml};
+use super::{MANAGED_FIELDS, Tracking, validate, yaml};
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
-use crate::storage::Part;
+use crate::storage::{FieldManager, Part};
 
 fn set(fields: &Value) -> Set {
     Set::decode(fields).expect("these are fields")

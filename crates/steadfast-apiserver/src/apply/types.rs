@@ -1,12 +1,9 @@
 //! Types, as far as merging goes by them: which lists have keys, what is whole or nothing, what is always there.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use serde_json::Value;
-
-use super::table;
-use crate::types;
 
 /// What a value may be. A type that says nothing may be all three.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,35 +108,6 @@ impl Atom {
             (_, Self { list: Some(list), .. }) => Shape::List(list),
             _ => Shape::Nothing,
         }
-    }
-}
-
-static NOTHING: Atom = Atom { scalar: None, list: None, map: None };
-static DEDUCED: LazyLock<Atom> = LazyLock::new(|| Atom {
-    scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
-    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Deduced), atomic: false }),
-});
-static RAW: LazyLock<Atom> = LazyLock::new(|| Atom {
-    scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
-    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Raw), atomic: true }),
-});
-
-impl Type {
-    pub(super) fn atom(&self) -> &Atom {
-        match self {
-            Self::Named(name) => table::TYPES.atom(name).unwrap_or(&NOTHING),
-            Self::Whole(name) => table::TYPES.whole(name).unwrap_or(&NOTHING),
-            Self::Inline(atom) => atom,
-            Self::Deduced => &DEDUCED,
-            Self::Raw => &RAW,
-        }
-    }
-
-    /// The type of a built-in kind; of one that is not in the table nothing is known.
-    pub(crate) fn of_builtin(api_version: &str, kind: &str) -> Self {
-        types::of_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
     }
 }
 

@@ -11,6 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::records::RequestEntry;
 
+/// A body that is made as it is asked for is made in chunks of about this size.
+pub(super) const CHUNK_BYTES: usize = 32 * 1024;
+
 /// The chunks of a body, made as they are asked for.
 pub(super) type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 

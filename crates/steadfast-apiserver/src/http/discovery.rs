@@ -8,12 +8,12 @@ use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, DocumentVersion, JSON};
+use super::exchange::Exchange;
 use super::openapi;
 use super::options::Query;
 use super::read;
 use super::reviews::{self, Review};
 use super::route::Route;
-use super::serve::Exchange;
 use crate::resources::ServedResource;
 use crate::status::Status;
 use crate::storage::State;

@@ -8,20 +8,19 @@ use futures::stream;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
+use super::body::CHUNK_BYTES;
+use super::encode;
+use super::exchange::Exchange;
 use super::negotiate::Form;
 use super::options::ListOptions;
 use super::read;
 use super::rendering::{Rendering, Shown};
-use super::serve::Target;
+use super::target::Target;
 use super::token::ContinueToken;
-use super::{encode, serve::Exchange};
 use crate::records::Transfer;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Change, ObjectKey};
-
-/// A body is made in chunks of about this size.
-pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
 /// What a list found.
 pub(super) struct Page {

@@ -1,16 +1,29 @@
 //! The HTTP API: from a request to its answer.
+//!
+//! | modules | what they are about |
+//! |---|---|
+//! | `serve` | the way of every request: who it is from, what it is for, which fault has its way with it |
+//! | `discovery`, `openapi`, `reviews` | what is answered without an object |
+//! | `streaming` | what goes on as WebSocket |
+//! | `write`, `scale` | writes |
+//! | `list`, `watch`, `read` | reads |
+//! | `route`, `target`, `options`, `token`, `payload` | what a request says |
+//! | `exchange`, `answer`, `body`, `corruption` | a request under way, and its answer |
+//! | `rendering`, `tables`, `negotiate`, `encode`, `protobuf` | the forms of objects |
+//!
+//! Imports go downwards.
 
 mod answer;
 mod body;
 mod corruption;
-mod deletions;
 mod discovery;
-mod duplicates;
 pub(crate) mod encode;
+mod exchange;
 mod list;
 mod negotiate;
 mod openapi;
 mod options;
+mod payload;
 mod protobuf;
 mod read;
 mod rendering;
@@ -20,6 +33,7 @@ mod scale;
 mod serve;
 mod streaming;
 mod tables;
+mod target;
 mod token;
 mod watch;
 mod write;

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::answer::Answer;
 use super::options::{ListOptions, Match, Query};
 use super::rendering::Rendering;
-use super::serve::Target;
+use super::target::Target;
 use super::token::ContinueToken;
 use crate::cluster::Cluster;
 use crate::status::Status;

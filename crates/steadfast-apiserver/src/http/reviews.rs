@@ -5,8 +5,8 @@
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::exchange::Exchange;
 use super::route::ResourcePath;
-use super::serve::Exchange;
 
 /// A kind of review.
 pub(super) struct Review {

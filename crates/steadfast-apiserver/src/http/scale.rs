@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::exchange::Exchange;
 use super::negotiate::Form;
 use super::read;
 use super::rendering::Rendering;
 use super::rendering::Shown;
-use super::serve::Exchange;
 use super::write::Write;
 use crate::records::Verb;
 use crate::resources::GroupResource;

@@ -5,66 +5,28 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use http::{Method, Request, Response, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 
 use super::answer::Answer;
 use super::body::ResponseBody;
 use super::corruption::{corrupted, in_pieces};
+use super::exchange::Exchange;
 use super::negotiate::{self, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
-use super::{discovery, list, read, reviews, scale, streaming, watch, write};
+use super::target::Target;
+use super::{discovery, list, payload, read, reviews, scale, streaming, watch, write};
 use crate::cluster::Cluster;
 use crate::faults::{self, Ruling};
 use crate::net::Link;
-use crate::records::{RequestEntry, RequestRecord, Verb};
-use crate::resources::{GroupResource, ServedResource};
+use crate::records::{RequestRecord, Verb};
+use crate::resources::GroupResource;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::Part;
-
-/// The largest body a request may have.
-const BODY_BYTES: usize = 3 * 1024 * 1024;
-
-/// One request and its answer, under way.
-pub(super) struct Exchange {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) replica: usize,
-    pub(super) entry: Arc<RequestEntry>,
-    pub(super) entry_verb: Verb,
-}
-
-/// A gate that a frozen replica keeps shut.
-pub(super) struct Gate {
-    cluster: Arc<Cluster>,
-    replica: usize,
-}
-
-impl Gate {
-    pub(super) async fn open(&self) {
-        let conditions = &self.cluster.replicas[self.replica].conditions;
-        self.cluster.changed.until(|| conditions.look(|now| !now.frozen)).await;
-    }
-}
-
-impl Exchange {
-    pub(super) fn gate(&self) -> Gate {
-        Gate { cluster: Arc::clone(&self.cluster), replica: self.replica }
-    }
-}
-
-/// The resource a path names, where it is served.
-pub(super) struct Target {
-    pub(super) resource: Arc<ServedResource>,
-    pub(super) namespace: Option<String>,
-    /// The version that the path names.
-    pub(super) version: String,
-}
 
 /// Answers a request.
 pub(crate) async fn serve(
@@ -122,7 +84,8 @@ async fn answer(
             Some(review) => {
                 let (head, body) = request.into_parts();
                 let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-                let object = write::parse(media_type(content_type), &read_body(body).await?, review.kind)?;
+                let object =
+                    payload::object(payload::media_type(content_type), &payload::read(body).await?, review.kind)?;
                 Ok(review.answer(exchange, &object, user))
             }
             None => resource(exchange, path, request).await,
@@ -141,7 +104,7 @@ fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Re
     let is_head = request.method() == Method::HEAD;
     let is_creation = request.method() == Method::POST && path.name.is_some() && path.subresource.is_none();
     // Of all other requests nobody has to know what they are about yet.
-    if !(is_head || is_creation) || !find(exchange, path).is_some_and(|target| target.resource.custom) {
+    if !(is_head || is_creation) || !Target::of(&exchange.cluster, path).is_some_and(|target| target.resource.custom) {
         return;
     }
     if is_head {
@@ -154,7 +117,7 @@ fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Re
 /// What a method that a path does not have is answered: by the handler of custom resources in its own words.
 fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
     let Route::Resource(path) = route else { return Status::method_not_allowed() };
-    let Some(target) = find(exchange, path).filter(|target| target.resource.custom) else {
+    let Some(target) = Target::of(&exchange.cluster, path).filter(|target| target.resource.custom) else {
         return Status::method_not_allowed();
     };
     let resource = &target.resource.name;
@@ -192,7 +155,7 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
 }
 
 async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Incoming>) -> Result<Answer, Status> {
-    let Some(target) = find(exchange, &path) else {
+    let Some(target) = Target::of(&exchange.cluster, &path) else {
         return not_found(exchange, &path.group);
     };
     if path.deeper && !target.resource.custom {
@@ -248,7 +211,7 @@ async fn of_target(
             watch::watch(exchange, &target, &options, selector()?, rendering).await
         }
         _ => {
-            let content_type = media_type(Some(text(header::CONTENT_TYPE)));
+            let content_type = payload::media_type(Some(text(header::CONTENT_TYPE)));
             let write = write::Write {
                 target: &target,
                 name: path.name.as_deref().unwrap_or_default(),
@@ -256,7 +219,7 @@ async fn of_target(
                 query: &query,
                 content_type,
                 user_agent: text(header::USER_AGENT),
-                body: read_body(body).await?,
+                body: payload::read(body).await?,
             };
             if path.subresource.as_deref() == Some("scale") {
                 return scale::answer(exchange, verb, &write, &rendering).await;
@@ -270,11 +233,6 @@ async fn of_target(
     }
 }
 
-/// A content type without its parameters.
-fn media_type(content_type: Option<&str>) -> &str {
-    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
-}
-
 /// What is not there: a group of built-in kinds answers for itself, others not even that.
 fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
     let known = exchange
@@ -282,18 +240,6 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
         .store
         .read(|state| state.registry.all().any(|served| served.name.group() == group && !served.custom));
     if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) }
-}
-
-fn find(exchange: &Exchange, path: &ResourcePath) -> Option<Target> {
-    let name = GroupResource::new(&path.group, &path.plural);
-    let resource = exchange.cluster.store.read(|state| state.registry.get(&name).cloned())?;
-    let in_scope = resource.namespaced || path.namespace.is_none();
-    let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
-    (resource.serves(&path.version) && in_scope && whole).then(|| Target {
-        resource,
-        namespace: path.namespace.clone(),
-        version: path.version.clone(),
-    })
 }
 
 fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Form) -> Rendering {
@@ -305,16 +251,6 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         included: Included::Metadata,
         with_columns: true,
         undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.undecodable)),
-    }
-}
-
-async fn read_body(body: Incoming) -> Result<Bytes, Status> {
-    match Limited::new(body, BODY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {BODY_BYTES}")))
-        }
-        Err(error) => Err(Status::bad_request(format_args!("the body could not be read: {error}"))),
     }
 }
 

@@ -13,10 +13,11 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::{Answer, Content};
-use super::list::CHUNK_BYTES;
+use super::body::CHUNK_BYTES;
+use super::exchange::Exchange;
 use super::options::{ListOptions, invalid};
 use super::rendering::{Rendering, Shown};
-use super::serve::{Exchange, Target};
+use super::target::Target;
 use super::{encode, read};
 use crate::cluster::Cluster;
 use crate::records::Transfer;

@@ -1,138 +1,24 @@
 //! Creations, updates, patches and deletions.
 
-use bytes::Bytes;
-use serde_json::{Value, json};
+mod deletions;
+mod duplicates;
+mod request;
+
+use serde_json::json;
 
 use super::answer::Answer;
-use super::options::{ListOptions, Query};
-use super::protobuf;
+use super::exchange::Exchange;
+use super::list;
+use super::options::ListOptions;
 use super::read;
 use super::rendering::Rendering;
-use super::serve::{Exchange, Target};
-use super::{deletions, duplicates, list};
-use crate::apply::{self, FieldManager};
+use crate::apply;
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Asked, Outcome, Part, Patch, Store, Strictness, Update, Warnings, WriteTarget};
+use crate::storage::{Outcome, Patch, Store, Update, WriteTarget};
 
-/// The longest name that a manager of fields may have.
-const MANAGER_BYTES: usize = 128;
-
-/// The content type of what is applied.
-const APPLY: &str = "application/apply-patch+yaml";
-
-/// A write's target, content type and body.
-pub(super) struct Write<'a> {
-    pub(super) target: &'a Target,
-    pub(super) name: &'a str,
-    pub(super) part: Part,
-    pub(super) query: &'a Query,
-    pub(super) content_type: &'a str,
-    /// The client's name for itself.
-    pub(super) user_agent: &'a str,
-    pub(super) body: Bytes,
-}
-
-impl Write<'_> {
-    /// What it is aimed at; `options` is the kind of its options, where they are in the query.
-    pub(super) fn aim(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
-        let strictness = options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?;
-        Ok(WriteTarget {
-            resource: self.target.resource.clone(),
-            namespace: self.target.namespace.clone().unwrap_or_default(),
-            name: self.name.to_owned(),
-            part: self.part,
-            dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
-            asked: Asked {
-                version: self.target.version.clone(),
-                strictness,
-                flaws: if strictness == Strictness::Ignore { Vec::new() } else { self.flaws() },
-                warnings: Warnings::default(),
-                manager: options.map(|options| self.manager(options)).transpose()?,
-            },
-        })
-    }
-
-    /// What is wrong with the text of the body that is not seen in what is read from it.
-    fn flaws(&self) -> Vec<String> {
-        match self.content_type {
-            "" | "application/json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-                duplicates::duplicates(&self.body)
-            }
-            "application/json-patch+json" => duplicates::of_operations(&self.body),
-            APPLY => duplicates::of_applied(&self.body),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Who writes: as the request says, or else by the client's name for itself.
-    fn manager(&self, options: &str) -> Result<FieldManager, Status> {
-        let name = self.query.text("fieldManager");
-        let applies = self.applies();
-        let refuse = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
-        if options == "PatchOptions" && applies && name.is_empty() {
-            return refuse("fieldManager", "Required value: is required for apply patch".to_owned());
-        }
-        if options == "PatchOptions" && !applies && self.query.flag("force").is_some() {
-            return refuse("force", "Forbidden: may not be specified for non-apply patch".to_owned());
-        }
-        if name.len() > MANAGER_BYTES {
-            return refuse("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
-        }
-        if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
-            let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
-            return refuse("fieldManager", why);
-        }
-        let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };
-        let force = self.query.flag("force") == Some(true);
-        Ok(FieldManager { name, subresource: "", force })
-    }
-
-    fn applies(&self) -> bool {
-        self.content_type == APPLY
-    }
-
-    pub(super) fn object(&self) -> Result<Value, Status> {
-        parse(self.content_type, &self.body, &self.target.resource.kind)
-    }
-}
-
-/// Reads the object of a body that is to be of this kind.
-pub(super) fn parse(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
-    if content_type == protobuf::CONTENT_TYPE {
-        return protobuf::decode(body);
-    }
-    if !matches!(content_type, "" | "application/json") {
-        return Err(Status::new(
-            415,
-            "UnsupportedMediaType",
-            format_args!(
-                "the body of the request was in an unknown format - accepted media types include: application/json, {}",
-                protobuf::CONTENT_TYPE
-            ),
-        ));
-    }
-    serde_json::from_slice(body).map_err(|error| {
-        Status::bad_request(format_args!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
-             error: {error}"
-        ))
-    })
-}
-
-/// What stands before the first slash of a user agent.
-fn name_of_client(user_agent: &str) -> String {
-    let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
-    let mut name = String::new();
-    for letter in letters {
-        if name.len() + letter.len_utf8() > MANAGER_BYTES {
-            break;
-        }
-        name.push(letter);
-    }
-    name
-}
+pub(super) use request::Write;
 
 /// Carries out a write.
 pub(super) async fn write(

@@ -4,14 +4,16 @@ mod governed;
 mod link;
 mod listener;
 mod memory;
+mod port;
 mod serve;
 mod tasks;
 mod tls;
 
 pub(crate) use link::Link;
 pub use link::LinkEnd;
-pub(crate) use listener::{Port, accept};
+pub(crate) use listener::accept;
 pub use memory::{Dialer, MemoryStream};
+pub(crate) use port::Port;
 pub(crate) use tasks::TaskGroup;
 pub use tls::ClientIdentity;
 pub(crate) use tls::ServerTls;

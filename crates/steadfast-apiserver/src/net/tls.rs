@@ -9,7 +9,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::builder::StartError;
+use crate::error::StartError;
 
 /// What the server's certificate is good for; the last is what a service in a cluster is called.
 const NAMES: [&str; 4] = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"];

@@ -5,13 +5,15 @@ mod defined;
 mod definition;
 mod events;
 mod registry;
+mod served;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use defined::{Definition, PrinterColumn, ScalePaths, version_of};
 pub(crate) use definition::{defined_name, established};
-pub(crate) use registry::{Registry, ServedResource};
+pub(crate) use registry::Registry;
+pub(crate) use served::ServedResource;
 
 /// A resource by its API group and plural name, whatever the version: what a history is kept by.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,16 +5,19 @@
 //! | `parse` | reads a schema, within limits |
 //! | `prune` | takes out of an object what its schema does not know |
 //! | `defaults` | fills in what is missing |
-//! | `validate` | finds what is wrong, in the words of a real server; `correlate` finds the value that one was before |
+//! | `validate`, `numbers` | find what is wrong, in the words of a real server; `correlate` finds the value that one was before |
+//! | `findings`, `cause` | what was found, and a complaint about a field as a refusal holds it |
 //! | `formats`, `pattern` | the texts that a format or a pattern stands for |
 //! | `embedded` | whether objects within objects say what they are |
 //! | `lists` | duplicates in sets and maps |
 //! | `structural` | whether the schema itself is one that a server takes |
 //! | `go` | values in the words of Go's formatting, which the API's messages are made by |
 
+mod cause;
 mod correlate;
 mod defaults;
 mod embedded;
+mod findings;
 mod formats;
 pub(crate) mod go;
 mod lists;
@@ -29,6 +32,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Number, Value};
 
+pub(crate) use cause::Cause;
 pub(crate) use pattern::Pattern;
 pub(crate) use structural::{complaints, no_label};
 
@@ -144,46 +148,6 @@ impl Schema {
     /// Whether a field is known, be it that nothing is said of what is in it.
     fn knows(&self, name: &str) -> bool {
         self.properties.contains_key(name) || self.additional.is_some()
-    }
-}
-
-/// A complaint about a field, as the causes of a refusal hold it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cause {
-    /// `FieldValueInvalid` and the like.
-    pub(crate) reason: &'static str,
-    /// The field's path.
-    pub(crate) field: String,
-    /// The complaint.
-    pub(crate) message: String,
-}
-
-impl Cause {
-    fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
-        Self { reason, field: field.into(), message }
-    }
-
-    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, go::complaint("Invalid value", Some(value), why))
-    }
-
-    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueRequired", field, go::complaint("Required value", None, why))
-    }
-
-    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueForbidden", field, go::complaint("Forbidden", None, why))
-    }
-
-    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, go::complaint("Duplicate value", Some(value), ""))
-    }
-
-    /// A value that is none of those there are.
-    pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
-        let supported: Vec<String> = supported.iter().map(|value| go::quoted(value)).collect();
-        let why = format!("supported values: {}", supported.join(", "));
-        Self::new("FieldValueNotSupported", field, go::complaint("Unsupported value", Some(value), &why))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Number, Value};
 
+use super::findings::{Finding, Findings};
 use super::go;
-use super::validate::{Finding, Findings};
 use super::{Limit, Schema, Type};
 
 /// How far from a whole number, relatively, a multiple may be.

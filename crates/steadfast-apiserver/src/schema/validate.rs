@@ -3,117 +3,22 @@
 use serde_json::{Map, Value};
 
 use super::correlate::Before;
+use super::findings::{Finding, Findings, Kind};
 use super::numbers::{self, Held};
 use super::{Cause, Schema, Type, formats, go};
-
-/// What was found so far, and how many checks passed: of several alternatives the one that fits best is told of.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    found: Vec<Finding>,
-    passed: usize,
-}
-
-impl Findings {
-    /// Adds a finding, unless its words were said before.
-    pub(super) fn add(&mut self, finding: Finding) {
-        if !self.found.iter().any(|known| known.words == finding.words) {
-            self.found.push(finding);
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.passed += other.passed;
-        for finding in other.found {
-            self.add(finding);
-        }
-    }
-
-    fn is_valid(&self) -> bool {
-        self.found.is_empty()
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Kind {
-    Type,
-    Required,
-    Unsupported(Vec<String>),
-    TooLong(i64),
-    TooMany(i64),
-    Invalid,
-    /// Told of the whole, without a path.
-    Plain,
-}
-
-/// Something that is wrong.
-#[derive(Clone, Debug)]
-pub(super) struct Finding {
-    kind: Kind,
-    path: String,
-    value: Value,
-    words: String,
-}
-
-impl Finding {
-    pub(super) fn plain(words: String) -> Self {
-        Self { kind: Kind::Plain, path: String::new(), value: "".into(), words }
-    }
-
-    pub(super) fn invalid(path: &str, value: Value, words: String) -> Self {
-        Self { kind: Kind::Invalid, path: path.to_owned(), value, words }
-    }
-
-    /// A value of another type: `is` says of which.
-    fn other_type(path: &str, wanted: &str, is: &str) -> Self {
-        let words = format!("{path} in body must be of type {wanted}: {}", go::quoted(is));
-        Self { kind: Kind::Type, path: path.to_owned(), value: is.into(), words }
-    }
-
-    fn cause(self, prefix: &str) -> Cause {
-        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
-        let whole = if prefix.is_empty() { "<nil>" } else { prefix };
-        let field = match (path, prefix) {
-            ("", _) => whole.to_owned(),
-            (path, "") => path.to_owned(),
-            (path, prefix) => format!("{prefix}.{path}"),
-        };
-        match self.kind {
-            Kind::Type => Cause::new(
-                "FieldValueTypeInvalid",
-                field,
-                go::complaint("Invalid value", Some(&self.value), &self.words),
-            ),
-            Kind::Required => Cause::required(field, ""),
-            Kind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
-            Kind::TooLong(most) => {
-                let bytes = if most == 1 { "byte" } else { "bytes" };
-                let message = format!("Too long: may not be more than {most} {bytes}");
-                Cause::new("FieldValueTooLong", field, message)
-            }
-            Kind::TooMany(most) => {
-                let items = if most == 1 { "item" } else { "items" };
-                let message = format!("Too many: {}: must have at most {most} {items}", self.value);
-                Cause::new("FieldValueTooMany", field, message)
-            }
-            Kind::Invalid => Cause::invalid(field, &self.value, &self.words),
-            Kind::Plain => Cause::invalid(whole, &self.value, &self.words),
-        }
-    }
-}
 
 impl Schema {
     /// What is wrong with a value; `prefix` is its own path, and `before` what it was before an update: what did not
     /// change is not complained of.
     pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<Cause> {
         let before = before.map(|value| Before { value, schema: self });
-        let findings = self.unless_unchanged("", value, before);
-        findings.found.into_iter().map(|finding| finding.cause(prefix)).collect()
+        self.unless_unchanged("", value, before).causes(prefix)
     }
 
     fn unless_unchanged(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
         let mut findings = self.check(path, value, before);
         if !findings.is_valid() && before.is_some_and(|before| before.is(value)) {
-            findings.found.clear();
+            findings.forgive();
         }
         findings
     }
@@ -207,7 +112,7 @@ impl Schema {
         let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
         if let Some(most) = self.max_length.filter(|&most| length() > most) {
             let words = format!("{path} in body should be at most {most} chars long");
-            findings.add(Finding { kind: Kind::TooLong(most), ..Finding::invalid(path, text.into(), words) });
+            findings.add(Finding::of(Kind::TooLong(most), path, text.into(), words));
         } else if let Some(least) = self.min_length.filter(|&least| length() < least) {
             let words = format!("{path} in body should be at least {least} chars long");
             findings.add(Finding::invalid(path, text.into(), words));
@@ -217,7 +122,7 @@ impl Schema {
         }
         if !formats::fits(&self.format, text) {
             let words = format!("{path} in body must be of type {}: {}", self.format, go::quoted(text));
-            findings.add(Finding { kind: Kind::Type, ..Finding::invalid(path, text.into(), words) });
+            findings.add(Finding::of(Kind::Type, path, text.into(), words));
         }
     }
 
@@ -228,7 +133,7 @@ impl Schema {
         let text = |value: &Value| value.as_str().map_or_else(|| go::json(value), str::to_owned);
         let values = self.enumeration.iter().map(text).collect();
         let words = format!("{path} in body should be one of {}", go::json(&self.enumeration.clone().into()));
-        findings.add(Finding { kind: Kind::Unsupported(values), ..Finding::invalid(path, value.clone(), words) });
+        findings.add(Finding::of(Kind::Unsupported(values), path, value.clone(), words));
     }
 
     fn check_items(&self, path: &str, items: &[Value], before: Option<Before<'_>>, findings: &mut Findings) {
@@ -245,7 +150,7 @@ impl Schema {
         }
         if let Some(most) = self.max_items.filter(|&most| count > most) {
             let words = format!("{path} in body should have at most {most} items");
-            findings.add(Finding { kind: Kind::TooMany(most), ..Finding::invalid(path, count.into(), words) });
+            findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
         }
     }
 
@@ -263,7 +168,7 @@ impl Schema {
         }
         if let Some(most) = self.max_properties.filter(|&most| count > most) {
             let words = format!("{path} in body should have at most {most} properties");
-            findings.add(Finding { kind: Kind::TooMany(most), ..Finding::invalid(path, count.into(), words) });
+            findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
         }
         // The type of the whole is fixed, and so cannot have been something else before.
         let before_of = |name: &str| match name {
@@ -283,7 +188,7 @@ impl Schema {
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
             let path = format!("{path}.{name}");
             let words = format!("{path} in body is required");
-            findings.add(Finding { kind: Kind::Required, ..Finding::invalid(&path, Value::Null, words) });
+            findings.add(Finding::of(Kind::Required, &path, Value::Null, words));
         }
     }
 

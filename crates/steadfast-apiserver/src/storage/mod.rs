@@ -14,7 +14,7 @@ pub use change::{Change, History};
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
 pub(crate) use writes::{
-    Asked, Deletion, Dependents, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of,
+    Asked, Deletion, Dependents, FieldManager, Outcome, Part, Strictness, Update, Warnings, WriteTarget, scale_of,
 };
 
 use crate::signal::Signal;

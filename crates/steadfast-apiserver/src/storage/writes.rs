@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{ObjectKey, Patch, State, metadata};
 use crate::apply::{MANAGED_FIELDS, Tracking};
-use crate::resources::{GroupResource, ServedResource, established};
+use crate::resources::{GroupResource, established};
 use crate::status::Status;
 
 mod defaults;
@@ -14,93 +14,23 @@ mod definitions;
 mod deletion;
 mod dependents;
 mod fields;
+mod kinds;
+mod request;
 mod rules;
 mod scale;
 mod typed;
+mod unknown;
 mod validation;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
-pub(crate) use fields::{Asked, Strictness, Warnings};
+pub(crate) use request::{Asked, FieldManager, Outcome, Part, Strictness, Update, Warnings, WriteTarget};
 pub(crate) use scale::scale_of;
+
+use kinds::{holds_contents, is_created_by_updates, is_definition};
 
 /// The most bytes of what a name is generated from.
 const GENERATED_BYTES: usize = 58;
-
-/// Which part of an object a write may touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// All of it: writes made past the API.
-    Whole,
-    /// All but the status, where that is a subresource.
-    Main,
-    /// Only the status.
-    Status,
-}
-
-/// What a write is aimed at.
-#[derive(Clone, Debug)]
-pub(crate) struct WriteTarget {
-    pub(crate) resource: Arc<ServedResource>,
-    /// Empty for what is cluster-scoped.
-    pub(crate) namespace: String,
-    /// Empty where the object names itself, or is to be named by the server.
-    pub(crate) name: String,
-    pub(crate) part: Part,
-    /// Everything is checked and answered, nothing is kept.
-    pub(crate) dry_run: bool,
-    /// The version and the strictness of the request.
-    pub(crate) asked: Asked,
-}
-
-impl WriteTarget {
-    pub(crate) fn key(&self) -> ObjectKey {
-        ObjectKey::new(&self.namespace, &self.name)
-    }
-
-    fn group_resource(&self) -> &GroupResource {
-        &self.resource.name
-    }
-
-    /// Where the object is.
-    fn store(&self) -> &GroupResource {
-        self.resource.store()
-    }
-}
-
-/// How an object is to be changed.
-#[derive(Clone, Debug)]
-pub(crate) enum Update {
-    /// By another one.
-    Replace(Value),
-    /// By a patch of what is there.
-    Patch(Patch),
-    /// By what an apply has made of it, its managers included.
-    Applied(Value),
-}
-
-/// What came of a write.
-#[derive(Clone, Debug)]
-pub(crate) enum Outcome {
-    /// The object as it is now.
-    Stored(Arc<Value>),
-    /// The object is gone; this is how it was.
-    Deleted(Arc<Value>),
-}
-
-impl Outcome {
-    pub(crate) fn object(&self) -> &Arc<Value> {
-        match self {
-            Self::Stored(object) | Self::Deleted(object) => object,
-        }
-    }
-
-    pub(crate) fn into_object(self) -> Arc<Value> {
-        match self {
-            Self::Stored(object) | Self::Deleted(object) => object,
-        }
-    }
-}
 
 impl State {
     /// Creates an object.
@@ -225,7 +155,7 @@ impl State {
             return Err(Status::bad_request("who applies must say who manages the fields"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
-        fields::judge_applied(target)?;
+        unknown::judge_applied(target)?;
         fields::check_applied(target, applied, &object)?;
         if existing.is_some() {
             return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
@@ -418,7 +348,7 @@ fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
     fields::check_types(target, object, false)?;
     let unknown = typed::metadata(object, target)?;
     let unknown = fields::take_in(target, object, unknown);
-    fields::judge(target, &unknown)
+    unknown::judge(target, &unknown)
 }
 
 /// What a patch makes of an object, and the managers that it leaves.
@@ -430,7 +360,7 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
     let unknown = typed::metadata(&mut patched, target)?;
     let whole = patched.clone();
     let unknown = fields::take_in(target, &mut patched, unknown);
-    fields::judge_patched(target, &whole, unknown)?;
+    unknown::judge_patched(target, &whole, unknown)?;
     Ok((patched, managed))
 }
 
@@ -443,29 +373,6 @@ fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, 
         validation::check_uid(target, existing, wanted)?;
     }
     validation::check_version(target, existing, wanted)
-}
-
-/// Of a few kinds, an update of what is not there creates it.
-fn is_created_by_updates(resource: &GroupResource) -> bool {
-    match resource.group() {
-        "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io" => true,
-        "" => matches!(resource.resource(), "events" | "limitranges" | "services"),
-        "node.k8s.io" => resource.resource() == "runtimeclasses",
-        _ => false,
-    }
-}
-
-/// Namespaces and definitions stay, terminating, while they hold something.
-fn holds_contents(resource: &GroupResource) -> bool {
-    is_namespace(resource) || is_definition(resource)
-}
-
-fn is_namespace(resource: &GroupResource) -> bool {
-    resource.group().is_empty() && resource.resource() == "namespaces"
-}
-
-fn is_definition(resource: &GroupResource) -> bool {
-    resource.group() == "apiextensions.k8s.io" && resource.resource() == "customresourcedefinitions"
 }
 
 fn set_status(object: &mut Value, status: Option<Value>) {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, Holds, Kind, fields, of_kind};
 
 /// `1.5`, `100m`, `2Gi`, `1e3`: a number with a suffix, of powers of 10, of powers of 2 or an exponent.
 static QUANTITY: LazyLock<Regex> =

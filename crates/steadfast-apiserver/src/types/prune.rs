@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::misfit::bytes;
-use super::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, Holds, Kind, fields, of_kind};
 
 /// Takes out of an object of a built-in kind what it cannot have, and fields that are `null`, which mean nothing.
 /// Returns the paths of those that are unknown, in their order.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Channels;
+use super::channels::Channels;
 use crate::http::options::Query;
 use crate::status::Status;
 

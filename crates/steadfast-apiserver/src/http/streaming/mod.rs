@@ -2,38 +2,30 @@
 //!
 //! | room | what it is |
 //! |---|---|
+//! | `channels` | byte streams with numbers, on one WebSocket |
 //! | `command` | a command that prints its arguments, and then what it is told |
 //! | `ports` | ports at which everything comes back |
 
+mod channels;
 mod command;
 mod ports;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{SinkExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Request, header};
 use hyper::body::Incoming;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use super::answer::Answer;
+use super::exchange::Exchange;
 use super::options::Query;
 use super::route::ResourcePath;
-use super::serve::{Exchange, Gate, Target};
-use crate::records::RequestEntry;
+use super::target::Target;
 use crate::status::Status;
 use crate::storage::ObjectKey;
-
-/// The largest message that is taken.
-const MESSAGE_BYTES: usize = 1 << 20;
+use channels::Channels;
 
 /// Where a connection of HTTP/1.1 finds what it goes on with after its last answer.
 #[derive(Clone, Default)]
@@ -95,9 +87,7 @@ pub(super) fn answer(
     let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
     sessions.put(Box::pin(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
-        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        let channels = Channels { socket, gate, entry };
+        let channels = Channels::on(upgraded, gate, entry).await;
         match session {
             Session::Command(command) => command.run(channels).await,
             Session::Ports(ports) => ports.run(channels).await,
@@ -148,48 +138,4 @@ fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'s
             ),
         )
     })
-}
-
-/// Byte streams with numbers, on one WebSocket.
-struct Channels {
-    socket: WebSocketStream<TokioIo<Upgraded>>,
-    gate: Gate,
-    entry: Arc<RequestEntry>,
-}
-
-impl Channels {
-    /// The next bytes and their channel; `None` once the client has closed or is gone.
-    async fn receive(&mut self) -> Option<(u8, Bytes)> {
-        loop {
-            let message = self.socket.next().await?.ok()?;
-            self.gate.open().await;
-            match message {
-                Message::Binary(mut bytes) if !bytes.is_empty() => {
-                    let channel = bytes.split_to(1)[0];
-                    return Some((channel, bytes));
-                }
-                Message::Close(_) => return None,
-                _ => {}
-            }
-        }
-    }
-
-    /// Sends `bytes`; says whether somebody is there to take them.
-    async fn send(&mut self, channel: u8, bytes: &[u8]) -> bool {
-        self.gate.open().await;
-        let mut message = Vec::with_capacity(bytes.len() + 1);
-        message.push(channel);
-        message.extend_from_slice(bytes);
-        self.entry.sent(message.len());
-        self.socket.send(Message::binary(message)).await.is_ok()
-    }
-
-    /// Says goodbye, and waits until the client has too.
-    async fn close(mut self) {
-        // It fails where the client was first, whose goodbye is answered by reading on.
-        let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
-        drop(self.socket.close(Some(goodbye)).await);
-        while let Some(Ok(_)) = self.socket.next().await {}
-        self.entry.finish();
-    }
 }

@@ -1,6 +1,6 @@
 //! Ports at which everything comes back.
 
-use super::Channels;
+use super::channels::Channels;
 use crate::http::options::Query;
 use crate::status::Status;
 

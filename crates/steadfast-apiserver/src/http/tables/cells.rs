@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Row, or_none, text_of};
+use super::row::{Row, or_none, text_of};
 use crate::clock::between;
 
 pub(super) use super::network::*;

@@ -1,7 +1,8 @@
 //! Which columns each kind has.
 
-use super::Cell::{Age, Count, Created, Flag, Made, Name, Number, Text};
-use super::{Cell, Column, cells, pods};
+use super::column::Cell::{Age, Count, Created, Flag, Made, Name, Number, Text};
+use super::column::{Cell, Column};
+use super::{cells, pods};
 
 const fn text(name: &'static str, cell: Cell) -> Column {
     Column { name, kind: "string", wide: false, cell }

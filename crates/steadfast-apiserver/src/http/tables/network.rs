@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Row, or_none, text_of};
+use super::row::{Row, or_none, text_of};
 
 /// The most endpoints or ports that are written out.
 const WRITTEN_OUT: usize = 3;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Row, or_none, text_of};
+use super::row::{Row, or_none, text_of};
 
 /// What the statuses of a pod's containers come to.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Row;
+use super::row::Row;
 
 pub(in crate::http::tables) fn volume_phase(row: &Row) -> Value {
     if row.is_ending() { "Terminating" } else { row.text("/status/phase") }.into()

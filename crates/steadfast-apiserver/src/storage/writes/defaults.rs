@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::super::metadata;
-use super::is_namespace;
+use super::kinds::is_namespace;
 use crate::resources::GroupResource;
 
 /// What a new object gets.

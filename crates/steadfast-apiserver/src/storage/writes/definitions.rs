@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::WriteTarget;
+use super::kinds::is_definition;
+use super::request::{Part, WriteTarget};
 use crate::schema::{Cause, complaints, no_label};
 
 /// Fills in the names that a definition leaves out, and how versions are converted.
@@ -87,7 +88,7 @@ pub(super) fn is_held(object: &Value) -> bool {
 
 /// What is wrong with a definition.
 pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
-    if !super::is_definition(&target.resource.name) || target.part != super::Part::Main {
+    if !is_definition(&target.resource.name) || target.part != Part::Main {
         return Vec::new();
     }
     let nothing = Value::Object(Map::new());

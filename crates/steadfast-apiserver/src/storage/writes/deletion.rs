@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::super::{ObjectKey, State, metadata};
+use super::definitions;
 use super::dependents::Dependents;
-use super::{Outcome, WriteTarget, definitions, holds_contents, is_definition, is_namespace};
+use super::kinds::{holds_contents, is_definition, is_namespace};
+use super::request::{Outcome, WriteTarget};
 use crate::resources::{GroupResource, defined_name};
 use crate::status::Status;
 

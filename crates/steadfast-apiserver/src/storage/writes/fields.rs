@@ -1,67 +1,14 @@
 //! What the schema of a custom resource, or the type of a built-in kind, makes of a write: what it does not know is
 //! dropped, what is missing is filled in, and what is wrong is refused.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use serde_json::Value;
 
-use super::{Part, WriteTarget, defaults, validation};
-use crate::apply::{self, FieldManager};
-use crate::resources::Definition;
+use super::request::{Part, WriteTarget};
+use super::{defaults, validation};
+use crate::apply;
 use crate::schema::Cause;
 use crate::status::Status;
 use crate::types;
-
-/// What becomes of fields that nobody knows, or that are there twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Strictness {
-    /// They are dropped.
-    #[default]
-    Ignore,
-    /// They are dropped, and whoever wrote them is warned.
-    Warn,
-    /// They are refused.
-    Strict,
-}
-
-/// How a write was asked for; by default it is one past the API, which is not checked.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
-    /// The version of the path; empty for that in which objects are stored.
-    pub(crate) version: String,
-    pub(crate) strictness: Strictness,
-    /// What is wrong with the text that was sent and not seen in what was read: fields that are there twice.
-    pub(crate) flaws: Vec<String>,
-    /// What whoever asked is to be warned of.
-    pub(crate) warnings: Warnings,
-    /// Who is to manage what is written; `None` for writes made past the API, which nobody manages.
-    pub(crate) manager: Option<FieldManager>,
-}
-
-/// Warnings, as they come up.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    pub(crate) fn add(&self, warnings: impl IntoIterator<Item = String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
-    }
-
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl WriteTarget {
-    /// The version that the write is in.
-    pub(crate) fn version(&self) -> &str {
-        if self.asked.version.is_empty() { self.resource.storage_version() } else { &self.asked.version }
-    }
-
-    fn definition(&self) -> Option<&Definition> {
-        self.resource.definition.as_deref()
-    }
-}
 
 /// What in an object its kind cannot have, in few words: of a custom resource the metadata are looked at here.
 fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
@@ -163,51 +110,6 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
         causes.extend(schema.duplicates(object));
     }
     causes
-}
-
-/// Warns of, or refuses, what is unknown in an object that was sent, and what is there twice.
-pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Status> {
-    // What is in an unknown field of a built-in kind is not read, and what is there twice is not noticed.
-    let places: Vec<&str> = unknown.iter().filter_map(|told| told.split('"').nth(1)).collect();
-    let is_read = |flaw: &&String| {
-        let place = flaw.split('"').nth(1).unwrap_or_default();
-        let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
-        target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
-    };
-    let found: Vec<String> = target.asked.flaws.iter().filter(is_read).chain(unknown).cloned().collect();
-    conclude(target, found, |why| validation::unreadable(&target.resource.kind, target.version(), strictly(&why)))
-}
-
-/// The same for what a patch made: there it is the patch that is refused.
-pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
-    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
-    conclude(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
-}
-
-/// The same for a scale that was sent in place of the object it is of.
-pub(super) fn judge_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
-    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
-    conclude(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
-}
-
-/// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
-pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
-    conclude(target, target.asked.flaws.clone(), |why| {
-        Status::bad_request(format_args!("error strict decoding patch: {why}"))
-    })
-}
-
-fn strictly(why: &str) -> String {
-    format!("strict decoding error: {why}")
-}
-
-fn conclude(target: &WriteTarget, found: Vec<String>, refusal: impl FnOnce(String) -> Status) -> Result<(), Status> {
-    match target.asked.strictness {
-        Strictness::Strict if !found.is_empty() => return Err(refusal(found.join(", "))),
-        Strictness::Warn => target.asked.warnings.add(found),
-        Strictness::Strict | Strictness::Ignore => {}
-    }
-    Ok(())
 }
 
 /// Whether a write counts as a change of what is wanted.

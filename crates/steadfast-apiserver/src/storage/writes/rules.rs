@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::metadata;
-use super::WriteTarget;
+use super::request::WriteTarget;
 use crate::naming;
 use crate::schema::Cause;
 

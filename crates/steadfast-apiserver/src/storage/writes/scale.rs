@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::{State, metadata};
-use super::{Part, Update, WriteTarget, fields, validation};
+use super::request::{Part, Update, WriteTarget};
+use super::{unknown, validation};
 use crate::resources::{ScalePaths, ServedResource};
 use crate::schema::{Cause, go};
 use crate::status::Status;
@@ -44,8 +45,8 @@ impl State {
         let unknown = types::prune(API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match update {
-            Update::Patch(_) => fields::judge_patched(target, &whole, unknown)?,
-            _ => fields::judge_scale(target, unknown)?,
+            Update::Patch(_) => unknown::judge_patched(target, &whole, unknown)?,
+            _ => unknown::judge_scale(target, unknown)?,
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         if replicas == NO_REPLICAS {

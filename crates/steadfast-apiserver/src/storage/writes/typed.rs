@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::super::metadata;
-use super::{WriteTarget, validation};
+use super::request::WriteTarget;
+use super::validation;
 use crate::status::Status;
 
 /// What a field of the metadata is.

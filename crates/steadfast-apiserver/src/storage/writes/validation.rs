@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::super::metadata;
-use super::{Part, WriteTarget};
+use super::request::{Part, WriteTarget};
 use crate::schema::{Cause, go};
 use crate::status::Status;
 

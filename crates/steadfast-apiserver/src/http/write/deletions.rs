@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::write::Write;
+use super::request::Write;
+use crate::http::payload;
 use crate::status::Status;
 use crate::storage::{Deletion, Dependents, WriteTarget};
 use crate::types;
@@ -68,7 +69,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
 }
 
 fn of_body(write: &Write<'_>) -> Result<Value, Status> {
-    let options = super::write::parse(write.content_type, &write.body, KIND).map_err(|mut status| {
+    let options = payload::object(write.content_type, &write.body, KIND).map_err(|mut status| {
         // Here nobody says what it should have been.
         status.message =
             status.message.replace("the object provided is unrecognized (must be of type DeleteOptions): ", "");

@@ -1,0 +1,51 @@
+//! What a request brings: its bytes, their type, and the object that they are.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use super::protobuf;
+use crate::status::Status;
+
+/// The largest body a request may have.
+const MAX_BYTES: usize = 3 * 1024 * 1024;
+
+/// Reads the body of a request.
+pub(super) async fn read(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {MAX_BYTES}")))
+        }
+        Err(error) => Err(Status::bad_request(format_args!("the body could not be read: {error}"))),
+    }
+}
+
+/// A content type without its parameters.
+pub(super) fn media_type(content_type: Option<&str>) -> &str {
+    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+/// The object in a body that is to be of this kind.
+pub(super) fn object(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
+    if content_type == protobuf::CONTENT_TYPE {
+        return protobuf::decode(body);
+    }
+    if !matches!(content_type, "" | "application/json") {
+        return Err(Status::new(
+            415,
+            "UnsupportedMediaType",
+            format_args!(
+                "the body of the request was in an unknown format - accepted media types include: application/json, {}",
+                protobuf::CONTENT_TYPE
+            ),
+        ));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        Status::bad_request(format_args!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+             error: {error}"
+        ))
+    })
+}

@@ -1,0 +1,69 @@
+//! Byte streams with numbers, on one WebSocket.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+
+use crate::http::exchange::Gate;
+use crate::records::RequestEntry;
+
+/// The largest message that is taken.
+const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Byte streams with numbers, on one WebSocket.
+pub(super) struct Channels {
+    socket: WebSocketStream<TokioIo<Upgraded>>,
+    gate: Gate,
+    entry: Arc<RequestEntry>,
+}
+
+impl Channels {
+    /// Those of a connection that speaks WebSocket from now on.
+    pub(super) async fn on(upgraded: Upgraded, gate: Gate, entry: Arc<RequestEntry>) -> Self {
+        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
+        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+        Self { socket, gate, entry }
+    }
+
+    /// The next bytes and their channel; `None` once the client has closed or is gone.
+    pub(super) async fn receive(&mut self) -> Option<(u8, Bytes)> {
+        loop {
+            let message = self.socket.next().await?.ok()?;
+            self.gate.open().await;
+            match message {
+                Message::Binary(mut bytes) if !bytes.is_empty() => {
+                    let channel = bytes.split_to(1)[0];
+                    return Some((channel, bytes));
+                }
+                Message::Close(_) => return None,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends `bytes`; says whether somebody is there to take them.
+    pub(super) async fn send(&mut self, channel: u8, bytes: &[u8]) -> bool {
+        self.gate.open().await;
+        let mut message = Vec::with_capacity(bytes.len() + 1);
+        message.push(channel);
+        message.extend_from_slice(bytes);
+        self.entry.sent(message.len());
+        self.socket.send(Message::binary(message)).await.is_ok()
+    }
+
+    /// Says goodbye, and waits until the client has too.
+    pub(super) async fn close(mut self) {
+        // It fails where the client was first, whose goodbye is answered by reading on.
+        let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        drop(self.socket.close(Some(goodbye)).await);
+        while let Some(Ok(_)) = self.socket.next().await {}
+        self.entry.finish();
+    }
+}

@@ -1,0 +1,79 @@
+//! An object, as the cells of its row look at it.
+
+use serde_json::Value;
+
+use crate::clock::Clock;
+use crate::storage::metadata;
+
+/// An object, and the time at which it is shown.
+pub(super) struct Row<'a> {
+    pub(super) object: &'a Value,
+    pub(super) clock: &'a Clock,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn meta(&self, key: &str) -> &'a str {
+        metadata::text(self.object, key)
+    }
+
+    pub(super) fn text(&self, path: &str) -> &'a str {
+        self.object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn text_or(&self, path: &str, absent: &str) -> String {
+        match self.object.pointer(path) {
+            Some(Value::String(text)) if !text.is_empty() => text.clone(),
+            None | Some(Value::Null | Value::String(_)) => absent.to_owned(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    pub(super) fn number(&self, path: &str) -> i64 {
+        self.number_or(path, 0)
+    }
+
+    pub(super) fn number_or(&self, path: &str, absent: i64) -> i64 {
+        self.object.pointer(path).and_then(Value::as_i64).unwrap_or(absent)
+    }
+
+    pub(super) fn is(&self, path: &str) -> bool {
+        self.object.pointer(path).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    pub(super) fn items(&self, path: &str) -> &'a [Value] {
+        self.object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn count(&self, path: &str) -> usize {
+        match self.object.pointer(path) {
+            Some(Value::Array(items)) => items.len(),
+            Some(Value::Object(items)) => items.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether there is a time at which it is to be gone.
+    pub(super) fn is_ending(&self) -> bool {
+        !self.meta("deletionTimestamp").is_empty()
+    }
+
+    /// The status of a condition, empty where there is none.
+    pub(super) fn condition(&self, kind: &str) -> &'a str {
+        let condition = self.items("/status/conditions").iter().find(|condition| text_of(condition, "type") == kind);
+        condition.map(|condition| text_of(condition, "status")).unwrap_or_default()
+    }
+
+    pub(super) fn since(&self, timestamp: &str) -> String {
+        self.clock.age_of(timestamp)
+    }
+}
+
+/// A text field of an item, empty where there is none.
+pub(super) fn text_of<'a>(item: &'a Value, key: &str) -> &'a str {
+    item.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A text, or what stands for its absence.
+pub(super) fn or_none(text: String) -> String {
+    if text.is_empty() { "<none>".to_owned() } else { text }
+}

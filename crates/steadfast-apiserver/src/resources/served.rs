@@ -1,0 +1,155 @@
+//! A resource as it is served.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths, events};
+use crate::apply::Type;
+use crate::schema;
+
+/// A resource as it is served, in all its versions.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent traits of a resource")]
+pub(crate) struct ServedResource {
+    pub(crate) name: GroupResource,
+    /// The versions served, the preferred one first.
+    pub(crate) versions: Vec<String>,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) status_subresource: bool,
+    pub(crate) counts_generation: bool,
+    /// Custom resources have no strategic merge, and their lists write `items` before `metadata`.
+    pub(crate) custom: bool,
+    pub(crate) selectable_fields: Vec<String>,
+    /// What a definition says of the versions, where there is one.
+    pub(crate) definition: Option<Arc<Definition>>,
+}
+
+impl ServedResource {
+    pub(crate) fn api_version(&self, version: &str) -> String {
+        let group = self.name.group();
+        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    }
+
+    /// The version in which objects are stored.
+    pub(crate) fn storage_version(&self) -> &str {
+        match &self.definition {
+            Some(definition) => &definition.storage,
+            None => self.versions.first().map_or("", String::as_str),
+        }
+    }
+
+    /// Whether `status` is a subresource in a version.
+    pub(crate) fn has_status(&self, version: &str) -> bool {
+        match &self.definition {
+            Some(definition) => definition.version(version).is_some_and(|version| version.status),
+            None => self.status_subresource,
+        }
+    }
+
+    /// What whoever asks for a version is warned of.
+    pub(crate) fn deprecation(&self, version: &str) -> Option<String> {
+        self.definition.as_ref()?.version(version)?.deprecation.clone()
+    }
+
+    /// The columns that a definition gives the table of a version's objects.
+    pub(crate) fn columns(&self, version: &str) -> &[PrinterColumn] {
+        let version = self.definition.as_ref().and_then(|definition| definition.version(version));
+        version.map_or(&[], |version| &version.columns)
+    }
+
+    /// Where `scale` finds what it shows, where that is a subresource in a version.
+    pub(crate) fn scale(&self, version: &str) -> Option<ScalePaths> {
+        if let Some(definition) = &self.definition {
+            return definition.version(version)?.scale.clone();
+        }
+        let scales = match self.name.group() {
+            "" => self.name.resource() == "replicationcontrollers",
+            "apps" => matches!(self.name.resource(), "deployments" | "replicasets" | "statefulsets"),
+            _ => false,
+        };
+        (scales && !self.custom).then(|| ScalePaths {
+            spec_replicas: ".spec.replicas".to_owned(),
+            status_replicas: ".status.replicas".to_owned(),
+            selector: ".spec.selector".to_owned(),
+        })
+    }
+
+    /// Where its objects are: a collection may be served by two groups.
+    pub(crate) fn store(&self) -> &GroupResource {
+        let is_new_event = !self.custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
+        if is_new_event { &events::STORE } else { &self.name }
+    }
+
+    /// Whether its objects are stored as those of another group, which has other names for their fields.
+    pub(crate) fn is_stored_as_another(&self) -> bool {
+        *self.store() != self.name
+    }
+
+    /// The path in a stored object of a field by which objects are selected.
+    pub(crate) fn stored_path(&self, path: &str) -> String {
+        if self.is_stored_as_another() { events::core_path(path) } else { path.to_owned() }
+    }
+
+    /// An object of a version as it is stored.
+    pub(crate) fn to_store(&self, mut object: Value) -> Value {
+        if self.is_stored_as_another() {
+            return events::to_core(&object);
+        }
+        if let Some(definition) = &self.definition {
+            let storage = &definition.storage;
+            definition.convert(&mut object, storage);
+            schema::settle_numbers(&mut object);
+        }
+        object
+    }
+
+    /// A stored object as one of a version; shared where it is that already.
+    pub(crate) fn view(&self, stored: &Arc<Value>, version: &str) -> Arc<Value> {
+        if self.is_stored_as_another() {
+            return Arc::new(events::to_new(stored));
+        }
+        let Some(definition) = &self.definition else { return Arc::clone(stored) };
+        let mut object = Value::clone(stored);
+        definition.read(&mut object, version);
+        if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
+    }
+
+    /// The type by which objects of a version are compared and merged.
+    pub(crate) fn merged_by(&self, version: &str) -> Type {
+        match &self.definition {
+            Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merging.clone()),
+            None if self.custom => Type::Deduced,
+            None => Type::of_builtin(&self.api_version(version), &self.kind),
+        }
+    }
+
+    pub(crate) fn serves(&self, version: &str) -> bool {
+        self.versions.iter().any(|served| served == version)
+    }
+}
+
+impl From<&ResourceDeclaration> for ServedResource {
+    fn from(declared: &ResourceDeclaration) -> Self {
+        Self {
+            name: GroupResource::new(&declared.group, &declared.plural),
+            versions: vec![declared.version.clone()],
+            kind: declared.kind.clone(),
+            list_kind: format!("{}List", declared.kind),
+            singular: declared.singular.clone(),
+            short_names: declared.short_names.clone(),
+            categories: Vec::new(),
+            namespaced: declared.namespaced,
+            status_subresource: declared.status_subresource,
+            counts_generation: true,
+            custom: true,
+            selectable_fields: Vec::new(),
+            definition: None,
+        }
+    }
+}

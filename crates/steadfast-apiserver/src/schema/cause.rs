@@ -1,0 +1,45 @@
+//! Complaints about fields.
+
+use serde_json::Value;
+
+use super::go;
+
+/// A complaint about a field, as the causes of a refusal hold it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// `FieldValueInvalid` and the like.
+    pub(crate) reason: &'static str,
+    /// The field's path.
+    pub(crate) field: String,
+    /// The complaint.
+    pub(crate) message: String,
+}
+
+impl Cause {
+    pub(super) fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
+        Self { reason, field: field.into(), message }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        Self::new("FieldValueInvalid", field, go::complaint("Invalid value", Some(value), why))
+    }
+
+    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueRequired", field, go::complaint("Required value", None, why))
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, go::complaint("Forbidden", None, why))
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new("FieldValueDuplicate", field, go::complaint("Duplicate value", Some(value), ""))
+    }
+
+    /// A value that is none of those there are.
+    pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| go::quoted(value)).collect();
+        let why = format!("supported values: {}", supported.join(", "));
+        Self::new("FieldValueNotSupported", field, go::complaint("Unsupported value", Some(value), &why))
+    }
+}

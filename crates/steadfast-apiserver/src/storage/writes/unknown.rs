@@ -1,0 +1,52 @@
+//! What becomes of the fields of a write that nobody knows, or that are there twice: nothing, a warning, or a refusal.
+
+use serde_json::Value;
+
+use super::request::{Strictness, WriteTarget};
+use super::validation;
+use crate::status::Status;
+
+/// Warns of, or refuses, what is unknown in an object that was sent, and what is there twice.
+pub(super) fn judge(target: &WriteTarget, unknown: &[String]) -> Result<(), Status> {
+    // What is in an unknown field of a built-in kind is not read, and what is there twice is not noticed.
+    let places: Vec<&str> = unknown.iter().filter_map(|told| told.split('"').nth(1)).collect();
+    let is_read = |flaw: &&String| {
+        let place = flaw.split('"').nth(1).unwrap_or_default();
+        let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
+        target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
+    };
+    let found: Vec<String> = target.asked.flaws.iter().filter(is_read).chain(unknown).cloned().collect();
+    conclude(target, found, |why| validation::unreadable(&target.resource.kind, target.version(), strictly(&why)))
+}
+
+/// The same for what a patch made: there it is the patch that is refused.
+pub(super) fn judge_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
+    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
+    conclude(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
+}
+
+/// The same for a scale that was sent in place of the object it is of.
+pub(super) fn judge_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
+    let found = target.asked.flaws.iter().cloned().chain(unknown).collect();
+    conclude(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
+}
+
+/// The same for what was applied, of which only the text can be wrong: its fields were looked at before.
+pub(super) fn judge_applied(target: &WriteTarget) -> Result<(), Status> {
+    conclude(target, target.asked.flaws.clone(), |why| {
+        Status::bad_request(format_args!("error strict decoding patch: {why}"))
+    })
+}
+
+fn strictly(why: &str) -> String {
+    format!("strict decoding error: {why}")
+}
+
+fn conclude(target: &WriteTarget, found: Vec<String>, refusal: impl FnOnce(String) -> Status) -> Result<(), Status> {
+    match target.asked.strictness {
+        Strictness::Strict if !found.is_empty() => return Err(refusal(found.join(", "))),
+        Strictness::Warn => target.asked.warnings.add(found),
+        Strictness::Strict | Strictness::Ignore => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! The table of the built-in types and their fields.
+//!
+//! It is made by `conformance/types/generate` from a real server. A type is a line with its name, each of
+//! its fields a line below it:
+//!
+//! ```text
+//! core.v1.Container
+//!  1 name string required default=""
+//!  6 ports []core.v1.ContainerPort map=containerPort,protocol patch=merge key=containerPort
+//!  24 restartPolicy ?string
+//! core.v1.ConfigMapKeySelector object=atomic
+//! ```
+//!
+//! The number is that of protobuf, a path (`2.5`) where a Go struct is embedded, `-` where there is none; `[]` is a list,
+//! `{}` a map, `?` a pointer. What is `atomic` is merged as one value. A space within a value
+//! of an `enum` is written `~`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+static TABLE: &str = include_str!("table.txt");
+
+/// Types by name. It is read when somebody first asks.
+static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
+    let mut types = BTreeMap::new();
+    let mut name = "";
+    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+        match line.strip_prefix(' ') {
+            None => {
+                let (type_name, traits) = line.split_once(' ').unwrap_or((line, ""));
+                name = type_name;
+                types.insert(name, Struct { is_atomic: traits == "object=atomic", fields: Vec::new() });
+            }
+            Some(line) => {
+                if let (Some(field), Some(of)) = (Field::parse(line), types.get_mut(name)) {
+                    of.fields.push(field);
+                }
+            }
+        }
+    }
+    types
+});
+
+/// A type that has fields.
+#[derive(Debug)]
+pub(crate) struct Struct {
+    /// Whether it is merged as one value.
+    pub(crate) is_atomic: bool,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A field of a type.
+#[derive(Debug)]
+pub(crate) struct Field {
+    /// The numbers that lead to it in protobuf; none where it is not written there.
+    pub(crate) numbers: Vec<u64>,
+    pub(crate) name: &'static str,
+    /// Whether its zero value means something else than its absence.
+    pub(crate) pointer: bool,
+    pub(crate) holds: Holds,
+    pub(crate) required: bool,
+    /// The rest: `map=name`, `enum=A,B` and the like.
+    traits: &'static str,
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    One(Kind),
+    List(Kind),
+    Map(Kind),
+    /// A map of lists.
+    MapOfLists(Kind),
+}
+
+/// What a single value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Text,
+    Bytes,
+    Bool,
+    Integer32,
+    Integer64,
+    Double,
+    Any,
+    Time,
+    MicroTime,
+    /// A length of time, as text.
+    Duration,
+    Quantity,
+    IntOrString,
+    /// Any JSON; the name is that of its type.
+    Json(&'static str),
+    /// Another type of the table.
+    Named(&'static str),
+}
+
+impl Field {
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut words = line.splitn(4, ' ');
+        let (numbers, name, holds) = (words.next()?, words.next()?, words.next()?);
+        let traits = words.next().unwrap_or_default();
+        let numbers = numbers.split('.').filter_map(|number| number.parse().ok()).collect();
+        Some(Self {
+            numbers,
+            name,
+            pointer: holds.starts_with('?'),
+            holds: Holds::parse(holds.trim_start_matches('?')),
+            required: traits.split(' ').any(|word| word == "required"),
+            traits,
+        })
+    }
+
+    /// The values of a trait, `enum` for instance, in their order.
+    pub(crate) fn of_trait(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
+        let mut traits = self.traits.split(' ').filter_map(|word| word.split_once('='));
+        traits.find(|(key, _)| *key == name).map(|(_, values)| values.split(','))
+    }
+
+    /// The first of them.
+    pub(crate) fn first_of_trait(&self, name: &str) -> Option<&'static str> {
+        self.of_trait(name)?.next()
+    }
+
+    /// What stands for the field where it is absent.
+    pub(crate) fn default(&self) -> Option<Value> {
+        self.first_of_trait("default").and_then(|default| serde_json::from_str(default).ok())
+    }
+}
+
+impl Holds {
+    fn parse(text: &'static str) -> Self {
+        match (text.strip_prefix("[]"), text.strip_prefix("{}")) {
+            (Some(item), _) => Self::List(Kind::parse(item)),
+            (_, Some(value)) => match value.strip_prefix("[]") {
+                Some(item) => Self::MapOfLists(Kind::parse(item)),
+                None => Self::Map(Kind::parse(value)),
+            },
+            _ => Self::One(Kind::parse(text)),
+        }
+    }
+}
+
+impl Kind {
+    fn parse(text: &'static str) -> Self {
+        match text {
+            "string" => Self::Text,
+            "bytes" => Self::Bytes,
+            "bool" => Self::Bool,
+            "int32" => Self::Integer32,
+            "int64" => Self::Integer64,
+            "double" => Self::Double,
+            "any" => Self::Any,
+            "Time" => Self::Time,
+            "MicroTime" => Self::MicroTime,
+            "Duration" => Self::Duration,
+            "Quantity" => Self::Quantity,
+            "IntOrString" => Self::IntOrString,
+            named if named.contains('.') => Self::Named(named),
+            json => Self::Json(json),
+        }
+    }
+}
+
+/// A type of the table.
+pub(crate) fn of_name(name: &str) -> Option<&'static Struct> {
+    TYPES.get(name)
+}
+
+/// The fields of a type of the table.
+pub(crate) fn fields(name: &str) -> Option<&'static [Field]> {
+    of_name(name).map(|of| of.fields.as_slice())
+}
+
+/// All types, by their names.
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Struct)> {
+    TYPES.iter().map(|(name, of)| (*name, of))
+}
+
+/// The name of the type of a kind, where the table has it.
+pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+    let name = match group {
+        // Every group has them as its own.
+        _ if kind == "DeleteOptions" => "meta.v1.DeleteOptions".to_owned(),
+        "apiextensions.k8s.io" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{kind}"),
+        "apiregistration.k8s.io" => format!("io.k8s.kube-aggregator.pkg.apis.apiregistration.{version}.{kind}"),
+        other => format!("{}.{version}.{kind}", other.split('.').next().unwrap_or_default()),
+    };
+    TYPES.get_key_value(name.as_str()).map(|(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Holds, Kind, TYPES, fields, of_kind};
+
+    #[test]
+    fn every_type_that_a_field_names_is_in_the_table() {
+        let mut count = 0;
+        for (name, of) in TYPES.iter() {
+            for field in &of.fields {
+                count += 1;
+                assert_eq!(
+                    field.default().is_some(),
+                    field.first_of_trait("default").is_some(),
+                    "{name}.{}",
+                    field.name
+                );
+                let (Holds::One(kind) | Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind)) = field.holds;
+                if let Kind::Named(wanted) = kind {
+                    assert!(TYPES.contains_key(wanted), "{wanted}, of {name}");
+                }
+            }
+        }
+        assert!(count > 1500, "{count} fields are few");
+    }
+
+    #[test]
+    fn kinds_are_found_by_their_group() {
+        for (api_version, kind, name) in [
+            ("v1", "Pod", "core.v1.Pod"),
+            ("apps/v1", "Deployment", "apps.v1.Deployment"),
+            ("rbac.authorization.k8s.io/v1", "Role", "rbac.v1.Role"),
+            ("policy/v1", "DeleteOptions", "meta.v1.DeleteOptions"),
+        ] {
+            assert_eq!(of_kind(api_version, kind), Some(name));
+        }
+        assert_eq!(of_kind("example.com/v1", "Pod"), None);
+    }
+
+    #[test]
+    fn a_field_is_read_with_its_traits() {
+        let container = fields("core.v1.Container").unwrap();
+        let ports = container.iter().find(|field| field.name == "ports").unwrap();
+        assert_eq!((ports.holds, ports.pointer), (Holds::List(Kind::Named("core.v1.ContainerPort")), false));
+        assert_eq!(ports.of_trait("map").unwrap().collect::<Vec<_>>(), ["containerPort", "protocol"]);
+        let port = fields("core.v1.ContainerPort").unwrap();
+        let protocol = port.iter().find(|field| field.name == "protocol").unwrap();
+        assert_eq!((protocol.default(), ports.default()), (Some("TCP".into()), None));
+        assert!(TYPES["core.v1.ConfigMapKeySelector"].is_atomic && !TYPES["core.v1.Container"].is_atomic);
+        let volume = fields("core.v1.Volume").unwrap();
+        let secret = volume.iter().find(|field| field.name == "secret").unwrap();
+        assert_eq!((secret.numbers.as_slice(), secret.pointer), (&[2, 6][..], true));
+    }
+}
