@@ -8,5 +8,7 @@ refused 'scale from what it is not' '.*Expected replicas to be 5, was 0.*' k sca
 expect 'the scale subresource' '.*kind: Scale.*selector: app=scaled.*' k get deployment scaled --subresource=scale -o yaml
 expect 'patch the scale' '(deployment.apps|scale.autoscaling)/scaled patched' k patch deployment scaled --subresource=scale --type=merge -p '{"spec":{"replicas":2}}'
 expect 'it has as many as patched' '2' k get deployment scaled -o 'jsonpath={.spec.replicas}'
-refused 'scale what is not there' '.*NotFound.*deployments.apps "four" not found.*' k scale deployment four --replicas=1
+nothing_to_scale='.*NotFound.*deployments.apps "four" not found.*'
+since 37 || nothing_to_scale='error: no objects passed to scale.*'
+refused 'scale what is not there' "$nothing_to_scale" k scale deployment four --replicas=1
 expect 'delete what was scaled' 'deployment.apps "scaled" deleted.*' k delete deployment scaled

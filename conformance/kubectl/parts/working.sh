@@ -55,7 +55,11 @@ wait_for_creation() {
   { sleep 0.5; manifest awaited 1 | k create -f - >/dev/null; } &
   k wait --for=create configmap/awaited --timeout=20s
 }
-expect 'wait for a creation' 'configmap/awaited condition met' wait_for_creation
+if since 31; then
+  expect 'wait for a creation' 'configmap/awaited condition met' wait_for_creation
+else
+  expect 'create what is awaited' 'configmap/awaited created' create awaited 1
+fi
 expect 'wait for a condition' 'pod/p condition met' k wait pod/p --for=condition=Ready --timeout=20s
 refused 'wait in vain' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
 refused 'wait for what is not there' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s

@@ -66,8 +66,10 @@ expect 'create what has them' 'deployment.apps/parts created' k create -f - <<<"
 expect 'patch the status' 'deployment.apps/parts patched' k patch deployment parts --subresource=status --type=merge -p '{"status":{"replicas":1,"observedGeneration":1}}'
 expect 'get the status' '1 2' k get deployment parts --subresource=status -o 'jsonpath={.status.replicas} {.spec.replicas}'
 expect 'get the scale, as a table' $'NAME +DESIRED +AVAILABLE +AGE\nparts +2 +1 +[0-9]+s' k get deployment parts --subresource=scale
-expect 'apply the status on the server' 'deployment.apps/parts serverside-applied' k apply --server-side --subresource=status --force-conflicts -f - <<<'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"parts"},"status":{"replicas":2}}'
-expect 'only the status is applied' '2 1' k get deployment parts -o 'jsonpath={.status.replicas} {.metadata.generation}'
+if since 32; then
+  expect 'apply the status on the server' 'deployment.apps/parts serverside-applied' k apply --server-side --subresource=status --force-conflicts -f - <<<'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"parts"},"status":{"replicas":2}}'
+  expect 'only the status is applied' '2 1' k get deployment parts -o 'jsonpath={.status.replicas} {.metadata.generation}'
+fi
 with_status() { k get deployment parts -o json | sed 's/"observedGeneration": 1/"observedGeneration": 9/'; }
 expect 'replace the status' 'deployment.apps/parts replaced' k replace --subresource=status -f - <<<"$(with_status)"
 expect 'it is replaced' '9' k get deployment parts -o 'jsonpath={.status.observedGeneration}'

@@ -60,8 +60,9 @@ fn reading(mut from: impl Read + Send + 'static) -> Reading {
 /// Tells the program to stop, as a service manager or, with `INT`, a terminal does.
 #[cfg(unix)]
 pub(crate) fn signal(child: &Child, name: &str) {
-    let told = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(told.expect("there is a kill").success());
+    // The shell's own: not every machine has a program of that name.
+    let told = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(told.expect("there is a shell").success());
 }
 
 /// What it said on standard error.

@@ -66,9 +66,10 @@ impl Process {
 
     /// Stops it where it stands, or lets it go on, as `SIGSTOP` and `SIGCONT` do; its sockets stay open.
     pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
-        let signal = if on { "-STOP" } else { "-CONT" };
-        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill {signal} ended with {status}"))) }
+        let kill = format!("kill -{} {}", if on { "STOP" } else { "CONT" }, self.child.id());
+        // The shell's own: not every machine has a program of that name.
+        let status = Command::new("sh").args(["-c", &kill]).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("{kill} ended with {status}"))) }
     }
 
     /// Ends its input, which asks it to end.

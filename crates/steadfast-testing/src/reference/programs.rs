@@ -1,7 +1,7 @@
 //! Where the programs are that tests need and Rust does not build.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use crate::WorldError;
@@ -54,5 +54,17 @@ fn on_path(name: &str) -> Option<PathBuf> {
         return None;
     }
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_program(path))
+}
+
+#[cfg(unix)]
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(path: &Path) -> bool {
+    path.is_file()
 }

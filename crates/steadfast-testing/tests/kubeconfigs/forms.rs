@@ -82,12 +82,18 @@ async fn urls_of_every_form() -> Outcome {
     let server = ApiServer::builder().tls(true).start().await?;
     let address = server.address(0).ok_or("no address")?;
     let folder = Folder::new();
-    let six = Tunnel::open(Kind::Forward, "[::1]:0", &[("forwarded", address)], None).await?;
-    for url in [format!("https://localhost:{}", address.port()), format!("https://[::1]:{}/", six.address.port())] {
+    let mut urls = vec![format!("https://localhost:{}", address.port())];
+    // A machine without IPv6 has no such address; how it is written is also read in `reaching.rs` and `socks.rs`.
+    let six = match std::net::TcpListener::bind("[::1]:0") {
+        Ok(_) => Some(Tunnel::open(Kind::Forward, "[::1]:0", &[("forwarded", address)], None).await?),
+        Err(_) => None,
+    };
+    urls.extend(six.iter().map(|six| format!("https://[::1]:{}/", six.address.port())));
+    for url in urls {
         let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
         used(&connection, &server).await.map_err(|error| format!("{url}: {error}"))?;
     }
-    assert_eq!(six.asked().len(), 1);
+    assert!(six.is_none_or(|six| six.asked().len() == 1));
     let url = format!("{}/k8s/clusters/c-1/", server.url(0));
     let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
     ask(&connection).await?;
