@@ -21,7 +21,7 @@ use steadfast_core::{Instant, ResourceVersion};
 
 use crate::connection::Connection;
 use crate::probes::Probed;
-use crate::transport::{Deadlines, Placement, ResponseBody};
+use crate::transport::{Deadlines, Placement, Reader, ResponseBody};
 
 /// What came of one request.
 pub(crate) enum Arrival {
@@ -102,6 +102,7 @@ impl Asker {
             .header(http::header::ACCEPT, accept)
             .extension(deadlines)
             .extension(placement)
+            .extension(Reader::Informer)
             .body(Body::empty());
         let needs = self.needs.clone();
         Box::pin(async move {

@@ -6,4 +6,5 @@ mod crowd;
 mod moving;
 mod restart;
 mod storm;
+mod unread;
 mod world;

@@ -38,7 +38,12 @@ impl World {
         Self::with(ApiServer::builder(), Settings::default(), None).await
     }
 
-    async fn with(builder: ApiServerBuilder, settings: Settings, breach: Option<Breach>) -> Result<Self, WorldError> {
+    /// A client with these `settings`.
+    pub(crate) async fn with(
+        builder: ApiServerBuilder,
+        settings: Settings,
+        breach: Option<Breach>,
+    ) -> Result<Self, WorldError> {
         let server = builder.in_memory().start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;

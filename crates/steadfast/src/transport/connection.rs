@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::error::TransportError;
 use super::pool::Inner;
 use super::report::{ConnectionReport, Protocol};
+use super::settings::Reader;
 use super::socket::Traffic;
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
@@ -27,6 +28,24 @@ pub(super) enum Role {
     Requests,
     /// One request alone, after which the connection speaks something else.
     Upgrade,
+}
+
+/// What a connection is for, and who reads what comes on it: callers have connections of their own, so that nothing that
+/// they do or leave undone meets an informer there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Purpose {
+    pub(super) role: Role,
+    pub(super) reader: Reader,
+}
+
+impl Purpose {
+    /// All but upgrades, which have their connections made for them.
+    pub(super) const SHARED: [Self; 4] = [
+        Self { role: Role::Requests, reader: Reader::Informer },
+        Self { role: Role::Watches, reader: Reader::Informer },
+        Self { role: Role::Requests, reader: Reader::Caller },
+        Self { role: Role::Watches, reader: Reader::Caller },
+    ];
 }
 
 /// How requests are put on a connection.
@@ -65,7 +84,7 @@ impl fmt::Display for End {
 /// One connection to a server.
 pub(super) struct Connection {
     pub(super) id: u64,
-    pub(super) role: Role,
+    pub(super) purpose: Purpose,
     /// When it was dialled.
     pub(super) opened: Instant,
     pub(super) traffic: Arc<Traffic>,
@@ -99,11 +118,17 @@ struct Shared {
 
 impl Connection {
     /// A connection that is about to be dialled.
-    pub(super) fn new(id: u64, role: Role, server: String, environment: SharedEnvironment, breaches: Breaches) -> Self {
+    pub(super) fn new(
+        id: u64,
+        purpose: Purpose,
+        server: String,
+        environment: SharedEnvironment,
+        breaches: Breaches,
+    ) -> Self {
         let opened = environment.now();
         Self {
             id,
-            role,
+            purpose,
             opened,
             traffic: Arc::new(Traffic::new(opened)),
             unused: Notify::new(),
@@ -303,7 +328,7 @@ impl Connection {
     /// The means to send is there again: the only request of an HTTP/1.1 connection is over.
     pub(super) fn give_back(&self, sender: hyper::client::conn::http1::SendRequest<Body>) {
         let mut shared = self.lock();
-        if shared.state.accepts() && self.role != Role::Upgrade {
+        if shared.state.accepts() && self.purpose.role != Role::Upgrade {
             shared.sender = Some(Sender::Http1(sender));
         }
     }
@@ -365,7 +390,7 @@ impl Connection {
             protocol: shared.protocol,
             peer: shared.peer.clone(),
             state: shared.state,
-            watches: self.role == Role::Watches,
+            watches: self.purpose.role == Role::Watches,
             streams: shared.streams,
             requests: shared.requests,
             age: now.since(self.opened),

@@ -8,7 +8,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::body::ResponseBody;
-use super::connection::{Role, Sender};
+use super::connection::{Purpose, Role, Sender};
 use super::error::TransportError;
 use super::pool::Pool;
 use super::settings::{Deadlines, Placement};
@@ -22,34 +22,31 @@ const ATTEMPTS: u32 = 4;
 /// What a request wants of the connection that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Want {
-    role: Role,
+    purpose: Purpose,
     placement: Placement,
 }
 
 impl Want {
-    /// All there are, in the order in which they are served.
-    pub(super) const ALL: [Self; 5] = [
-        Self { role: Role::Requests, placement: Placement::Elsewhere },
-        Self { role: Role::Requests, placement: Placement::Any },
-        Self { role: Role::Requests, placement: Placement::Beside },
-        Self { role: Role::Watches, placement: Placement::Elsewhere },
-        Self { role: Role::Watches, placement: Placement::Any },
-    ];
+    /// How many there are.
+    pub(super) const COUNT: usize = Purpose::SHARED.len() * Placement::ALL.len();
 
-    /// Its place in [`Want::ALL`].
-    pub(super) fn index(self) -> usize {
-        match (self.role, self.placement) {
-            (Role::Requests, Placement::Elsewhere) => 0,
-            (Role::Requests, Placement::Any) => 1,
-            (Role::Requests, Placement::Beside) => 2,
-            (Role::Watches, Placement::Elsewhere) => 3,
-            (Role::Watches, Placement::Any | Placement::Beside) => 4,
-            (Role::Upgrade, _) => unreachable!("an upgrade has its connection made for it, and waits for no place"),
-        }
+    /// All there are, in the order in which they are served: informers' first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Purpose::SHARED
+            .into_iter()
+            .flat_map(|purpose| Placement::ALL.into_iter().map(move |placement| Self { purpose, placement }))
     }
 
-    pub(super) fn role(self) -> Role {
-        self.role
+    /// Its place in [`Want::all`].
+    pub(super) fn index(self) -> usize {
+        let Some(index) = Self::all().position(|want| want == self) else {
+            unreachable!("an upgrade has its connection made for it, and waits for no place")
+        };
+        index
+    }
+
+    pub(super) fn purpose(self) -> Purpose {
+        self.purpose
     }
 
     pub(super) fn placement(self) -> Placement {
@@ -137,12 +134,14 @@ impl Pool {
             .unwrap_or(Deadlines { headers: None, progress: (!kind.long).then_some(settings.progress) });
         let placement = request.extensions().get().copied().unwrap_or_default();
         let role = if kind.watch { Role::Watches } else { Role::Requests };
+        let reader = request.extensions().get().copied().unwrap_or_default();
+        let want = Want { purpose: Purpose { role, reader }, placement };
         let limit = deadlines.headers.unwrap_or(settings.headers);
         let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
         let answer = if upgrade::is_upgrade(&request) {
             self.upgrade(request, limit).await
         } else {
-            self.attempts(request, Want { role, placement }, limit).await
+            self.attempts(request, want, limit).await
         };
         self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
         let mut answer = answer?;

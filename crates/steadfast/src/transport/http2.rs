@@ -27,8 +27,11 @@ use crate::environment::{SharedEnvironment, Task};
 /// How much of one answer the server may send before it is read.
 const STREAM_WINDOW: u32 = 4 << 20;
 
-/// The same for all answers on a connection together.
-const CONNECTION_WINDOW: u32 = 64 << 20;
+/// The most that a server may send of all answers on a connection together (RFC 9113, section 6.9.1).
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+
+/// How many answers may share a connection and still have windows as large as where nothing is agreed.
+pub(super) const MOST_STREAMS: usize = (LARGEST_WINDOW / 65_535) as usize;
 
 /// The largest frame, so that long objects come in few pieces.
 const FRAME: u32 = 1 << 20;
@@ -37,25 +40,35 @@ const FRAME: u32 = 1 << 20;
 const HEADER_LIST: u32 = 256 << 10;
 
 /// What many small unread frames may cost before the connection counts as attacked: a watch's events are
-/// small, and a full window of them must be no attack.
-const FRAME_BUDGET: usize = 4 * CONNECTION_WINDOW as usize;
+/// small, and full windows of them must be no attack. So many times the window of the connection.
+const FRAME_BUDGET: usize = 4;
 
 /// How many dropped streams are remembered, so that what still arrives for them is no error.
 const DROPPED_STREAMS: usize = 1024;
 
-/// Speaks first, and leaves the rest to the driver.
+/// How much may be sent of one answer before it is read, and of all `streams` together: as much as of each, so that those
+/// that nobody reads leave the others theirs.
+fn windows(streams: usize) -> (u32, u32) {
+    let streams = u32::try_from(streams.clamp(1, MOST_STREAMS)).unwrap_or(u32::MAX);
+    let window = STREAM_WINDOW.min(LARGEST_WINDOW / streams);
+    (window, window * streams)
+}
+
+/// Speaks first, and leaves the rest to the driver; at most `streams` are to run at once.
 pub(super) async fn handshake(
     stream: Box<dyn Stream>,
+    streams: usize,
     connection: Arc<Connection>,
     pool: Weak<Inner>,
 ) -> Result<(SendRequest<Bytes>, Driver, PingPong), h2::Error> {
+    let (window, together) = windows(streams);
     let (sender, mut h2) = h2::client::Builder::new()
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_window_size(window)
+        .initial_connection_window_size(together)
         .max_frame_size(FRAME)
         .max_header_list_size(HEADER_LIST)
         .max_concurrent_reset_streams(DROPPED_STREAMS)
-        .data_frame_budget(FRAME_BUDGET)
+        .data_frame_budget(FRAME_BUDGET.saturating_mul(together as usize))
         .enable_push(false)
         .handshake(stream)
         .await?;
@@ -231,4 +244,21 @@ pub(super) fn describe(error: &h2::Error) -> String {
         };
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_some_do_not_read_leaves_the_others_their_windows() {
+        for streams in [0, 1, 7, 100, 511, 512, 10_000, MOST_STREAMS, usize::MAX] {
+            let (window, together) = windows(streams);
+            let most = streams.clamp(1, MOST_STREAMS) as u64;
+            assert!(u64::from(window) * most <= u64::from(together), "{streams}");
+            assert!((65_535..=STREAM_WINDOW).contains(&window), "{streams}: {window}");
+            assert!(together <= LARGEST_WINDOW, "{streams}");
+        }
+        assert_eq!(windows(100), (4 << 20, 400 << 20));
+    }
 }

@@ -25,7 +25,7 @@ pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connecto
     let environment = connector.environment().clone();
     let stage = Stage::new();
     let opened = tokio::select! {
-        opened = open(&connection, &pool, &connector, &stage) => opened,
+        opened = open(&connection, &pool, &connector, settings.streams, &stage) => opened,
         () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
             stage: stage.current(),
@@ -54,6 +54,7 @@ async fn open(
     connection: &Arc<Connection>,
     pool: &Weak<Inner>,
     connector: &Connector,
+    streams: usize,
     stage: &Stage,
 ) -> Result<Opened, TransportError> {
     let Wire { stream, protocol, peer, reached } = connector.open(connection.traffic.clone(), stage).await?;
@@ -70,7 +71,7 @@ async fn open(
         return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first answer of HTTP/2");
-    let shaken = http2::handshake(stream, connection.clone(), pool.clone()).await;
+    let shaken = http2::handshake(stream, streams, connection.clone(), pool.clone()).await;
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", http2::describe(&error)))?;
     // The answer to a ping comes after the server's settings, so the limit of streams is known from then on.
     let answered = tokio::select! {

@@ -8,12 +8,13 @@ use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::{Connection, End, Lease, Role, Sender};
+use super::connection::{Connection, End, Lease, Purpose, Role, Sender};
 use super::connector::{Connector, Route};
 use super::dispatch::Want;
 use super::error::TransportError;
+use super::http2;
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
-use super::settings::{Placement, Settings};
+use super::settings::{Placement, Reader, Settings};
 use super::state::ConnectionState;
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::Traffic;
@@ -50,7 +51,7 @@ struct State {
     /// All but dead ones, oldest first.
     connections: Vec<Arc<Connection>>,
     /// Those who wait for a place, by what they want.
-    waiting: [VecDeque<Waiter>; Want::ALL.len()],
+    waiting: [VecDeque<Waiter>; Want::COUNT],
     /// How many requests the next connection is expected to take.
     expected: usize,
     opened: u64,
@@ -64,18 +65,29 @@ struct State {
 
 type Place = (Lease, Sender);
 
+/// What has a connection to itself.
+const ALONE: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
+
 struct Waiter {
     /// The connections that have refused the request.
     avoid: Vec<u64>,
     place: oneshot::Sender<Result<Place, TransportError>>,
 }
 
+impl State {
+    /// How many wait for a connection for a purpose `such` as this.
+    fn waiting(&self, such: impl Fn(Purpose) -> bool) -> usize {
+        Want::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
+    }
+}
+
 impl Pool {
     /// No connection yet; the first request opens one.
-    pub(crate) fn new(connector: Connector, settings: Settings) -> Self {
+    pub(crate) fn new(connector: Connector, mut settings: Settings) -> Self {
+        settings.streams = settings.streams.clamp(1, http2::MOST_STREAMS);
         let state = State {
             connections: Vec::new(),
-            waiting: Want::ALL.map(|_| VecDeque::new()),
+            waiting: std::array::from_fn(|_| VecDeque::new()),
             expected: settings.streams,
             opened: 0,
             closed: false,
@@ -164,14 +176,15 @@ impl Pool {
             if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
                 return Ok(place);
             }
-            let waiting: usize = state.waiting.iter().map(VecDeque::len).sum();
+            let reader = want.purpose().reader;
+            let waiting = state.waiting(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.waiting {
                 let detail = format!("{waiting} requests wait already; make fewer at once");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, place) = oneshot::channel();
             state.waiting[want.index()].push_back(Waiter { avoid: avoid.to_vec(), place: sender });
-            self.inner.dial(&mut state, want.role());
+            self.inner.dial(&mut state, want.purpose());
             place
         };
         place.await.unwrap_or_else(|_| Err(TransportError::Closed { peer: self.server(), maybe_sent: false }))
@@ -189,10 +202,12 @@ impl Inner {
         let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
         let find = |beside: bool| {
             state.connections.iter().find_map(|connection| {
-                let fits = beside
-                    || behind
-                    || connection.role == want.role()
-                    || connection.protocol() == Some(Protocol::Http1);
+                let Purpose { role, reader } = connection.purpose;
+                let fits = reader == want.purpose().reader
+                    && (beside
+                        || behind
+                        || role == want.purpose().role
+                        || connection.protocol() == Some(Protocol::Http1));
                 let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= NEW;
                 let other = other && !avoid.contains(&connection.id);
                 let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
@@ -202,34 +217,40 @@ impl Inner {
         find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
     }
 
-    /// Opens as many connections of `role` as those who wait are expected to need.
-    fn dial(self: &Arc<Self>, state: &mut State, role: Role) {
-        let wanted: usize =
-            Want::ALL.iter().filter(|want| want.role() == role).map(|want| state.waiting[want.index()].len()).sum();
+    /// Opens as many connections for `purpose` as those who wait are expected to need.
+    fn dial(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
+        let wanted = state.waiting(|other| other == purpose);
         let connecting = |connection: &&Arc<Connection>| {
-            connection.role == role && connection.state() == ConnectionState::Connecting
+            connection.purpose == purpose && connection.state() == ConnectionState::Connecting
         };
+        let same = |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader;
         if self.settings.breaches.commit(Breach::QueuedBehindWatches)
-            && role == Role::Requests
-            && !state.connections.is_empty()
+            && purpose.role == Role::Requests
+            && state.connections.iter().any(same)
         {
             return;
         }
         let mut dialling = state.connections.iter().filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted
-            && state.connections.len() < self.settings.connections
+            && self.may_open(state, purpose.reader)
         {
             dialling += 1;
-            self.dial_one(state, role);
+            self.dial_one(state, purpose);
         }
     }
 
-    fn dial_one(self: &Arc<Self>, state: &mut State, role: Role) {
+    /// Whether there may be one more connection for what `reader` reads.
+    fn may_open(&self, state: &State, reader: Reader) -> bool {
+        let same = state.connections.iter().filter(|connection| connection.purpose.reader == reader).count();
+        state.connections.len() < self.settings.connections && same < self.settings.connections_for(reader)
+    }
+
+    fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
         state.opened += 1;
         let server = self.connector.name();
         let connection =
-            Arc::new(Connection::new(state.opened, role, server, self.environment.clone(), self.settings.breaches));
+            Arc::new(Connection::new(state.opened, purpose, server, self.environment.clone(), self.settings.breaches));
         state.connections.push(connection.clone());
         let life =
             super::life::run(connection.clone(), Arc::downgrade(self), self.connector.clone(), self.settings.clone());
@@ -239,17 +260,20 @@ impl Inner {
     /// A connection is suspect or draining, or is so no longer: where its watches have no other, one is opened at once.
     pub(super) fn unsettled(self: &Arc<Self>) {
         let mut state = self.lock();
-        let watches = |connection: &&Arc<Connection>| connection.role == Role::Watches;
-        let unsettled = state.connections.iter().filter(watches).any(|connection| connection.is_unsettled());
-        let other = |connection: &Arc<Connection>| {
-            matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
-        };
-        if unsettled
-            && !state.closed
-            && !state.connections.iter().filter(watches).any(other)
-            && state.connections.len() < self.settings.connections
-        {
-            self.dial_one(&mut state, Role::Watches);
+        for reader in [Reader::Informer, Reader::Caller] {
+            let watches = Purpose { role: Role::Watches, reader };
+            let same = |connection: &&Arc<Connection>| connection.purpose == watches;
+            let unsettled = state.connections.iter().filter(same).any(|connection| connection.is_unsettled());
+            let other = |connection: &Arc<Connection>| {
+                matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
+            };
+            if unsettled
+                && !state.closed
+                && !state.connections.iter().filter(same).any(other)
+                && self.may_open(&state, reader)
+            {
+                self.dial_one(&mut state, watches);
+            }
         }
         clear_suspects(&state);
         drop(state);
@@ -269,14 +293,13 @@ impl Inner {
         if state.closed {
             return Err(TransportError::Closed { peer: server, maybe_sent: false });
         }
-        if state.connections.len() >= self.settings.connections {
+        if !self.may_open(&state, ALONE.reader) {
             let detail = format!("{} connections are open; raise `Settings::connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
         let breaches = self.settings.breaches;
-        let connection =
-            Arc::new(Connection::new(state.opened, Role::Upgrade, server, self.environment.clone(), breaches));
+        let connection = Arc::new(Connection::new(state.opened, ALONE, server, self.environment.clone(), breaches));
         connection.occupy();
         state.connections.push(connection.clone());
         let life = life(connection.clone(), self.connector.clone());
@@ -289,7 +312,7 @@ impl Inner {
         let mut given = Vec::new();
         {
             let mut state = self.lock();
-            for want in Want::ALL {
+            for want in Want::all() {
                 while let Some(waiter) = state.waiting[want.index()].pop_front() {
                     if waiter.place.is_closed() {
                         continue;
@@ -302,8 +325,8 @@ impl Inner {
                     }
                 }
             }
-            for role in [Role::Watches, Role::Requests] {
-                self.dial(&mut state, role);
+            for purpose in Purpose::SHARED {
+                self.dial(&mut state, purpose);
             }
         }
         for (waiter, place) in given {
@@ -347,12 +370,12 @@ impl Inner {
             let others = state
                 .connections
                 .iter()
-                .any(|other| other.role == gone.role && other.state() == ConnectionState::Connecting);
+                .any(|other| other.purpose == gone.purpose && other.state() == ConnectionState::Connecting);
             if error.is_some() && !gone.was_superseded() {
                 // Those whom this one would have served fail with it, and all when no other is on its way:
                 // to dial again at once would be a spin.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
-                for want in Want::ALL.into_iter().filter(|want| want.role() == gone.role) {
+                for want in Want::all().filter(|want| want.purpose() == gone.purpose) {
                     let queue = &mut state.waiting[want.index()];
                     let taken = queue.len().min(share);
                     share -= taken;
@@ -382,9 +405,10 @@ impl Inner {
     }
 }
 
-/// Has the watches leave the connections that may be dead, once there is another for them.
+/// Has informers' watches leave the connections that may be dead, once there is another for them.
 fn clear_suspects(state: &State) {
-    let watches = || state.connections.iter().filter(|connection| connection.role == Role::Watches);
+    let watches = Purpose { role: Role::Watches, reader: Reader::Informer };
+    let watches = || state.connections.iter().filter(|connection| connection.purpose == watches);
     if watches().any(|connection| connection.state().accepts()) {
         watches().for_each(|connection| connection.clear_suspect());
     }

@@ -22,10 +22,15 @@ pub struct Settings {
     /// After how long an unused connection is closed; API servers do so after 90 s. 60 s.
     pub idle: Duration,
     /// How many streams share a connection at most, less if the server says so. 100.
+    ///
+    /// Of each answer the server may send 4 MiB before they are read (less where more than 511 share a connection), and none
+    /// of them has to wait for another to be read.
     pub streams: usize,
     /// How many connections are open at once at most; with HTTP/1.1 each watch needs one. 512.
+    ///
+    /// A quarter of them is kept for informers.
     pub connections: usize,
-    /// How many requests may wait for a connection at once. 10,000.
+    /// How many requests may wait for a connection at once, those of informers apart. 10,000.
     pub waiting: usize,
     /// How many full transfers (lists) are under way at once. 4.
     pub transfers: usize,
@@ -55,6 +60,18 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// How many connections may be open for what `reader` reads.
+    pub(super) fn connections_for(&self, reader: Reader) -> usize {
+        let kept = match reader {
+            Reader::Informer => 0,
+            Reader::Caller => (self.connections / 4).max(1),
+        };
+        // One alone has to serve all.
+        self.connections.saturating_sub(kept).max(self.connections.min(1))
+    }
+}
+
 #[cfg(feature = "breach")]
 impl Settings {
     /// Breaks the bounds on purpose, for the tests that guard them.
@@ -75,6 +92,18 @@ pub struct Deadlines {
     pub progress: Option<Duration>,
 }
 
+/// Who reads the answer to a request, put into its extensions.
+///
+/// Informers read whatever happens. Others may not, and then nobody but themselves has to wait for it (C8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// An informer.
+    Informer,
+    /// Whoever asked.
+    #[default]
+    Caller,
+}
+
 /// Which connection one request wants, put into its extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -85,4 +114,9 @@ pub enum Placement {
     Beside,
     /// Not one that has been open for long: whoever doubts a stream asks on a connection that is new.
     Elsewhere,
+}
+
+impl Placement {
+    /// All there are; whoever has a doubt is served first.
+    pub(super) const ALL: [Self; 3] = [Self::Elsewhere, Self::Any, Self::Beside];
 }

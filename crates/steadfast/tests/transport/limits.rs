@@ -53,15 +53,15 @@ async fn each_watch_over_http1_has_a_connection_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_bounded() {
+async fn connections_are_bounded_and_some_are_kept_for_informers() {
     let server = in_memory().await;
     let settings = Settings { connections: 4, ..Settings::default() };
     let connection = over_pipes(&server, settings, &Sockets::default()).await;
-    let mut watches = join_all((0..4).map(|_| watch(&connection))).await;
+    let mut watches = join_all((0..3).map(|_| watch(&connection))).await;
     let error = connection.send(get(PODS)).await.expect_err("no place");
     assert_eq!(
         error.to_string(),
-        "no connection to localhost:6443 had room within 30.0 s: 4 connections carry 4 requests; \
+        "no connection to localhost:6443 had room within 30.0 s: 3 connections carry 3 requests; \
          the server has not acted: asking again is safe"
     );
     assert!(!error.maybe_sent());

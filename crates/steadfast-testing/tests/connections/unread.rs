@@ -1,0 +1,132 @@
+//! Answers that nobody reads: they cost whoever asked for them, and nobody else (C8).
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use steadfast::transport::Settings;
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::{Recording, WorldError, config_map_in};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::{World, demand, until};
+
+/// Together more than the server may send of one answer before it is read.
+const OBJECTS: usize = 6;
+const OBJECT: usize = 900 * 1024;
+
+/// More answers than would use up 64 MiB, and fewer than the streams of a connection.
+const UNREAD: usize = 20;
+
+/// What an answer takes at most where nothing stands in its way.
+const PROMPT: Duration = Duration::from_secs(1);
+
+const LARGE: &str = "/api/v1/namespaces/kube-system/configmaps";
+const SMALL: &str = "/api/v1/namespaces/default/pods";
+
+/// A server that never gives up a client that does not read.
+fn patient() -> ApiServerBuilder {
+    ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
+}
+
+fn get(path: &str) -> Result<Request<Body>, WorldError> {
+    Ok(Request::get(path).body(Body::empty())?)
+}
+
+/// Makes the collection at [`LARGE`] what its path says.
+fn fill(world: &World) -> Result<(), WorldError> {
+    let big = "x".repeat(OBJECT);
+    for number in 0..OBJECTS {
+        world.server.create(&config_map_in("kube-system", &format!("big-{number}"), &big))?;
+    }
+    Ok(())
+}
+
+/// Changes every informer's object, and waits for that to arrive.
+async fn change_all(world: &World, fleet: &[Recording<ConfigMap>], value: &str) -> Result<(), WorldError> {
+    for index in 0..fleet.len() {
+        world.update(index, value)?;
+    }
+    let has_it = |(index, recording): (usize, &Recording<ConfigMap>)| {
+        let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
+        found.is_some_and(|found| found.data.as_ref().is_some_and(|data| data["value"] == value))
+    };
+    until(PROMPT, "what was written has arrived", || fleet.iter().enumerate().all(has_it)).await?;
+    let fresh = fleet.iter().all(|recording| recording.informer().freshness().is_fresh());
+    demand(fresh, || "an informer has a doubt".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError> {
+    let world = World::of(patient(), None).await?;
+    let fleet = world.fleet(3).await?;
+    let client = world.connection.client();
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        unread.push(client.send(get(&format!("{LARGE}?watch=true&timeoutSeconds=100000"))?).await?);
+    }
+    fill(&world)?;
+    // Longer than a stream that says nothing is believed, and again.
+    for round in 0..40 {
+        change_all(&world, &fleet, &round.to_string()).await?;
+        sleep(Duration::from_secs(5)).await;
+    }
+    drop(unread);
+    world.judge().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_reads_hold_up_no_other_request() -> Result<(), WorldError> {
+    let world = World::of(patient(), None).await?;
+    fill(&world)?;
+    let client = world.connection.client();
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        unread.push(client.send(get(LARGE)?).await?);
+    }
+    sleep(Duration::from_secs(5)).await;
+    let begun = Instant::now();
+    let answer = client.send(get(SMALL)?).await?;
+    let body = timeout(PROMPT, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
+    demand(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
+    demand(begun.elapsed() < PROMPT, || format!("answered after {:?}", begun.elapsed()))?;
+    let fleet = timeout(PROMPT, world.fleet(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &fleet, "1").await?;
+    drop(unread);
+    world.judge().await
+}
+
+/// HTTP/1.1 has a connection for each answer; that all are taken by those who do not read is as bad.
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), WorldError> {
+    let settings = Settings { connections: 16, waiting: 30, ..Settings::default() };
+    let world = World::with(patient(), settings, None).await?;
+    fill(&world)?;
+    let client = world.connection.client();
+    let asked: Vec<_> = (0..50)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let answer = client.send(get(LARGE)?).await;
+                // Whoever has one never reads it; whoever has none is told so.
+                if answer.is_ok() {
+                    std::future::pending::<()>().await;
+                }
+                answer.map(drop).map_err(WorldError::from)
+            })
+        })
+        .collect();
+    sleep(Duration::from_secs(1)).await;
+    let fleet = timeout(PROMPT, world.fleet(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &fleet, "1").await?;
+    sleep(Duration::from_secs(60)).await;
+    change_all(&world, &fleet, "2").await?;
+    let busy = asked.iter().filter(|asked| asked.is_finished()).count();
+    demand(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
+    for asked in asked {
+        asked.abort();
+    }
+    world.judge().await
+}
