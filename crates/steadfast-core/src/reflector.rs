@@ -256,6 +256,19 @@ impl Reflector {
         [phase, self.side_wake(), self.move_wake(), self.comparison_wake()].into_iter().flatten().min()
     }
 
+    /// When the full transfer under way was last seen to make progress, or was asked for.
+    pub fn list_progress(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Listing { progress, .. } => Some(*progress),
+            _ => None,
+        }
+    }
+
+    /// The same of the list of versions under way.
+    pub fn comparison_heard(&self) -> Option<Instant> {
+        self.comparing.heard(self.settings.list_patience)
+    }
+
     /// Takes in what happened at `now` and tells what to do.
     pub fn step(&mut self, now: Instant, input: Input) -> Vec<Output> {
         let mut out = Vec::new();

@@ -8,6 +8,7 @@ mod error;
 mod keeper;
 #[cfg(feature = "metrics")]
 mod observing;
+mod places;
 mod proxies;
 mod reach;
 
@@ -21,7 +22,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
@@ -35,6 +36,8 @@ pub use error::{ConnectError, SendError, unusable};
 use keeper::Keeper;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
+pub(crate) use places::Place;
+use places::Places;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -53,7 +56,7 @@ struct Inner {
     agent: HeaderValue,
     server: String,
     default_namespace: String,
-    transfers: Arc<Semaphore>,
+    places: Places,
     probes: Board,
     /// Paths of collections that the server does not stream as lists.
     paged: Mutex<BTreeSet<String>>,
@@ -180,18 +183,14 @@ impl Connection {
         &self.inner.default_namespace
     }
 
-    /// A place among the full transfers that the server is asked for at once, in the order of asking.
-    pub fn transfer(&self) -> BoxFuture<'static, OwnedSemaphorePermit> {
-        let permit = self.inner.transfers.clone().acquire_owned();
-        Box::pin(async move {
-            let Ok(permit) = permit.await else { unreachable!("the places are never withdrawn") };
-            permit
-        })
+    /// A place among the full transfers that the server is asked for at once, for the collection of this path.
+    pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, Place> {
+        self.inner.places.wait(path)
     }
 
     /// A place among the full transfers if one is free now and nobody waits for it.
-    pub(crate) fn spare_transfer(&self) -> Option<OwnedSemaphorePermit> {
-        self.inner.transfers.clone().try_acquire_owned().ok()
+    pub(crate) fn spare_transfer(&self, path: &str) -> Option<Place> {
+        self.inner.places.spare(path)
     }
 
     /// The probes that informers on this connection share.

@@ -20,9 +20,10 @@ use steadfast_core::freshness::Condition;
 use steadfast_core::record::{ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, FailureKind, Gravity, Input, Note, Output, Reflector, Request, RequestId};
 use steadfast_core::store::Staging;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
+use crate::connection::Place;
 use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
 use crate::shared::{Shared, Writer};
@@ -88,8 +89,8 @@ pub(crate) struct Driver<K> {
 /// A place among the full transfers that a server is asked for at once.
 enum Transfer {
     None,
-    Awaited(BoxFuture<'static, OwnedSemaphorePermit>),
-    Held { _permit: OwnedSemaphorePermit },
+    Awaited(BoxFuture<'static, Place>),
+    Held(Place),
 }
 
 enum Parser {
@@ -100,7 +101,7 @@ enum Parser {
 enum Wake {
     Command(Option<Command>),
     Arrival(RequestId, Arrival),
-    Granted(OwnedSemaphorePermit),
+    Granted(Place),
     Reachable,
     Timer,
 }
@@ -166,8 +167,8 @@ impl<K: Kept> Driver<K> {
                 Wake::Command(None) => return true,
                 Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
-                Wake::Granted(permit) => {
-                    self.transfer = Transfer::Held { _permit: permit };
+                Wake::Granted(place) => {
+                    self.transfer = Transfer::Held(place);
                     self.step(Input::TransferGranted);
                 }
                 Wake::Reachable => self.step(Input::Reachable),
@@ -214,8 +215,8 @@ impl<K: Kept> Driver<K> {
         let Self { commands, answers, transfer, reachable, timer, .. } = self;
         let granted = async {
             match transfer {
-                Transfer::Awaited(permit) => permit.await,
-                Transfer::None | Transfer::Held { .. } => std::future::pending().await,
+                Transfer::Awaited(place) => place.await,
+                Transfer::None | Transfer::Held(_) => std::future::pending().await,
             }
         };
         let timed = async {
@@ -227,7 +228,7 @@ impl<K: Kept> Driver<K> {
         tokio::select! {
             biased;
             command = commands.recv() => Wake::Command(command),
-            permit = granted => Wake::Granted(permit),
+            place = granted => Wake::Granted(place),
             Ok(()) = reachable.changed() => Wake::Reachable,
             () = timed => Wake::Timer,
             (id, arrival) = poll_fn(|context| answers.poll_next(context)) => Wake::Arrival(id, arrival),
@@ -347,7 +348,7 @@ impl<K: Kept> Driver<K> {
                 Output::Send(id, request) => self.send(id, &request),
                 Output::Cancel(id) => self.drop_request(id),
                 Output::AwaitTransfer => {
-                    self.transfer = Transfer::Awaited(self.asker.connection.transfer());
+                    self.transfer = Transfer::Awaited(self.asker.connection.transfer(&self.asker.path));
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { anew } => {
@@ -379,7 +380,7 @@ impl<K: Kept> Driver<K> {
         {
             comparison.id = Some(id);
             if continue_token.is_none() {
-                comparison.place = self.asker.connection.spare_transfer();
+                comparison.place = self.asker.connection.spare_transfer(&self.asker.path);
             }
             if comparison.place.is_none() {
                 let why = "lists that are needed more have taken the places of a list of versions".into();
@@ -400,8 +401,20 @@ impl<K: Kept> Driver<K> {
         self.streams.remove(&id);
     }
 
+    /// Keeps the place of a full transfer for as long as that makes progress (R7).
+    fn keep_place(&mut self) {
+        if let (Transfer::Held(place), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
+            place.heard(heard);
+        }
+        let comparison = self.comparison.as_mut().and_then(|comparison| comparison.place.as_mut());
+        if let (Some(place), Some(heard)) = (comparison, self.reflector.comparison_heard()) {
+            place.heard(heard);
+        }
+    }
+
     /// Tells what there is to tell, makes the edits, shows them, tells the handlers and whoever waits.
     fn flush(&mut self) {
+        self.keep_place();
         // Before the lock is taken: what is called may ask anything of this informer.
         for note in std::mem::take(&mut self.notes) {
             self.tell(&note);

@@ -234,13 +234,27 @@ impl Faults {
         self.cluster.rules.add(self.replica, rule, Ruling::Corrupt(corruption));
     }
 
+    /// Requests that a rule is for are answered so late, and then truly: as where converting objects takes its time.
+    pub fn answer_late(&self, rule: RequestRule, wait: Duration) {
+        self.log("answer_late", Some(true));
+        self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, None));
+    }
+
+    /// Requests that a rule is for are not answered for so long, and then by this: as where a conversion webhook is dead,
+    /// `500` after its deadline.
+    pub fn hang(&self, rule: RequestRule, wait: Duration, answer: impl Into<Answer>) {
+        self.log("hang", Some(true));
+        self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, Some(answer.into())));
+    }
+
     /// Only these tokens are accepted from now on; without any, everybody is.
     pub fn replace_tokens(&self, tokens: &[&str]) {
         self.log_of(None, "replace_tokens", None);
         self.cluster.set_tokens(tokens);
     }
 
-    /// Takes back [`answer_with`](Self::answer_with) and [`corrupt`](Self::corrupt).
+    /// Takes back [`answer_with`](Self::answer_with), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
+    /// [`hang`](Self::hang), for requests that come from here on.
     pub fn answer_truly(&self) {
         self.log("answer_with", Some(false));
         self.cluster.rules.clear(self.replica);

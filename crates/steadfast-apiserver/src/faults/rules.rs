@@ -137,6 +137,8 @@ pub enum Corruption {
 pub(crate) enum Ruling {
     Answer(Answer),
     Corrupt(Corruption),
+    /// So late, and then this in place of the truth, if anything.
+    Late(Duration, Option<Answer>),
 }
 
 /// The rules in force.

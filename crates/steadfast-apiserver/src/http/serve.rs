@@ -47,13 +47,18 @@ pub(crate) async fn serve(
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
     }
+    if let Some(Ruling::Late(wait, _)) = &ruling {
+        tokio::time::sleep(*wait).await;
+    }
     let mut answer = match ruling {
-        Some(Ruling::Answer(answer)) => ruled(&answer, &record),
+        Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled(&answer, &record),
         Some(Ruling::Corrupt(corruption)) => corrupted(
             answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from),
             corruption,
         ),
-        None => answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from),
+        Some(Ruling::Late(_, None)) | None => {
+            answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from)
+        }
     };
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;

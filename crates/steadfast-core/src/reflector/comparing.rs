@@ -76,6 +76,16 @@ enum Stage {
     },
 }
 
+impl Comparing {
+    /// When the list under way, which is given up after so much silence, last made progress.
+    pub(super) fn heard(&self, patience: Duration) -> Option<Instant> {
+        match self.running.as_ref()?.stage {
+            Stage::Listing { deadline } => Some(deadline - patience),
+            Stage::Complete | Stage::Waiting { .. } => None,
+        }
+    }
+}
+
 impl Reflector {
     /// A complete list was committed: it says all that a comparison could.
     pub(super) fn listed_all(&mut self, now: Instant, out: &mut Vec<Output>) {

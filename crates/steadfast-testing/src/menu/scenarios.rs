@@ -3,6 +3,7 @@
 mod cache_loss;
 mod clients;
 mod failures;
+mod hanging;
 mod lists;
 mod losses;
 mod pitfalls;
@@ -22,6 +23,7 @@ const FAMILIES: &[&[Scenario]] = &[
     versions::SCENARIOS,
     lists::SCENARIOS,
     refusals::SCENARIOS,
+    hanging::SCENARIOS,
     clients::SCENARIOS,
     losses::SCENARIOS,
 ];

@@ -1,7 +1,9 @@
 //! Faults as switches: each begins, ends or happens on one replica, in any combination with others.
 
+use std::time::Duration;
+
 use steadfast::core::random::Random;
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, TooLarge, Verb};
+use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, TooLarge, Verb};
 
 use super::fault::Fault;
 
@@ -120,6 +122,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             faults.answer_with(rule().verb(any_read(random)), Answer::code(code));
             "a busy server"
         }
+        Fault::ResourceRefused if on => hang_lists(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
             faults.answer_with(rule().verb(any_read(random)), Answer::Forbidden);
             "forbidden"
@@ -134,6 +137,14 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         _ => "nothing",
     }
+}
+
+/// What a dead conversion webhook does to lists.
+fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
+    let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
+    let wait = Duration::from_secs(random.draw() % 29);
+    faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
+    "lists that hang"
 }
 
 fn any_read(random: &mut Random) -> Verb {

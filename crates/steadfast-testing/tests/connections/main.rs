@@ -3,6 +3,7 @@
 
 mod broken;
 mod crowd;
+mod hanging;
 mod moving;
 mod restart;
 mod storm;

@@ -10,12 +10,12 @@ use http::header::HeaderValue;
 use http::{Request, Uri};
 use kube::client::middleware::{BaseUri, ExtraHeaders};
 use kube::client::{Body, ConfigExt};
-use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use super::auth::Authorizer;
 use super::error::describe;
 use super::keeper::{Keeper, Loader};
+use super::places::Places;
 use super::{ConnectError, Connection, Inner, reach};
 use crate::environment::SharedEnvironment;
 use crate::environment::threads::Threads;
@@ -103,7 +103,7 @@ impl ConnectionBuilder {
             server,
             probes: crate::probes::Board::default(),
             default_namespace: config.default_namespace.clone(),
-            transfers: Arc::new(Semaphore::new(settings.transfers.max(1))),
+            places: Places::new(environment.clone(), settings.transfers),
             paged: Mutex::default(),
             pool: Pool::new(Connector::new(environment.clone(), target, route), settings),
             keeper,

@@ -7,7 +7,8 @@ use steadfast_core::record::Identity;
 use steadfast_core::reflector::{Differences, Note, RequestId};
 use steadfast_core::store::Snapshot;
 use steadfast_core::{ObjectKey, ResourceVersion};
-use tokio::sync::OwnedSemaphorePermit;
+
+use crate::connection::Place;
 
 /// How many removals are remembered while a list is on its way. Beyond that, what is listed and not held is not judged.
 const MOST_REMOVALS: usize = 100_000;
@@ -21,7 +22,7 @@ pub(super) struct Comparison {
     /// The request of the page under way.
     pub(super) id: Option<RequestId>,
     /// A place among the transfers that a server is asked for at once, until the list is there.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<Place>,
     /// The version of the list.
     pub(super) version: Option<ResourceVersion>,
     /// The UIDs of what was held as it is listed, when it was seen.

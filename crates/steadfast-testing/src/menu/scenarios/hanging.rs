@@ -1,0 +1,86 @@
+//! Lists that hang: they are in nobody's way.
+
+use std::time::Duration;
+
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use steadfast::Scope;
+use steadfast_apiserver::{Answer, RequestRule};
+use tokio::time::{Instant, sleep};
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Stage, until};
+
+/// More than there are places for full transfers.
+const HANGING: [(&str, &str); 8] = [
+    ("Deployment", "deployments"),
+    ("DaemonSet", "daemonsets"),
+    ("StatefulSet", "statefulsets"),
+    ("ReplicaSet", "replicasets"),
+    ("ControllerRevision", "controllerrevisions"),
+    ("Job", "jobs"),
+    ("CronJob", "cronjobs"),
+    ("Lease", "leases"),
+];
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "hanging-lists",
+    faults: &[Fault::ResourceRefused],
+    source: Source::Menu,
+    story: "Lists of eight resources are not answered, and end with 500 after 29 s, as where a conversion webhook is dead. \
+            Config maps sync, are listed again after an expiry and stay fresh as if nothing were wrong, and the eight \
+            sync when the webhook is back.",
+    clauses: "C9, R5, R7",
+    bounds: Bounds::NONE.recover(10),
+    seconds: 80,
+    play: |ground| Box::pin(hanging_lists(ground)),
+}];
+
+fn group(kind: &str) -> &'static str {
+    match kind {
+        "Job" | "CronJob" => "batch",
+        "Lease" => "coordination.k8s.io",
+        _ => "apps",
+    }
+}
+
+async fn hanging_lists(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    stage.create("a", "1")?;
+    stage.fault();
+    let mut hanging = Vec::new();
+    for (kind, plural) in HANGING {
+        let rule = RequestRule::any().resource(&format!("{plural}.{}", group(kind)));
+        stage.faults().hang(rule, Duration::from_secs(29), Answer::code(500));
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group(kind), "v1", kind), plural);
+        hanging.push(stage.factory.informer_with::<DynamicObject>(&kind, Scope::all())?);
+    }
+    let begun = Instant::now();
+    let config_maps = stage.watch(Scope::all())?;
+    config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
+    stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
+    stage.ready(&[&config_maps]).await?;
+    for round in 0..3 {
+        // When the eight hang, and when they are about to try again.
+        sleep(Duration::from_secs(11)).await;
+        stage.faults().cut();
+        stage.change("a", &format!("round {round}"))?;
+        stage.faults().expire_events();
+        stage.faults().heal();
+        let back = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+        stage.checks.within(&format!("the relist of round {round}"), back, Duration::from_secs(3));
+    }
+    stage.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "what hangs has synced");
+    stage.faults().answer_truly();
+    // What was asked for before that hangs to its end.
+    sleep(Duration::from_secs(29)).await;
+    let healed = Instant::now();
+    let synced = until(Duration::from_secs(60), || hanging.iter().all(steadfast::Informer::has_synced)).await;
+    let recover = synced.map(|_| healed.elapsed());
+    hanging.iter().for_each(steadfast::Informer::stop);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}

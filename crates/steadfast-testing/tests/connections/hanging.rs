@@ -1,0 +1,147 @@
+//! Lists that hang (a dead conversion webhook, R7): they hold up nobody but themselves.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Informer, Scope};
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_testing::{WorldError, config_map_in};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{World, demand, until};
+
+/// How long an API server waits for a conversion webhook before it gives up.
+const WEBHOOK: Duration = Duration::from_secs(29);
+
+/// Lists of the namespaces that hang are for these.
+fn hanging() -> RequestRule {
+    RequestRule::any().namespace("hanging-")
+}
+
+impl World {
+    /// So many more informers, each with a collection of its own that is not answered.
+    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMap>>, WorldError> {
+        let scope = |index| Scope::namespace(format!("hanging-{index}"));
+        (0..informers).map(|index| Ok(self.factory.informer::<ConfigMap>(scope(index))?)).collect()
+    }
+
+    /// How long an informer that nothing is wrong with takes to sync.
+    async fn sync(&self, index: usize) -> Result<Duration, WorldError> {
+        let begun = Instant::now();
+        let informer = self.informer(index)?;
+        informer.wait_for_sync(Duration::from_secs(3600)).await?;
+        Ok(begun.elapsed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_hang_hold_up_no_first_list() -> Result<(), WorldError> {
+    for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
+        let world = World::new(None).await?;
+        world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+        let _hanging = world.hanging(crowd)?;
+        sleep(Duration::from_secs(1)).await;
+        let took = world.sync(0).await?;
+        let limit = Duration::from_millis(limit);
+        demand(took < limit, || format!("beside {crowd} lists that hang, synced after {took:?}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_hangs_again_and_again_does_not_eat_the_places_in_turn() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(60)?;
+    sleep(Duration::from_secs(10)).await;
+    for index in 0..60 {
+        // No multiple of how long they hang, so that each finds them in another mood.
+        sleep(Duration::from_millis(3_700)).await;
+        let took = world.sync(index).await?;
+        demand(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let healthy = world.informer(0)?;
+    healthy.wait_for_sync(Duration::from_secs(10)).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(20)?;
+    sleep(Duration::from_secs(1)).await;
+    world.server.faults().cut();
+    world.update(0, "1")?;
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    let lister = healthy.lister()?;
+    let newer = || lister.get("team-0", "a").is_ok_and(|object| object.is_some_and(|object| value(&object) == "1"));
+    let took = until(Duration::from_secs(60), "the relist is complete", newer).await?;
+    demand(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
+}
+
+fn value(object: &ConfigMap) -> &str {
+    object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_stands_still_halfway_holds_up_nobody() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    for index in 0..4 {
+        let namespace = format!("hanging-{index}");
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        world.server.create(&object)?;
+        for name in ["a", "b", "c"] {
+            world.server.create(&config_map_in(&namespace, name, "0"))?;
+        }
+    }
+    world.server.faults().hang(hanging().verb(Verb::Page), WEBHOOK, Answer::code(500));
+    let mut halfway = Vec::new();
+    for index in 0..4 {
+        let scope = Scope::namespace(format!("hanging-{index}"));
+        halfway.push(world.factory.build::<ConfigMap>(scope).streamed_lists(false).page_size(Some(2)).start()?);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let took = world.sync(0).await?;
+    demand(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
+    world.server.faults().answer_truly();
+    for informer in halfway {
+        informer.wait_for_sync(Duration::from_secs(60)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    world.server.faults().answer_late(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
+    let begun = Instant::now();
+    let informers = (0..20).map(|index| world.informer(index)).collect::<Result<Vec<_>, _>>()?;
+    for informer in &informers {
+        informer.wait_for_sync(Duration::from_secs(60)).await?;
+    }
+    demand(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
+    demand(world.lists() == 20, || format!("{} lists for 20 informers", world.lists()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_by_list_is_not_refused_because_others_hang() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    world.server.faults().no_bookmarks(true);
+    let healthy = world.informer(0)?;
+    healthy.wait_for_sync(Duration::from_secs(10)).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(20)?;
+    let proven = world.server.requests().len();
+    for number in 0..18 {
+        // Elsewhere, so that a probe tells of a version that no event of ours has.
+        world.server.create(&config_map_in("default", &format!("other-{number}"), "0"))?;
+        sleep(Duration::from_secs(10)).await;
+    }
+    let lists =
+        |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
+    let proofs = world.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
+    demand(proofs > 0, || "no list was asked for as a proof".to_owned())?;
+    demand(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
+}
