@@ -1,4 +1,5 @@
-//! Framing: any bytes, cut anywhere, give the same records, within the limit, and never a panic.
+//! Framing: any bytes, cut anywhere, give the same records, within the limit, and never a panic. A record above the limit
+//! is known by what it is known by when it is held.
 //!
 //! The input is one byte for the limit, one for the length of cuts, and the body.
 #![no_main]
@@ -6,7 +7,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use steadfast_core::frame::{FrameError, LineFramer, ListFramer, ListPart};
+use steadfast_core::decode::{self, Encoding, PartialIdentity, WatchRecord};
+use steadfast_core::frame::{FrameError, Line, LineFramer, ListFramer, ListPart};
 
 fuzz_target!(|input: &[u8]| {
     let [limit, cut, body @ ..] = input else { return };
@@ -18,7 +20,19 @@ fuzz_target!(|input: &[u8]| {
     let (records, ended) = lines(limit, &body, &whole);
     let again = lines(limit, &body, &cut);
     assert_same((&records, ended), (&again.0, again.1));
-    assert!(records.iter().all(|record| record.len() <= limit && !record.contains(&b'\n')));
+    for record in &records {
+        let Line::Whole(record) = record else { continue };
+        assert!(record.len() <= limit && !record.contains(&b'\n'));
+    }
+    let lengths = body.split(|byte| *byte == b'\n');
+    let held = lines(usize::MAX, &body, &whole).0;
+    let long = lengths.filter(|line| line.len() > limit).count();
+    if body.ends_with(b"\n") {
+        assert_eq!(records.iter().filter(|record| matches!(record, Line::Overlong(_))).count(), long);
+    }
+    if records.len() == held.len() {
+        records.iter().zip(&held).for_each(|(record, held)| known_alike(record, held));
+    }
 
     let (parts, ended) = list(limit, &body, &whole);
     let again = list(limit, &body, &cut);
@@ -42,19 +56,33 @@ fn assert_same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Bytes>, Result<(), FrameError>) {
+fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Line>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks(body, cuts) {
         framer.feed(chunk);
-        while let Some(record) = framer.next() {
-            match record {
-                Ok(record) => records.push(record),
-                Err(error) => return (records, Err(error)),
-            }
-        }
+        records.extend(std::iter::from_fn(|| framer.next()));
     }
     (records, framer.finish())
+}
+
+/// What passed is known as it is when it is held, if it is JSON at all and no string of it too long to be kept.
+fn known_alike(passed: &Line, held: &Line) {
+    let (Line::Overlong(passed), Line::Whole(held)) = (passed, held) else { return };
+    if serde_json::from_slice::<Value>(held).is_err() || held.len() > 4096 {
+        return;
+    }
+    let (kind, identity) = match decode::watch_record(Encoding::Json, held) {
+        Ok(WatchRecord::Object { kind, object }) => {
+            let whole = object.identity;
+            let identity = PartialIdentity { key: Some(whole.key), uid: Some(whole.uid), version: Some(whole.version) };
+            (Some(kind), identity)
+        }
+        Ok(_) => return,
+        Err(error) => (error.kind, error.identity),
+    };
+    let error = decode::overlong(passed);
+    assert_eq!((error.kind, error.identity), (kind, identity));
 }
 
 fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<ListPart>, Result<(), FrameError>) {
@@ -90,7 +118,7 @@ fn agrees_with_serde(body: &[u8], parts: &[ListPart], ended: Result<(), FrameErr
         assert!(ended.is_err(), "no object, and a list");
         return;
     }
-    if ended.is_err() {
+    if ended.is_err() || parts.iter().any(|part| matches!(part, ListPart::Overlong(_))) {
         return;
     }
     let items = parts.iter().filter_map(|part| match part {

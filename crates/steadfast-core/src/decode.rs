@@ -17,4 +17,4 @@ pub(crate) use envelope::{list_meta, status_of};
 pub use error::DecodeError;
 pub use kept::{DecodeOptions, Decoder, Kept};
 pub use raw::RawObject;
-pub use record::{PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, watch_record};
+pub use record::{PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, overlong, watch_record};

@@ -1,22 +1,24 @@
 //! Bodies cut into records as they arrive, chunk by chunk, wherever the chunks are cut.
 //!
 //! A record that lies whole in one chunk is a slice of it; one that does not is put together once. What is held is never
-//! more than one record, and a record is never longer than the limit.
+//! more than one record, and never more of it than the limit: one that is longer passes, and is known by what was read of it
+//! on the way ([`Overlong`]). What comes after it is read as ever.
 
 mod lines;
 mod list;
+mod overlong;
 
-pub use lines::LineFramer;
+pub use lines::{Line, LineFramer};
 pub use list::{ListFramer, ListPart};
+pub use overlong::Overlong;
 
 use crate::scan::Fault;
-use crate::scan::skim::MAX_DEPTH;
 
 /// Why a body cannot be read on. It says where, never what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A record is longer than the limit.
-    #[error("a record is longer than the limit of {limit} bytes")]
+    /// A list has a member beside its items that is longer than the limit.
+    #[error("a member of the list is longer than the limit of {limit} bytes")]
     TooLarge {
         /// The limit.
         limit: usize,
@@ -25,7 +27,7 @@ pub enum FrameError {
     #[error("the body ended early, {bytes} bytes into an unfinished record")]
     Truncated {
         /// How many bytes of the unfinished record there were.
-        bytes: usize,
+        bytes: u64,
     },
     /// The body is not the JSON it should be.
     #[error("malformed JSON at byte {offset} of the body")]
@@ -33,17 +35,12 @@ pub enum FrameError {
         /// Where in the body.
         offset: u64,
     },
-    /// A record is nested too deep.
-    #[error("a record is nested deeper than {MAX_DEPTH} levels")]
-    TooDeep,
 }
 
 impl FrameError {
     /// The fault of a text that begins at `offset` of the body.
     fn of(fault: Fault, offset: u64) -> Self {
-        match fault {
-            Fault::Malformed { at } => Self::Malformed { offset: offset + at as u64 },
-            Fault::TooDeep => Self::TooDeep,
-        }
+        let Fault::Malformed { at } = fault;
+        Self::Malformed { offset: offset + at as u64 }
     }
 }

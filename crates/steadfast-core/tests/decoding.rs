@@ -306,8 +306,29 @@ fn what_could_be_recognised_of_a_broken_record_is_told() {
     assert_eq!(error.problem, RecordProblem::UnknownType { name: "SYNC".to_owned() });
     let error = record(r#"{"type":"ADDED"}"#).expect_err("it has no object");
     assert_eq!(error.problem, RecordProblem::NoObject);
-    let deep = format!(r#"{{"type":"ADDED","object":{}"#, "[".repeat(1 << 16));
-    assert_eq!(record(&deep).expect_err("it is deep").problem, RecordProblem::TooDeep);
+}
+
+#[test]
+fn an_object_that_is_nested_too_deep_to_be_decoded_is_known_and_kept_in_a_form_that_takes_it() {
+    let nested = |levels| format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels));
+    let deep = nested(100_000);
+    let written = format!(
+        r#"{{"metadata":{{"managedFields":[{deep}],"labels":{{"a":"b"}},"name":"a","uid":"u","resourceVersion":"7"}},"spec":{deep}}}"#
+    );
+    let Ok(WatchRecord::Object { object, .. }) = record(&format!(r#"{{"type":"ADDED","object":{written}}}"#)) else {
+        panic!("it is an object")
+    };
+    assert_eq!((object.identity.key.name(), object.identity.version.as_str()), ("a", "7"));
+    assert_eq!(item(&written).expect("it is an object").identity, object.identity);
+    let error = decode::<DynamicObject>(&object).expect_err("it is deep");
+    assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
+    // Of metadata alone what is deep are the `managedFields`, which are cut out.
+    let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("it is an object");
+    assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
+    assert_eq!(
+        decode::<Lazy>(&object).expect("bytes").bytes.len(),
+        written.len() - deep.len() - r#""managedFields":[],"#.len()
+    );
 }
 
 #[test]

@@ -8,28 +8,31 @@ use bytes::Bytes;
 use json::{Json, Style, chunks, cuts, members, object, read, text, values};
 use proptest::prelude::*;
 use serde_json::Value;
-use steadfast_core::frame::{FrameError, LineFramer, ListFramer, ListPart};
-use steadfast_core::record::{ListMeta, Status};
+use steadfast_core::decode::{PartialIdentity, WatchRecord, overlong, watch_record};
+use steadfast_core::frame::{FrameError, Line, LineFramer, ListFramer, ListPart, Overlong};
+use steadfast_core::record::{Identity, ListMeta, Status};
+use steadfast_core::{Encoding, RawObject};
 
 const LIMIT: usize = 1 << 20;
 
-fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
+fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Line>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks {
         framer.feed(chunk.clone());
-        while let Some(record) = framer.next() {
-            match record {
-                Ok(record) => records.push(record),
-                Err(error) => {
-                    assert!(framer.next().is_none(), "after an error there is nothing");
-                    assert_eq!(framer.finish(), Err(error));
-                    return (records, Err(error));
-                }
-            }
-        }
+        records.extend(std::iter::from_fn(|| framer.next()));
     }
     (records, framer.finish())
+}
+
+/// The records of a body of which none is above the limit.
+fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
+    let (records, ended) = cut_lines(limit, chunks);
+    let whole = |line| match line {
+        Line::Whole(record) => record,
+        Line::Overlong(record) => panic!("{record:?}"),
+    };
+    (records.into_iter().map(whole).collect(), ended)
 }
 
 fn list(limit: usize, chunks: &[Bytes]) -> (Vec<ListPart>, Result<(), FrameError>) {
@@ -135,9 +138,31 @@ proptest! {
     }
 
     #[test]
+    fn a_record_that_passes_is_known_as_it_is_when_it_is_held(
+        value in members(), metadata in members(), style in Style::line(), cuts in cuts(), kind in prop::sample::select(vec!["ADDED", "DELETED", "OTHER"]),
+    ) {
+        let metadata = ("metadata".to_owned(), Json::Object(metadata));
+        let whole = Json::Object([value, vec![metadata]].concat());
+        let record = object([("type", text(kind)), ("object", whole)]).write(&mut style.clone());
+        let body = Bytes::from(record.trim().to_owned() + "\n");
+        prop_assume!(body.len() > 2);
+        let (records, _) = cut_lines(1, &chunks(&body, &cuts));
+        let [Line::Overlong(passed)] = &records[..] else { panic!("{records:?}") };
+        let (kind, identity) = match watch_record(Encoding::Json, &body.slice(..body.len() - 1)) {
+            Ok(WatchRecord::Object { kind, object: RawObject { identity: Identity { key, uid, version }, .. } }) => {
+                (Some(kind), PartialIdentity { key: Some(key), uid: Some(uid), version: Some(version) })
+            }
+            Ok(_) => return Ok(()),
+            Err(error) => (error.kind, error.identity),
+        };
+        let error = overlong(passed);
+        prop_assert_eq!((error.kind, error.identity), (kind, identity));
+    }
+
+    #[test]
     fn no_bytes_whatever_make_a_framer_panic(body: Vec<u8>, cuts in cuts(), limit in 0_usize..40) {
         let body = Bytes::from(body);
-        let _ = lines(limit, &chunks(&body, &cuts));
+        let _ = cut_lines(limit, &chunks(&body, &cuts));
         let _ = list(limit, &chunks(&body, &cuts));
     }
 }
@@ -155,22 +180,38 @@ fn a_record_within_one_chunk_is_a_slice_of_it() {
 }
 
 #[test]
-fn a_record_above_the_limit_ends_the_stream_before_it_is_held() {
-    let exact = Bytes::from_static(b"0123456789\n");
-    assert_eq!(lines(10, std::slice::from_ref(&exact)), (vec![exact.slice(..10)], Ok(())));
-    for length in [1, 3, 11] {
-        let (records, ended) = lines(9, &chunks(&exact, &[length]));
-        assert_eq!((records.len(), ended), (0, Err(FrameError::TooLarge { limit: 9 })), "chunks of {length}");
+fn a_record_above_the_limit_passes_unheld_and_the_next_one_is_read() {
+    let body = Bytes::from_static(b"0123456789\n{}\n");
+    assert_eq!(lines(10, std::slice::from_ref(&body)).0, [&body[..10], b"{}"]);
+    for length in [1, 3, 11, 100] {
+        let (records, ended) = cut_lines(9, &chunks(&body, &[length]));
+        let [Line::Overlong(record), Line::Whole(next)] = &records[..] else { panic!("{records:?}") };
+        assert_eq!(
+            (record.bytes(), record.limit(), &next[..], ended),
+            (10, 9, &b"{}"[..], Ok(())),
+            "chunks of {length}"
+        );
     }
-    // No line end ever: what is held stays within the limit.
-    let (_, ended) = lines(9, &vec![Bytes::from_static(b"xxxx"); 3]);
-    assert_eq!(ended, Err(FrameError::TooLarge { limit: 9 }));
+    let (records, ended) = cut_lines(9, &vec![Bytes::from_static(b"xxxx"); 3]);
+    assert_eq!((records.len(), ended), (0, Err(FrameError::Truncated { bytes: 12 })));
 }
 
 #[test]
-fn an_item_or_a_member_above_the_limit_ends_the_list() {
+fn an_item_above_the_limit_passes_unheld_and_the_next_one_is_read() {
+    let body = Bytes::from_static(br#"{"items":[{"a":1},{"a":"0123456789"},{"a":2}]}"#);
+    for length in [1, 5, 100] {
+        let (parts, ended) = list(15, &chunks(&body, &[length]));
+        let [ListPart::Item(_), ListPart::Overlong(item), ListPart::Item(next), ListPart::End { .. }] = &parts[..]
+        else {
+            panic!("{parts:?}");
+        };
+        assert_eq!((item.bytes(), &next[..], ended), (18, &br#"{"a":2}"#[..], Ok(())));
+    }
+}
+
+#[test]
+fn a_member_above_the_limit_ends_the_list() {
     for body in [
-        r#"{"items":[{"a":1},{"a":"0123456789"}]}"#,
         r#"{"items":[{"a":1}],"metadata":{"a":"0123456789"}}"#,
         r#"{"items":[{"a":1}],"other":[0,1,2,3,4,5,6,7,8,9]}"#,
         r#"{"items":[{"a":1}],"a very long name indeed":1}"#,
@@ -181,6 +222,71 @@ fn an_item_or_a_member_above_the_limit_ends_the_list() {
             assert_eq!(ended, Err(FrameError::TooLarge { limit: 15 }));
             assert_eq!(parts, [ListPart::Item(Bytes::from_static(br#"{"a":1}"#))]);
         }
+    }
+}
+
+#[test]
+fn a_record_that_may_have_no_end_is_told_once() {
+    let mut framer = LineFramer::new(10);
+    let mut told = Vec::new();
+    for _ in 0..100 {
+        framer.feed(Bytes::from_static(b"xxxx"));
+        assert_eq!(framer.next(), None);
+        told.extend(framer.endless());
+    }
+    assert_eq!(told, [164]);
+}
+
+/// Who a record that is above the limit is about, as it is said of it.
+fn said(record: &Overlong) -> String {
+    let error = overlong(record);
+    format!("{:?} {:?} {error}", error.kind, error.identity.uid)
+}
+
+#[test]
+fn who_a_record_above_the_limit_is_about_is_read_wherever_that_lies() {
+    let metadata = r#""metadata":{"managedFields":[{"f":{"name":"x"}}],"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}"#;
+    let long = format!(r#""data":{{"metadata":{{"name":"b"}},"x":"{}"}}"#, "y\\\"}".repeat(100));
+    let deep = format!(r#""spec":{}{}"#, "[".repeat(1000), "]".repeat(1000));
+    for members in [[metadata, &long, &deep], [&long, &deep, metadata], [&deep, metadata, &long]] {
+        let object = format!("{{{}}}", members.join(","));
+        let [first, last] = [
+            format!(r#"{{"type":"DELETED","object":{object}}}"#),
+            format!(r#"{{"object":{object}, "type" : "DELETED"}}"#),
+        ];
+        for record in [first, last] {
+            let length = record.len();
+            let body = Bytes::from(record + "\n");
+            for cut in [1, 7, 1 << 20] {
+                let (records, _) = cut_lines(64, &chunks(&body, &[cut]));
+                let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
+                let told = format!("{length} bytes, longer than the limit of 64 bytes");
+                assert_eq!(said(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {told}"#));
+            }
+        }
+        let body = Bytes::from(format!(r#"{{"items":[{object}]}}"#));
+        for cut in [1, 7, 1 << 20] {
+            let (parts, ended) = list(64, &chunks(&body, &[cut]));
+            let [ListPart::Overlong(item), _] = &parts[..] else { panic!("{parts:?}") };
+            assert_eq!(ended, Ok(()));
+            assert!(said(item).starts_with(r#"None Some("u") n/a at version 7"#), "{}", said(item));
+        }
+    }
+}
+
+#[test]
+fn a_name_too_long_to_be_kept_is_none_and_a_namespace_too_long_takes_the_name_with_it() {
+    let long = "x".repeat(100_000);
+    for metadata in [
+        format!(r#"{{"name":"{long}","namespace":"n","uid":"u","resourceVersion":"7"}}"#),
+        format!(r#"{{"namespace":"{long}","name":"a","uid":"u","resourceVersion":"7"}}"#),
+        format!(r#"{{"name":"a","uid":"u","resourceVersion":"7","namespace":"{long}"}}"#),
+        format!(r#"{{"name":"a","uid":"u","resourceVersion":"7","x":"{long}"#),
+    ] {
+        let body = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{metadata}}}}}\n"));
+        let (records, _) = cut_lines(64, &chunks(&body, &[1000]));
+        let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
+        assert!(said(record).contains("an object without a known name"), "{}", said(record));
     }
 }
 
@@ -249,8 +355,20 @@ fn what_is_no_json_is_told_with_its_place() {
     }
     // Items handed out cannot be taken back.
     assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
-    let deep = format!("{{\"items\":[{}", "[".repeat(1 << 16));
-    assert_eq!(whole_list(&deep).1, Err(FrameError::TooDeep));
+}
+
+#[test]
+fn what_is_nested_deep_ends_where_its_brackets_do() {
+    let deep = format!("{}1{}", r#"{"a":["#.repeat(1 << 16), "]}".repeat(1 << 16));
+    let body = Bytes::from(format!(r#"{{"items":[{deep},{{"b":2}}]}}"#));
+    for length in [1, 63, 1 << 20] {
+        let (parts, ended) = list(LIMIT, &chunks(&body, &[length]));
+        assert_eq!(ended, Ok(()));
+        assert_eq!(
+            parts[..2],
+            [ListPart::Item(deep.clone().into()), ListPart::Item(Bytes::from_static(br#"{"b":2}"#))]
+        );
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>,
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Meta(found) => meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::Item(_) | ListPart::End { .. } => {}
+                ListPart::Item(_) | ListPart::Overlong(_) | ListPart::End { .. } => {}
             }
         }
     }

@@ -95,7 +95,7 @@ enum Transfer {
 
 enum Parser {
     Stream(Encoding, LineFramer),
-    List(Encoding, ListFramer, Option<ListMeta>),
+    List(Encoding, Box<ListFramer>, Option<ListMeta>),
 }
 
 enum Wake {
@@ -262,7 +262,7 @@ impl<K: Kept> Driver<K> {
                 let parser = if self.streams.get(&id).copied().unwrap_or_default() {
                     Parser::Stream(encoding, LineFramer::new(limit))
                 } else {
-                    Parser::List(encoding, ListFramer::new(limit), None)
+                    Parser::List(encoding, Box::new(ListFramer::new(limit)), None)
                 };
                 self.parsers.insert(id, parser);
                 self.ledger.opened(id);
@@ -319,7 +319,8 @@ impl<K: Kept> Driver<K> {
         let read = match &mut parser {
             Parser::Stream(encoding, framer) => {
                 framer.feed(chunk);
-                self.read_stream(now, id, *encoding, framer)
+                self.read_stream(now, id, *encoding, framer);
+                Ok(())
             }
             Parser::List(encoding, framer, meta) => {
                 framer.feed(chunk);

@@ -22,6 +22,8 @@ pub struct DecodeError {
 enum Problem {
     /// The text is not JSON, or ends early.
     Malformed,
+    /// It is nested deeper than `serde_json` goes.
+    TooDeep,
     /// A field that has to be there is not; its name is the type's, not the object's.
     MissingField(String),
     /// A value of this sort, where another is wanted.
@@ -52,7 +54,11 @@ const SORTS: [&str; 15] = [
 impl DecodeError {
     /// What `error` says of the object `identity`, at `offset` of its bytes.
     pub(super) fn new(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
-        let problem = if error.is_data() { Problem::of(&error.to_string()) } else { Problem::Malformed };
+        let problem = match error.to_string() {
+            message if error.is_data() => Problem::of(&message),
+            message if message.starts_with("recursion limit exceeded") => Problem::TooDeep,
+            _ => Problem::Malformed,
+        };
         Self { key: identity.key.clone(), version: identity.version.clone(), offset, problem }
     }
 
@@ -89,6 +95,7 @@ impl fmt::Display for DecodeError {
         write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it: ")?;
         match problem {
             Problem::Malformed => f.write_str("malformed JSON"),
+            Problem::TooDeep => f.write_str("nested deeper than 128 levels"),
             Problem::MissingField(field) => write!(f, "no field {field:?}"),
             Problem::Unfit(sort) => write!(f, "the type does not take this {sort}"),
             Problem::Other => f.write_str("a value that the type does not take"),

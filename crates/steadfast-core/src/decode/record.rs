@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Encoding, RawObject, envelope};
+use crate::frame::Overlong;
 use crate::key::ObjectKey;
 use crate::record::{Bookmark, Identity, RecordKind, Status};
 use crate::scan::object::has_annotation;
-use crate::scan::skim::MAX_DEPTH;
 use crate::scan::{Fault, Metadata, ObjectScan, RecordScan};
 use crate::version::ResourceVersion;
 
@@ -56,9 +56,14 @@ pub enum RecordProblem {
         /// Where in the record.
         offset: usize,
     },
-    /// It is nested too deep.
-    #[error("nested deeper than {MAX_DEPTH} levels")]
-    TooDeep,
+    /// It is longer than the limit.
+    #[error("{bytes} bytes, longer than the limit of {limit} bytes")]
+    TooLarge {
+        /// Its length, in bytes.
+        bytes: u64,
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// It has no `type`, or one that is not known.
     #[error("unknown type of watch record {name:?}")]
     UnknownType {
@@ -165,16 +170,27 @@ pub fn list_item(encoding: Encoding, item: &Bytes) -> Result<RawObject, RecordEr
     }
 }
 
-fn json_watch_record(record: &Bytes) -> Result<WatchRecord, RecordError> {
-    let mut scan = RecordScan::default();
-    let scanned = scan.scan(record);
-    let name = scan.kind.as_deref().unwrap_or_default();
-    let kind = match name {
+/// What is known of a record of a stream, or of an item of a list, that was longer than the limit.
+pub fn overlong(record: &Overlong) -> RecordError {
+    let RecordScan { kind, object } = record.found();
+    let problem = RecordProblem::TooLarge { bytes: record.bytes(), limit: record.limit() };
+    failed(record_kind(kind.as_deref().unwrap_or_default()), &object.metadata, problem)
+}
+
+fn record_kind(name: &str) -> Option<RecordKind> {
+    match name {
         "ADDED" => Some(RecordKind::Added),
         "MODIFIED" => Some(RecordKind::Modified),
         "DELETED" => Some(RecordKind::Deleted),
         _ => None,
-    };
+    }
+}
+
+fn json_watch_record(record: &Bytes) -> Result<WatchRecord, RecordError> {
+    let mut scan = RecordScan::default();
+    let scanned = scan.scan(record);
+    let name = scan.kind.as_deref().unwrap_or_default();
+    let kind = record_kind(name);
     let fail = |problem| Err(failed(kind, &scan.object.metadata, problem));
     if let Err(fault) = scanned {
         return fail(fault.into());
@@ -230,9 +246,7 @@ fn failed(kind: Option<RecordKind>, metadata: &Metadata<'_>, problem: RecordProb
 
 impl From<Fault> for RecordProblem {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Malformed { at } => Self::Malformed { offset: at },
-            Fault::TooDeep => Self::TooDeep,
-        }
+        let Fault::Malformed { at } = fault;
+        Self::Malformed { offset: at }
     }
 }

@@ -3,18 +3,21 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::FrameError;
+use super::overlong::{Overlong, Passing};
 use crate::decode;
 use crate::record::{ListMeta, Status};
-use crate::scan::Skim;
+use crate::scan::{Gist, Skim};
 
 /// A part of a list, in the order in which the server wrote it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ListPart {
     /// An element of `items`.
     Item(Bytes),
+    /// One that is longer than the limit.
+    Overlong(Overlong),
     /// The list's `metadata`. The last counts, should there be several.
     Meta(ListMeta),
     /// The list is complete. Whether it is the one that was asked for is the asker's to see.
@@ -33,6 +36,7 @@ impl fmt::Debug for ListPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Item(bytes) => write!(f, "Item({} bytes)", bytes.len()),
+            Self::Overlong(item) => item.fmt(f),
             Self::Meta(meta) => f.debug_tuple("Meta").field(meta).finish(),
             Self::End { kind, items } => f.debug_struct("End").field("kind", kind).field("items", items).finish(),
             Self::Status(status) => f.debug_tuple("Status").field(status).finish(),
@@ -58,12 +62,14 @@ pub struct ListFramer {
     skimmed: usize,
     /// What chunks before had of the value that is under way.
     begun: Vec<u8>,
+    /// The item that is under way, where it is longer than the limit.
+    passing: Option<Box<Passing>>,
     /// The name of the member under way.
     member: Name,
     seen_items: bool,
     kind: Option<String>,
     /// What a `Status` would be made of: its members, in case the document is one.
-    status: Map<String, Value>,
+    status: Map<String, serde_json::Value>,
     failed: Option<FrameError>,
 }
 
@@ -107,6 +113,13 @@ enum Place {
     Item,
 }
 
+/// A value that has ended.
+enum Value {
+    Whole(Bytes),
+    /// An item above the limit.
+    Overlong(Overlong),
+}
+
 /// The names of the document's members that mean something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
@@ -139,7 +152,7 @@ impl Name {
 }
 
 impl ListFramer {
-    /// A framer of lists whose items, and whose other members, have at most `limit` bytes each.
+    /// A framer that holds items of at most `limit` bytes; other members of a list may not be longer.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -150,6 +163,7 @@ impl ListFramer {
             skim: Skim::Scalar,
             skimmed: 0,
             begun: Vec::new(),
+            passing: None,
             member: Name::Other,
             seen_items: false,
             kind: None,
@@ -197,8 +211,16 @@ impl ListFramer {
         match (self.failed, self.state) {
             (Some(error), _) => Err(error),
             (None, State::Done) => Ok(()),
-            (None, _) => Err(FrameError::Truncated { bytes: self.begun.len() }),
+            (None, _) => {
+                let bytes = self.passing.map_or(self.begun.len() as u64, |passing| passing.bytes());
+                Err(FrameError::Truncated { bytes })
+            }
         }
+    }
+
+    /// How many bytes the item under way has so far, told once, when that is so many that it may have no end.
+    pub fn endless(&mut self) -> Option<u64> {
+        self.passing.as_mut().and_then(|passing| passing.endless())
     }
 
     fn step(&mut self) -> Result<Option<ListPart>, FrameError> {
@@ -255,28 +277,42 @@ impl ListFramer {
     }
 
     /// Takes the value under way, from here on; none where the chunk ends before it does.
-    fn rest_of_value(&mut self) -> Result<Option<Bytes>, FrameError> {
+    fn rest_of_value(&mut self) -> Result<Option<Value>, FrameError> {
         let from = self.at + std::mem::take(&mut self.skimmed);
         let ends = self.skim.feed(&self.chunk[from..]);
         let length = ends.map_err(|fault| FrameError::of(fault, self.before + from as u64))?;
         let end = length.map_or(self.chunk.len(), |length| from + length);
-        let limit = match self.state {
-            State::Inside(Place::Item) => self.limit,
-            _ => self.limit.min(MEMBER_LIMIT),
-        };
-        if self.begun.len() + (end - self.at) > limit {
-            return Err(FrameError::TooLarge { limit });
-        }
         let here = self.at..end;
+        let item = matches!(self.state, State::Inside(Place::Item));
+        let limit = if item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
+        if self.passing.is_none() && self.begun.len() + here.len() > limit {
+            if !item {
+                return Err(FrameError::TooLarge { limit });
+            }
+            let begun = std::mem::take(&mut self.begun);
+            self.passing = Some(Box::new(Passing::new(limit, Gist::of_object(), &begun)));
+        }
         self.at = end;
+        if let Some(passing) = &mut self.passing {
+            passing.pass(&self.chunk[here]);
+            let ended = length.and_then(|_| self.passing.take());
+            return Ok(ended.map(|passing| Value::Overlong(passing.end())));
+        }
         if length.is_some() && self.begun.is_empty() {
-            return Ok(Some(self.chunk.slice(here)));
+            return Ok(Some(Value::Whole(self.chunk.slice(here))));
         }
         self.begun.extend_from_slice(&self.chunk[here]);
-        Ok(length.map(|_| Bytes::from(std::mem::take(&mut self.begun))))
+        Ok(length.map(|_| Value::Whole(Bytes::from(std::mem::take(&mut self.begun)))))
     }
 
-    fn complete(&mut self, place: Place, value: Bytes) -> Result<Option<ListPart>, FrameError> {
+    fn complete(&mut self, place: Place, value: Value) -> Result<Option<ListPart>, FrameError> {
+        let value = match value {
+            Value::Whole(value) => value,
+            Value::Overlong(item) => {
+                self.state = State::ItemEnd;
+                return Ok(Some(ListPart::Overlong(item)));
+            }
+        };
         match place {
             Place::Name => {
                 self.member = Name::of(&value);
@@ -319,7 +355,7 @@ impl ListFramer {
 
     fn end(&mut self) -> ListPart {
         if self.kind.as_deref() == Some(STATUS) {
-            return ListPart::Status(decode::status_of(&Value::Object(std::mem::take(&mut self.status))));
+            return ListPart::Status(decode::status_of(&serde_json::Value::Object(std::mem::take(&mut self.status))));
         }
         ListPart::End { kind: self.kind.take(), items: self.seen_items }
     }

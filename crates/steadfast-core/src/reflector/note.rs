@@ -99,6 +99,13 @@ pub enum Note {
         /// Which object it is and what is wrong with it, without its content.
         why: Arc<str>,
     },
+    /// A record is very much longer than the limit, and has not ended yet: what comes behind it waits for that.
+    Endless {
+        /// How long it is so far, in bytes.
+        bytes: u64,
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// A record or a list entry could not be attributed to any object.
     Unidentified {
         /// What is wrong with it, without its content.
@@ -135,6 +142,7 @@ impl Note {
             | Self::Suspect { .. }
             | Self::Lost { .. }
             | Self::Undecodable { .. }
+            | Self::Endless { .. }
             | Self::Unidentified { .. } => Gravity::Fault,
         }
     }
@@ -173,6 +181,9 @@ impl fmt::Display for Note {
                 write!(f, "a change of {key} ({uid}) was lost by the server's watch: held {held}, listed {listed}")
             }
             Self::Undecodable { why, .. } => write!(f, "{why}; it answers as unknown until a later version can be"),
+            Self::Endless { bytes, limit } => {
+                write!(f, "a record has {bytes} bytes and no end yet; it is longer than the limit of {limit} bytes")
+            }
             Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
         }
     }

@@ -7,7 +7,7 @@ use super::cursor::Cursor;
 use super::skim::Fault;
 
 /// What was found of a watch record. What was found before a fault stays.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct RecordScan<'a> {
     /// Its `type`.
     pub(crate) kind: Option<Cow<'a, str>>,
@@ -16,7 +16,7 @@ pub(crate) struct RecordScan<'a> {
 }
 
 /// What was found of an object. What was found before a fault stays.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectScan<'a> {
     /// Where it lies; none where it is missing or did not end.
     pub(crate) span: Option<Range<usize>>,
@@ -26,7 +26,7 @@ pub(crate) struct ObjectScan<'a> {
 }
 
 /// What a cache has to know of an object's metadata. As in `serde_json`, the last of several members of one name counts.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Metadata<'a> {
     /// `metadata.namespace`.
     pub(crate) namespace: Option<Cow<'a, str>>,

@@ -1,13 +1,14 @@
 //! Where a JSON value ends, found without looking at what it says, however its bytes are cut into pieces.
 //!
-//! Brackets have to match and strings have to end; the rest of the grammar within a value is left to whoever decodes it.
+//! Brackets have to match and strings have to end; the rest of the grammar within a value is left to whoever decodes it. So
+//! is how deep it may be nested: an object that nobody can decode still ends somewhere, and others come after it.
 
 use memchr::memchr2;
 
 use super::block::{BLOCK, Block, escaping, mask, parity};
 
-/// How deep a value may be nested: as deep as `serde_json` goes.
-pub(crate) const MAX_DEPTH: u32 = 128;
+/// To which depth it is seen to that each bracket is closed by one of its own sort; further down they are only counted.
+const MATCHED_DEPTH: u64 = 128;
 
 /// Why a text is not the JSON it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,6 @@ pub(crate) enum Fault {
         /// Where.
         at: usize,
     },
-    /// The value is nested deeper than [`MAX_DEPTH`].
-    TooDeep,
 }
 
 impl Fault {
@@ -26,7 +25,6 @@ impl Fault {
     pub(crate) fn after(self, before: usize) -> Self {
         match self {
             Self::Malformed { at } => Self::Malformed { at: before + at },
-            Self::TooDeep => Self::TooDeep,
         }
     }
 }
@@ -98,8 +96,8 @@ fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
 /// An object or an array of which the beginning has been seen.
 pub(crate) struct Nested {
     /// How many brackets are open.
-    depth: u32,
-    /// A bit for each of them, the innermost lowest: whether it is an array's.
+    depth: u64,
+    /// A bit for each of them, down to [`MATCHED_DEPTH`], the innermost lowest: whether it is an array's.
     arrays: u128,
     /// All bits set inside a string, none outside.
     text: u64,
@@ -148,18 +146,19 @@ impl Nested {
             brackets &= brackets - 1;
             match block[at] {
                 open @ (b'[' | b'{') => {
-                    if self.depth == MAX_DEPTH {
-                        return Err(Fault::TooDeep);
-                    }
                     self.depth += 1;
-                    self.arrays = self.arrays << 1 | u128::from(open == b'[');
+                    if self.depth <= MATCHED_DEPTH {
+                        self.arrays = self.arrays << 1 | u128::from(open == b'[');
+                    }
                 }
                 close => {
-                    if (self.arrays & 1 == 1) != (close == b']') {
-                        return Err(Fault::Malformed { at });
+                    if self.depth <= MATCHED_DEPTH {
+                        if (self.arrays & 1 == 1) != (close == b']') {
+                            return Err(Fault::Malformed { at });
+                        }
+                        self.arrays >>= 1;
                     }
                     self.depth -= 1;
-                    self.arrays >>= 1;
                     if self.depth == 0 {
                         return Ok(Some(at + 1));
                     }

@@ -97,6 +97,7 @@ fn name_of(note: &Note) -> &'static str {
         Note::Suspect { .. } => "suspect",
         Note::Proven => "proven",
         Note::Undecodable { .. } => "undecodable",
+        Note::Endless { .. } => "endless",
         Note::Unidentified { .. } => "unnamed",
         Note::Audited { .. } => "compared",
         Note::Lost { .. } => "lost",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord};
-use steadfast_core::frame::{LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::{Offer, Tainted};
@@ -17,16 +17,13 @@ use super::Driver;
 use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
-    pub(super) fn read_stream(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        encoding: Encoding,
-        framer: &mut LineFramer,
-    ) -> Result<(), Failure> {
-        while let Some(record) = framer.next() {
-            let record = record.map_err(|error| Failure::unreadable(error.to_string()))?;
-            let (verdict, object) = match decode::watch_record(encoding, &record) {
+    pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, encoding: Encoding, framer: &mut LineFramer) {
+        while let Some(line) = framer.next() {
+            let record = match &line {
+                Line::Whole(record) => decode::watch_record(encoding, record),
+                Line::Overlong(record) => Err(decode::overlong(record)),
+            };
+            let (verdict, object) = match record {
                 Ok(WatchRecord::Object { object, .. }) if self.is_stray(&object.identity) => {
                     self.stray(now, id, &object.identity);
                     continue;
@@ -44,10 +41,7 @@ impl<K: Kept> Driver<K> {
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }
                 Err(error) => {
-                    match tainted(&error) {
-                        Some((kind, identity)) => self.tainted_record(now, id, kind, identity, &error),
-                        None => self.unidentified(now, id, &error),
-                    }
+                    self.unreadable(now, id, &error);
                     continue;
                 }
             };
@@ -62,7 +56,9 @@ impl<K: Kept> Driver<K> {
                 _ => {}
             }
         }
-        Ok(())
+        if let Some(bytes) = framer.endless() {
+            self.endless(bytes);
+        }
     }
 
     pub(super) fn read_list(
@@ -85,19 +81,31 @@ impl<K: Kept> Driver<K> {
                             _ => {}
                         }
                     }
-                    Err(error) => match tainted(&error) {
-                        Some((_, identity)) => {
-                            self.tainted_record(now, id, RecordKind::Added, identity, &error);
-                        }
-                        None => self.unidentified(now, id, &error),
-                    },
+                    Err(error) => self.unreadable(now, id, &error),
                 },
+                ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item)),
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
                 ListPart::End { kind, items } => self.check_list(kind.as_deref(), items)?,
             }
         }
+        if let Some(bytes) = framer.endless() {
+            self.endless(bytes);
+        }
         Ok(())
+    }
+
+    /// Tells of a record that may have no end: it costs nothing but what comes behind it.
+    fn endless(&mut self, bytes: u64) {
+        self.notes.push(Note::Endless { bytes, limit: self.keeping.object_limit });
+    }
+
+    /// Takes in a record or an item that cannot be read, by what is known of its object (R8).
+    fn unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+        match tainted(error) {
+            Some((kind, identity)) => self.tainted_record(now, id, kind, identity, error),
+            None => self.unidentified(now, id, error),
+        }
     }
 
     /// Takes in a record whose object cannot be read, though it is known which one it is (R8).

@@ -129,8 +129,9 @@ impl Counted {
             Note::Moved { .. } => 11,
             Note::Audited { .. } => 12,
             Note::Lost { .. } => 13,
-            // The end of a doubt is no event of its own: the freshness shows it.
-            Note::Proven => return,
+            // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
+            // ended after all, by what it was about.
+            Note::Proven | Note::Endless { .. } => return,
             Note::Undecodable { .. } => return self.unread[0].count(),
             Note::Unidentified { .. } => return self.unread[1].count(),
         };

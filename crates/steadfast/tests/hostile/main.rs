@@ -6,6 +6,7 @@
 mod bodies;
 mod heads;
 mod lists;
+mod objects;
 mod server;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,0 +1,215 @@
+//! One object that nobody can read costs no other (R8): it is unknown by its name, or told without one.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use peak_alloc::PeakAlloc;
+use steadfast::transport::Settings;
+use steadfast::{Freshness, Informer, InformerFactory, Kept, Scope};
+
+use crate::server::{Attack, Server, list};
+use crate::{ALONE, COST, LIMIT, MEMORY, Notes};
+
+/// How an informer asks for what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Pages,
+    Stream,
+}
+
+/// An object named `name`, with these further members of its metadata before its name, and this behind them.
+fn object(name: &str, version: u64, first: &str, rest: &str) -> String {
+    format!(
+        r#"{{"metadata":{{{first}"name":"{name}","namespace":"default","uid":"u-{name}","resourceVersion":"{version}"}}{rest}}}"#
+    )
+}
+
+fn nested(levels: usize) -> String {
+    format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels))
+}
+
+/// As a real server shows what is nested deep: its `managedFields` are as deep, and come before its name.
+fn deep(name: &str, version: u64) -> String {
+    let nested = nested(200);
+    object(name, version, &format!(r#""managedFields":[{{"fieldsV1":{nested}}}],"#), &format!(r#","data":{nested}"#))
+}
+
+/// A sixth more than what is read.
+fn large() -> String {
+    format!(r#","data":{{"x":"{}"}}"#, "s3cr3t".repeat(LIMIT / 5))
+}
+
+fn huge(name: &str, version: u64) -> String {
+    object(name, version, "", &large())
+}
+
+/// The same with its metadata at its end.
+fn huge_from_behind(name: &str, version: u64) -> String {
+    let metadata = object(name, version, "", "");
+    format!("{{{},{}", &large()[1..], &metadata[1..])
+}
+
+fn events(events: &[(&str, String)]) -> String {
+    let lines: Vec<_> =
+        events.iter().map(|(kind, object)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")).collect();
+    lines.concat()
+}
+
+/// A watch that has these lines and then stays open.
+fn open_watch(lines: &str) -> Attack {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let bytes = format!("{head}{:x}\r\n{lines}\r\n", lines.len()).into();
+    // Then an empty line now and then, which says nothing.
+    let endless = b"1\r\n\n\r\n".to_vec();
+    Attack { watch: true, bytes, endless, pause: Duration::from_secs(3600), ..Attack::default() }
+}
+
+/// An informer of `objects` on a server that lists them, and what it notes.
+struct World<K: Kept> {
+    server: Server,
+    informer: Informer<K>,
+    notes: Notes,
+}
+
+async fn world<K>(kind: &K::DynamicType, way: Way, objects: &[String]) -> World<K>
+where
+    K: Kept + kube::Resource,
+{
+    let server = Server::default();
+    server.attack(Some(match way {
+        Way::Pages => {
+            let items = objects.join(",");
+            list(&format!(r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"10"}},"items":[{items}]}}"#))
+        }
+        Way::Stream => {
+            let end = r#"{"metadata":{"resourceVersion":"10","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+            let added = objects.iter().map(|object| ("ADDED", object.clone()));
+            let all: Vec<_> = added.chain([("BOOKMARK", end.to_owned())]).collect();
+            open_watch(&events(&all))
+        }
+    }));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build_with::<K>(kind, Scope::namespace("default"));
+    let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    informer.wait_for_sync(Duration::from_secs(600)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    World { server, informer, notes }
+}
+
+impl<K: Kept> World<K> {
+    /// The names that are known, and those that are there and unknown.
+    fn names(&self) -> (Vec<String>, Vec<String>) {
+        let snapshot = self.informer.snapshot();
+        let names = |tainted: bool| {
+            let entries = snapshot.iter().filter(|(_, entry)| entry.tainted == tainted);
+            entries.map(|(key, _)| key.name().to_owned()).collect::<Vec<_>>()
+        };
+        (names(false), names(true))
+    }
+
+    fn transfers(&self) -> usize {
+        let asked = self.server.asked();
+        let transfer = |head: &&String| head.contains("sendInitialEvents") || head.contains("limit=500");
+        asked.iter().filter(transfer).count()
+    }
+
+    /// That it is fresh, has been listed once, and nothing of what is in an object was told.
+    fn assert_well(&self) {
+        assert!(matches!(self.informer.freshness(), Freshness::Fresh { .. }), "{}", self.informer.freshness());
+        assert_eq!(self.transfers(), 1, "{}", self.notes.text());
+        assert!(!self.notes.text().contains("s3cr3t"));
+    }
+}
+
+fn any() -> ApiResource {
+    ApiResource::erase::<ConfigMap>(&())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_nested_deep_is_unknown_and_spares_the_others() {
+    let _alone = ALONE.lock().await;
+    for way in [Way::Pages, Way::Stream] {
+        let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
+        let world = world::<DynamicObject>(&any(), way, &objects).await;
+        assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["deep".to_owned()]), "{way:?}");
+        assert!(world.notes.text().contains("default/deep at version 6 cannot be decoded"), "{}", world.notes.text());
+        world.assert_well();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_whose_managed_fields_are_nested_deep_are_known() {
+    let _alone = ALONE.lock().await;
+    for way in [Way::Pages, Way::Stream] {
+        let managed = format!(r#""managedFields":[{}],"#, nested(200));
+        let objects = [object("a", 5, &managed, ""), object("b", 6, "", "")];
+        let world = world::<PartialObjectMeta<ConfigMap>>(&(), way, &objects).await;
+        assert_eq!(world.names().0, ["a", "b"], "{way:?}");
+        world.assert_well();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_over_the_limit_is_unknown_and_spares_the_others() {
+    let _alone = ALONE.lock().await;
+    for way in [Way::Pages, Way::Stream] {
+        let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];
+        let (before, sent) = (MEMORY.current_usage(), objects.concat().len());
+        MEMORY.reset_peak_usage();
+        let world = world::<ConfigMap>(&(), way, &objects).await;
+        let cost = PeakAlloc::peak_usage(&MEMORY).saturating_sub(before);
+        assert!(cost < COST + 3 * sent, "the server's copies of it aside: {cost} bytes");
+        let known = vec!["a".to_owned(), "z".to_owned()];
+        assert_eq!(world.names(), (known, vec!["big".to_owned(), "late".to_owned()]), "{way:?}");
+        assert!(world.notes.text().contains("longer than the limit of 262144 bytes"), "{}", world.notes.text());
+        world.assert_well();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other() {
+    let _alone = ALONE.lock().await;
+    // The list has `a` and `b`, whose UIDs are their names.
+    let lines = events(&[
+        ("ADDED", deep("deep", 11)),
+        ("MODIFIED", huge("a", 12).replace("u-a", "a")),
+        ("DELETED", huge_from_behind("b", 13).replace("u-b", "b")),
+        ("ADDED", huge("new", 14)),
+        ("DELETED", huge("new", 15)),
+        ("DELETED", deep("deep", 16)),
+        ("MODIFIED", object("c", 17, "", "")),
+    ]);
+    let server = Server::default();
+    server.attack(Some(open_watch(&lines)));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let informer = builder.object_limit(LIMIT).start().expect("it starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told: Vec<_> = informer
+        .snapshot()
+        .iter()
+        .map(|(key, entry)| (key.name().to_owned(), entry.version.to_string(), entry.tainted))
+        .collect();
+    assert_eq!(
+        told.iter().map(|(name, version, tainted)| (&**name, &**version, *tainted)).collect::<Vec<_>>(),
+        [("a", "12", true), ("c", "17", false),]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_relist() {
+    let _alone = ALONE.lock().await;
+    let nameless = huge("x", 6).replace(r#""name":"x","#, "");
+    let objects = [object("a", 5, "", ""), nameless, object("c", 7, "", "")];
+    let world = world::<ConfigMap>(&(), Way::Pages, &objects).await;
+    assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], Vec::new()));
+    assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(world.transfers() < 12, "{} lists in an hour", world.transfers());
+    assert!(world.notes.text().contains("an object without a known name"), "{}", world.notes.text());
+}
