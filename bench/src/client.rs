@@ -10,13 +10,15 @@
 //! | `fields` | reads one field of every object's spec | how long that took |
 //! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
 
+mod answer;
+mod cache;
 mod measure;
 mod ours;
 mod peer;
 mod progress;
+mod request;
 mod witness;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -27,73 +29,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
 use crate::Trouble;
+use answer::tell;
+use cache::Cache;
 use progress::Progress;
+use request::Library;
 
-/// Which client, of what.
-#[derive(clap::Args)]
-pub(crate) struct ClientArgs {
-    /// Whose informer.
-    #[arg(value_enum)]
-    library: Library,
-    /// How the server is reached.
-    #[arg(long)]
-    kubeconfig: PathBuf,
-    /// How many objects there are.
-    #[arg(long, default_value_t = 0)]
-    expect: usize,
-    /// Tell everything that is heard of config maps instead, for the faults.
-    #[arg(long)]
-    witness: bool,
-    /// `pods`, or the custom resource `widgets` as dynamic objects.
-    #[arg(long, default_value = "pods")]
-    resource: String,
-    /// A list in pages instead of streamed initial events.
-    #[arg(long)]
-    paged: bool,
-    /// Drop `managedFields`; Steadfast does so by itself.
-    #[arg(long)]
-    trim: bool,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Library {
-    Steadfast,
-    Kube,
-}
-
-/// A cache that is kept true, as the measurements need it.
-trait Cache {
-    /// How many objects are in it.
-    fn len(&self) -> usize;
-    /// The namespaces and names of all, in order.
-    fn keys(&self) -> Vec<(String, String)>;
-    /// Whether an object is there.
-    fn has(&self, namespace: &str, name: &str) -> bool;
-    /// How many objects a namespace has.
-    fn list(&self, namespace: &str) -> usize;
-    /// How many nodes the objects name.
-    fn nodes(&self) -> usize;
-}
-
-/// What the measurements need to know of an object.
-trait Node {
-    fn node(&self) -> Option<&str>;
-}
-
-impl Node for Pod {
-    fn node(&self) -> Option<&str> {
-        self.spec.as_ref()?.node_name.as_deref()
-    }
-}
-
-impl Node for DynamicObject {
-    fn node(&self) -> Option<&str> {
-        self.data.get("spec")?.get("nodeName")?.as_str()
-    }
-}
-
-/// How long the first sync may take.
-const PATIENCE: Duration = Duration::from_mins(10);
+pub(crate) use request::ClientArgs;
 
 /// Runs the client until its standard input ends.
 pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
@@ -176,8 +117,4 @@ async fn reached(
     let mut answer = progress.answer(phase);
     answer["cpu"] = json!(measure::processor_time()? - used_before);
     Ok(answer)
-}
-
-fn tell(answer: &serde_json::Value) {
-    println!("{answer}");
 }

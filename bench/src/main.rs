@@ -11,10 +11,13 @@
 mod client;
 mod run;
 mod serve;
+mod trouble;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+
+use trouble::Trouble;
 
 /// Steadfast beside its peers, over the same bytes, in one run.
 #[derive(Parser)]
@@ -31,9 +34,6 @@ enum Command {
     #[command(hide = true)]
     Client(client::ClientArgs),
 }
-
-/// What ends a command before its time.
-type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

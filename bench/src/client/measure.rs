@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
-use super::Cache;
+use super::cache::Cache;
 use crate::Trouble;
 
 /// What this process has used of the processors, in seconds.

@@ -6,7 +6,9 @@ use kube::{Resource, ResourceExt};
 use steadfast::{Connection, Event, Informer, InformerFactory, Kept, Lister, Registration, Scope};
 use tokio::time::timeout;
 
-use super::{Cache, ClientArgs, Node, PATIENCE, Progress};
+use super::cache::{Cache, Node};
+use super::progress::Progress;
+use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
 
 struct Ours<K> {

@@ -12,7 +12,9 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{Cache, ClientArgs, Node, PATIENCE, Progress};
+use super::cache::{Cache, Node};
+use super::progress::Progress;
+use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
 
 struct Peer<K: Resource + 'static>

@@ -16,7 +16,8 @@ use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, Scope};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::{Duration, timeout};
 
-use super::{Library, tell};
+use super::answer::tell;
+use super::request::Library;
 use crate::Trouble;
 
 /// Freshness passes with time too, without anything to wake who looks.

@@ -4,7 +4,6 @@ mod observer;
 mod scenarios;
 mod stage;
 mod truth;
-mod verdict;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,13 +14,12 @@ use tokio::task::JoinSet;
 
 use super::contestant::Team;
 use super::machine::Setting;
-use super::outcome::{Ordeal, Results};
-use super::{Place, RunArgs};
+use super::place::Place;
+use super::request::RunArgs;
+use super::results::{Ordeal, Results, Verdict};
 use crate::Trouble;
 use scenarios::{SCENARIOS, Scenario};
 use stage::Stage;
-
-pub(super) use verdict::{Verdict, summary, table};
 
 /// Plays every scenario to every library; several at a time, for they are mostly waiting.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {

@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use super::outcome::today;
 
 /// Where, with what and by which command something was measured.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -37,6 +36,11 @@ pub(super) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// The day, as `2026-11-21`.
+fn today() -> String {
+    Timestamp::now().to_string().split('T').next().unwrap_or_default().to_owned()
 }
 
 /// The processor, the memory and the kernel, as they call themselves.

@@ -4,8 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::contestant::{Resource, Team};
-use super::faults::Verdict;
-use super::outcome::{Figure, Ordeal, Outcomes};
+use super::results::{Figure, Ordeal, Outcomes, Verdict};
 use crate::Trouble;
 
 /// What is drawn, and how its file is called.

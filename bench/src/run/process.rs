@@ -62,6 +62,12 @@ impl Process {
     }
 }
 
+/// Runs `command` to its end, which has to be a good one; `what` it does is told where it is not.
+pub(super) async fn succeed(mut command: Command, what: &str) -> Result<(), Trouble> {
+    let status = command.kill_on_drop(true).status().await.map_err(|error| format!("{what}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{what}: {status}").into()) }
+}
+
 /// Tells the replaying server at `control` what to do; returns the version that there will be then.
 pub(super) async fn control(control: &str, line: &str) -> Result<u64, Trouble> {
     let mut socket = TcpStream::connect(control).await?;

@@ -11,10 +11,12 @@ use tokio::time::sleep;
 
 use super::contestant::{self, Resource};
 use super::machine::Setting;
-use super::outcome::{Outcomes, Results};
-use super::process::Process;
+use super::place::Place;
+use super::process::{Process, succeed};
+use super::report;
+use super::request::RunArgs;
+use super::results::{Outcomes, Results};
 use super::session::Session;
-use super::{Place, RunArgs, report, succeed};
 use crate::Trouble;
 
 /// How many writes there are at most, and how many a second; not more than there are objects.

@@ -9,11 +9,13 @@ use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
 use super::machine::{Setting, available_memory};
-use super::outcome::{Outcomes, Results};
+use super::number::number;
+use super::place::Place;
 use super::process::{Process, control};
+use super::report;
+use super::request::RunArgs;
+use super::results::{Outcomes, Results};
 use super::session::Session;
-use super::table::number;
-use super::{Place, RunArgs, generate, report};
 use crate::Trouble;
 
 /// How many changes a second the latency is measured at, and how many there are.
@@ -30,7 +32,7 @@ const SLOW: Duration = Duration::from_mins(1);
 /// Runs all contestants in turn at each size, as often as there are rounds, beginning with another one each time.
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
     let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
-    let data = generate(place, most).await?;
+    let data = place.generate(most).await?;
     let mut outcomes = Outcomes::new(Setting::now());
     let chosen = contestant::chosen(args.only.as_deref(), args.quick);
     for &size in &args.sizes {

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::machine::Setting;
-use super::outcome::Results;
-use super::{faults, picture, table};
+use super::picture;
+use super::results::Results;
+use super::tables::{faults, figures};
 use crate::Trouble;
 
 /// Makes tables and pictures again from what an earlier run has measured.
@@ -89,8 +90,8 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
     for ([setting, summary, tables], outcomes) in parts {
         if let Some(outcomes) = outcomes {
             texts.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
-            texts.push((summary, table::summary(outcomes, HEADLINES)));
-            texts.push((tables, table::tables(outcomes)));
+            texts.push((summary, figures::summary(outcomes, HEADLINES)));
+            texts.push((tables, figures::tables(outcomes)));
         }
     }
     if let Some(ordeal) = &results.faults {

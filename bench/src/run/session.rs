@@ -6,8 +6,8 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::contestant::Contestant;
-use super::outcome::Outcomes;
 use super::process::Process;
+use super::results::Outcomes;
 use crate::Trouble;
 
 /// How long memory may settle.

@@ -2,22 +2,23 @@
 
 mod call;
 mod finals;
+mod moment;
+mod observed;
 mod reading;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(crate) use call::Call;
 pub(crate) use finals::LossKind;
-use reading::Reader;
+pub(crate) use moment::Moment;
+pub(crate) use observed::{Answer, Depth, Handler, Informer, Snapshot, Wait};
 
 use crate::breach::{Breach, Malformed};
 use crate::clause::Clause;
 use crate::history::History;
-use crate::seen::{Key, Ref, StoreHeld};
+use crate::seen::{Key, StoreHeld};
 use crate::terms::Terms;
-use crate::trace::{Freshness, Outcome, Target, Trace};
 use crate::view::{Timeline, View};
 
 /// A trace, read once, so that every clause can look at it.
@@ -32,98 +33,7 @@ pub(crate) struct Case<'a> {
     views: Vec<View<'a>>,
 }
 
-/// A moment of the trace: its time, and its place among the entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment {
-    pub(crate) at: Duration,
-    pub(crate) position: usize,
-}
-
-/// What one informer did.
-#[derive(Debug)]
-pub(crate) struct Informer<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) ordered: bool,
-    pub(crate) declared: Moment,
-    pub(crate) synced: Option<Moment>,
-    pub(crate) relists: Vec<Relist<'a>>,
-    /// When it announced new epochs.
-    pub(crate) epochs: Vec<Moment>,
-    pub(crate) freshness: Vec<(Moment, &'a Freshness)>,
-    /// What the store answered to readers and at the entries of handlers.
-    answers: Vec<Answer<'a>>,
-    pub(crate) snapshots: Vec<Snapshot<'a>>,
-    pub(crate) waits: Vec<Wait<'a>>,
-    /// The keys that it ever named as undecodable.
-    pub(crate) ever_tainted: BTreeSet<&'a Key>,
-    /// The keys that it named when it was last asked.
-    pub(crate) tainted: BTreeSet<&'a Key>,
-    view: usize,
-}
-
-/// A complete list that was compared with the store.
-#[derive(Debug)]
-pub(crate) struct Relist<'a> {
-    pub(crate) moment: Moment,
-    pub(crate) from: Option<&'a str>,
-    pub(crate) to: Option<&'a str>,
-}
-
-/// What the store answered for one key: to a reader, in a snapshot, or as a handler was entered.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer<'a> {
-    pub(crate) moment: Moment,
-    pub(crate) key: &'a Key,
-    pub(crate) held: Cow<'a, StoreHeld>,
-}
-
-/// The whole store at one moment.
-#[derive(Debug)]
-pub(crate) struct Snapshot<'a> {
-    pub(crate) moment: Moment,
-    pub(crate) objects: BTreeMap<&'a Key, &'a Ref>,
-    pub(crate) tainted: BTreeSet<&'a Key>,
-}
-
-/// A wait that ended.
-#[derive(Debug)]
-pub(crate) struct Wait<'a> {
-    pub(crate) moment: Moment,
-    pub(crate) target: &'a Target,
-    pub(crate) outcome: Outcome,
-    pub(crate) store_version: Option<&'a str>,
-}
-
-/// What one handler was told.
-#[derive(Debug)]
-pub(crate) struct Handler<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) informer: usize,
-    pub(crate) concurrency: usize,
-    pub(crate) registered: Moment,
-    pub(crate) removed: Option<Moment>,
-    pub(crate) synced: Option<Moment>,
-    pub(crate) calls: Vec<Call<'a>>,
-    /// The events given up.
-    pub(crate) skips: Vec<(Moment, &'a Ref)>,
-    pub(crate) depths: Vec<Depth>,
-    pub(crate) undelivered: usize,
-}
-
-/// A sample of a handler's queue.
-#[derive(Debug)]
-pub(crate) struct Depth {
-    pub(crate) moment: Moment,
-    pub(crate) entries: usize,
-    pub(crate) live: usize,
-    pub(crate) owed: usize,
-}
-
 impl<'a> Case<'a> {
-    pub(crate) fn new(history: &'a History, trace: &'a Trace, terms: &'a Terms) -> Self {
-        Reader::new(history, terms).read(trace)
-    }
-
     pub(crate) fn informer_of(&self, handler: &Handler<'a>) -> &Informer<'a> {
         &self.informers[handler.informer]
     }
@@ -253,28 +163,5 @@ impl<'a> Case<'a> {
     pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Breach {
         let since = call.open.as_ref().map_or(handler.registered.at, |open| open.at);
         self.at_handler(clause, handler, Some(call.seen.key()), (since, call.entered.at), what)
-    }
-}
-
-impl<'a> Informer<'a> {
-    /// Its first list, where the recorder saw it: one that was compared with nothing.
-    pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
-        self.relists.first().filter(|relist| relist.from.is_none())
-    }
-
-    /// Whether it had said, by `at`, that it is stopped.
-    pub(crate) fn stopped_by(&self, at: Duration) -> bool {
-        self.freshness.iter().any(|(moment, state)| moment.at <= at && **state == Freshness::Stopped)
-    }
-
-    /// A breach that shows at this informer.
-    pub(crate) fn breach(
-        &self,
-        clause: Clause,
-        object: Option<&Key>,
-        moments: (Duration, Duration),
-        what: String,
-    ) -> Breach {
-        Breach { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), moments, what }
     }
 }

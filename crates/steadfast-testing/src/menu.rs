@@ -28,7 +28,8 @@
 //! | `scenario` | what a scenario is: a name, a story, its bounds, a function |
 //! | [`scenarios`] | all of them, by family |
 //! | `ground` | where they play, and what is broken there on purpose |
-//! | `stage` | what one is played with: a server, a connection, informers, a recorder |
+//! | `plan` | with what they are played: settings of the server, of connections and of informers |
+//! | `stage` | one under way: a server, a connection, informers, a recorder |
 //! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
 //! | `strike`, `together` | faults as switches; several of them at once, as a seed says |
 //! | `checks` | what a scenario expects beside the contract |
@@ -39,6 +40,7 @@ mod fault;
 mod findings;
 mod ground;
 mod onlooker;
+mod plan;
 mod scenario;
 pub mod scenarios;
 mod stage;
@@ -48,6 +50,6 @@ mod together;
 pub use fault::Fault;
 pub use findings::{Cost, Findings};
 pub use ground::Ground;
+pub use plan::Plan;
 pub use scenario::{Bounds, Scenario, Source, Trouble};
-pub use stage::Plan;
 pub use together::{Together, together};

@@ -37,11 +37,13 @@
 //! | `relay`, `lane` | one connection at work: two lanes, each of which holds a bounded number of bytes |
 //! | `end` | what a relay wants of a byte stream; pipes that can be reset |
 //! | `tcp`, `memory` | the two forms |
+//! | `door` | a port that can be closed and opened again, for the one over TCP |
 //! | `report` | what is told: [`Switching`], [`Carried`] |
 //!
 //! Over TCP the kernels at both sides of the relay acknowledge what arrives, in a black hole too: packets that are lost
 //! below TCP take a network that can be cut (`crates/steadfast/tests/kernel.rs`).
 
+mod door;
 mod end;
 mod faults;
 mod lane;

@@ -42,7 +42,6 @@ use crate::{Recorder, WorldError};
 use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
-use restore::Undone;
 
 /// How long anything may take to start, to stop or to become quiet.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,6 +69,16 @@ struct Server {
     port: u16,
     etcd_url: String,
     flags: Vec<String>,
+}
+
+/// A part of the history that a restore has undone.
+#[derive(Debug)]
+struct Undone {
+    /// The file that tells it.
+    history: PathBuf,
+    /// The revision whose state was restored.
+    to: u64,
+    at: Duration,
 }
 
 impl Reference {

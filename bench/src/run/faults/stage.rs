@@ -10,9 +10,9 @@ use tokio::time::{sleep, sleep_until};
 
 use super::observer::Observer;
 use super::truth::Truth;
-use super::verdict::Verdict;
 use crate::Trouble;
 use crate::run::contestant::Team;
+use crate::run::results::Verdict;
 
 /// How many objects there are.
 const OBJECTS: usize = 75;

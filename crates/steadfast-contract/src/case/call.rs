@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Moment;
+use super::moment::Moment;
 use crate::seen::{Certainty, Key, Ref, Seen, StoreHeld};
 use crate::view::{Place, Timeline};
 

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Case;
 use super::call::{Call, End, Knowledge};
-use super::{Answer, Case, Depth, Handler, Informer, Moment, Relist, Snapshot, Wait};
+use super::moment::Moment;
+use super::observed::{Answer, Depth, Handler, Informer, Relist, Snapshot, Wait};
 use crate::breach::Malformed;
 use crate::history::History;
 use crate::scope::Scope;
@@ -14,8 +16,15 @@ use crate::terms::Terms;
 use crate::trace::{Record, Trace};
 use crate::view::{Names, View};
 
+impl<'a> Case<'a> {
+    /// Reads `trace`.
+    pub(crate) fn new(history: &'a History, trace: &'a Trace, terms: &'a Terms) -> Self {
+        Reader::new(history, terms).read(trace)
+    }
+}
+
 /// What is known while a trace is being read.
-pub(super) struct Reader<'a> {
+struct Reader<'a> {
     case: Case<'a>,
     names: Names<'a>,
     scopes: BTreeMap<&'a Scope, usize>,
@@ -30,7 +39,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(history: &'a History, terms: &'a Terms) -> Self {
+    fn new(history: &'a History, terms: &'a Terms) -> Self {
         let case = Case {
             history,
             terms,
@@ -53,7 +62,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn read(mut self, trace: &'a Trace) -> Case<'a> {
+    fn read(mut self, trace: &'a Trace) -> Case<'a> {
         let mut before = Duration::ZERO;
         for (position, entry) in trace.entries().iter().enumerate() {
             if entry.at < before {

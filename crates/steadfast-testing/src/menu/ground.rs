@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Informer, InformerError, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 
-use super::stage::Plan;
+use super::plan::Plan;
 
 type Start = dyn Fn(&InformerFactory, Scope) -> Result<Informer<ConfigMap>, InformerError> + Send + Sync;
 type Adjust = dyn Fn(&mut Plan) + Send + Sync;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Connection, Informer, InformerFactory, ReflectorSettings, ResourceVersion, Scope};
-use steadfast_apiserver::{ApiServer, ApiServerBuilder, Faults, RequestCounts, Status};
+use steadfast::{Connection, Informer, InformerFactory, ResourceVersion, Scope};
+use steadfast_apiserver::{ApiServer, Faults, RequestCounts, Status};
 use steadfast_contract::Terms;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::checks::Checks;
 use super::findings::{Cost, Findings};
 use super::ground::Ground;
 use super::onlooker::Onlooker;
+use super::plan::Plan;
 use super::scenario::Trouble;
 use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{InMemory, Recorder, Recording, config_map_in, history, kube_config};
@@ -27,34 +28,6 @@ const READY: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(20);
 /// Where objects live unless a scenario says otherwise.
 pub(super) const NAMESPACE: &str = "default";
-
-/// What a scenario is played with; the defaults are those of a program that chooses nothing.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The server.
-    pub server: ApiServerBuilder,
-    /// The times and limits of the client's connections.
-    pub transport: Settings,
-    /// The times and sizes of its informers.
-    pub reflector: ReflectorSettings,
-    /// Whether clients reach the replicas through the faulty network over TCP too; in memory they always do.
-    pub proxied: bool,
-    /// How far behind the newest change a stream may run while it is called fresh: longer than two seconds only where
-    /// the server holds something back that nobody can know of yet.
-    pub lag: Duration,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            server: ApiServer::builder(),
-            transport: Settings::default(),
-            reflector: ReflectorSettings::default(),
-            proxied: false,
-            lag: Terms::default().lag,
-        }
-    }
-}
 
 /// A server, a connection to it, informers on that, and a recorder of what they do.
 pub(super) struct Stage {

@@ -8,8 +8,8 @@ use steadfast::environment::Socket;
 use steadfast::environment::local::Pipe;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::NetworkFaults;
 use super::end::{Resettable, pipe};
+use super::faults::NetworkFaults;
 use super::network::Network;
 use super::report::Ended;
 

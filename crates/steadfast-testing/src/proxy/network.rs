@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::door::Door;
 use super::link::{Condition, Link, Orders};
-use super::relay::Open;
 use super::report::{Carried, Ended, Switched, Switching};
-use super::tcp::Door;
 
 /// How many connections that have ended are still told of, and how many switchings: the newest.
 const TOLD: usize = 10_000;
@@ -231,5 +230,31 @@ impl Network {
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+/// A connection that was let in; it counts as ended when this is dropped, however that comes about.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) link: Arc<Link>,
+    pub(super) network: Arc<Network>,
+    pub(super) target: usize,
+    ended: Ended,
+}
+
+impl Open {
+    fn new(link: Arc<Link>, network: Arc<Network>, target: usize) -> Self {
+        Self { link, network, target, ended: Ended::Broken }
+    }
+
+    /// Ends it.
+    pub(super) fn end(mut self, how: Ended) {
+        self.ended = how;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.network.ended(&self.link, self.ended);
     }
 }

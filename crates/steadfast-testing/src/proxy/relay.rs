@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::end::End;
 use super::lane::{Lane, PIECE_BYTES, Turn};
 use super::link::{Condition, Link, Way};
-use super::network::Network;
+use super::network::{Network, Open};
 use super::report::{Ended, Switched};
 
 /// How long a client that was told the end in the middle is waited for to close its own side.
@@ -126,25 +125,7 @@ impl Relay<'_> {
     }
 }
 
-/// An [`Arc`] of a link that counts as ended when this is dropped, however that comes about.
-#[derive(Debug)]
-pub(super) struct Open {
-    pub(super) link: Arc<Link>,
-    pub(super) network: Arc<Network>,
-    pub(super) target: usize,
-    ended: Ended,
-}
-
 impl Open {
-    pub(super) fn new(link: Arc<Link>, network: Arc<Network>, target: usize) -> Self {
-        Self { link, network, target, ended: Ended::Broken }
-    }
-
-    /// Ends it.
-    pub(super) fn end(mut self, how: Ended) {
-        self.ended = how;
-    }
-
     /// Carries bytes until it ends, between `near` and what `dial` opens.
     pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
         let dialled = tokio::select! {
@@ -160,11 +141,5 @@ impl Open {
             }
         };
         self.end(ended);
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.network.ended(&self.link, self.ended);
     }
 }

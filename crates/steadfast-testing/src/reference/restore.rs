@@ -1,21 +1,10 @@
 //! A backup of the etcd, and the way back to it: versions start again lower, and what came after it is undone.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use std::{fs, io};
 
-use super::{Reference, start_etcd, start_historian};
+use super::{Reference, Undone, start_etcd, start_historian};
 use crate::WorldError;
-
-/// A part of the history that a restore has undone.
-#[derive(Debug)]
-pub(super) struct Undone {
-    /// The file that tells it.
-    pub(super) history: PathBuf,
-    /// The revision whose state was restored.
-    pub(super) to: u64,
-    pub(super) at: Duration,
-}
 
 impl Reference {
     /// Makes a backup of the etcd in place of an older one, and tells of which revision it is. Nothing that is judged by

@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, Watched, doubt};
+use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
 /// Its scenarios.
 pub(super) const SCENARIOS: &[Scenario] = &[

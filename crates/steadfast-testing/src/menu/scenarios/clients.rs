@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{NAMESPACE, PROMPT, Plan, Stage, Watched, until};
+use crate::menu::stage::{NAMESPACE, PROMPT, Stage, Watched, until};
 
 /// Longer than any recovery here may take.
 const LONG: Duration = Duration::from_secs(60);

@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, until};
+use crate::menu::stage::{PROMPT, Stage, until};
 
 /// How often the audit looks, where it is on; a program would let it look less often.
 const AUDIT: Duration = Duration::from_secs(60);

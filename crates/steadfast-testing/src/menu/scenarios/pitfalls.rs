@@ -14,8 +14,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
+use crate::menu::stage::{PROMPT, Stage, doubt, until};
 
 /// Its scenarios.
 pub(super) const SCENARIOS: &[Scenario] = &[

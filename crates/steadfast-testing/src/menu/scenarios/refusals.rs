@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, doubt, until};
+use crate::menu::stage::{PROMPT, Stage, doubt, until};
 use crate::widget_definition;
 
 /// Longer than any recovery here may take.

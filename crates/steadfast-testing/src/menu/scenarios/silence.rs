@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, doubt};
+use crate::menu::stage::{PROMPT, Stage, doubt};
 use crate::proxy::Direction;
 
 /// A period, its jitter of a tenth at most, and the 5 s that a probe may take (R2).

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep};
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
+use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
-use crate::menu::stage::{PROMPT, Plan, Stage, Watched, doubt};
+use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
 /// Longer than any recovery here may take.
 const LONG: Duration = Duration::from_secs(60);

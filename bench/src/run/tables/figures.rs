@@ -1,9 +1,10 @@
-//! Tables in Markdown: a row for each contestant, a column for each measurement.
+//! Figures as tables: a row for each contestant, a column for each measurement.
 
 use std::fmt::Write;
 
-use super::contestant::{Resource, Team};
-use super::outcome::{Figure, Outcomes};
+use crate::run::contestant::{Resource, Team};
+use crate::run::number::number;
+use crate::run::results::{Figure, Outcomes};
 
 /// The columns that stand together, and what they are called.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -44,7 +45,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// All tables of a part, each with a heading of the third level.
-pub(super) fn tables(outcomes: &Outcomes) -> String {
+pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
     let mut text = String::new();
     let mut done: Vec<(usize, Resource)> = Vec::new();
     for figure in outcomes.figures() {
@@ -104,7 +105,7 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
 }
 
 /// What a reader looks for first: each library at its best setting, for each measurement at its largest size.
-pub(super) fn summary(outcomes: &Outcomes, whats: &[&str]) -> String {
+pub(in crate::run) fn summary(outcomes: &Outcomes, whats: &[&str]) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for resource in [Resource::Pods, Resource::Widgets] {
         for what in whats {
@@ -139,21 +140,6 @@ fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
 }
 
-/// Three digits that mean something.
-pub(super) fn number(value: f64) -> String {
-    let whole = format!("{value:.0}");
-    match value {
-        _ if value >= 1000.0 => {
-            let groups: Vec<&str> =
-                whole.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-            groups.join(",")
-        }
-        _ if value.fract() == 0.0 || value >= 100.0 => whole,
-        _ if value >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut distinct = Vec::new();
     for name in names {
@@ -162,15 +148,4 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     distinct
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_three_digits_that_mean_something() {
-        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
-        assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
-    }
 }

@@ -1,96 +1,51 @@
-//! What was measured, and on what.
+//! The figures of a part.
 
-use std::path::Path;
 use std::time::Instant;
 
-use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::contestant::{Contestant, Resource, Team};
-use super::faults::Verdict;
-use super::machine::Setting;
-use crate::Trouble;
-
-/// The file that a run writes and a report is made from.
-const FILE: &str = "results.json";
-
-/// Everything that was measured last, part by part.
-#[derive(Default, Serialize, Deserialize)]
-pub(super) struct Results {
-    /// Over the replaying server.
-    pub(super) replayed: Option<Outcomes>,
-    /// From the real API server.
-    pub(super) real: Option<Outcomes>,
-    /// Under the faults of the menu.
-    pub(super) faults: Option<Ordeal>,
-}
+use crate::run::contestant::{Contestant, Resource, Team};
+use crate::run::machine::Setting;
 
 /// All figures of a part.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Outcomes {
-    pub(super) setting: Setting,
-    pub(super) seconds: u64,
+pub(in crate::run) struct Outcomes {
+    pub(in crate::run) setting: Setting,
+    pub(in crate::run) seconds: u64,
     figures: Vec<Figure>,
     failures: Vec<Failure>,
     #[serde(skip)]
     begun: Option<Instant>,
 }
 
-/// What became of the clients under faults.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Ordeal {
-    pub(super) setting: Setting,
-    pub(super) seconds: u64,
-    pub(super) verdicts: Vec<Verdict>,
-}
-
 /// One measurement of one contestant, in all rounds.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Figure {
-    pub(super) contestant: String,
-    pub(super) team: Team,
-    pub(super) resource: Resource,
-    pub(super) size: usize,
-    pub(super) what: String,
-    pub(super) unit: String,
-    pub(super) rounds: Vec<f64>,
+pub(in crate::run) struct Figure {
+    pub(in crate::run) contestant: String,
+    pub(in crate::run) team: Team,
+    pub(in crate::run) resource: Resource,
+    pub(in crate::run) size: usize,
+    pub(in crate::run) what: String,
+    pub(in crate::run) unit: String,
+    pub(in crate::run) rounds: Vec<f64>,
 }
 
 /// One that could not be measured.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Failure {
-    pub(super) contestant: String,
-    pub(super) size: usize,
-    pub(super) why: String,
-}
-
-impl Results {
-    /// What an earlier run wrote into `folder`; nothing where there was none.
-    pub(super) fn read(folder: &Path) -> Result<Self, Trouble> {
-        let path = folder.join(FILE);
-        if !path.exists() {
-            return Ok(Self::default());
-        }
-        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-    }
-
-    /// Writes everything as JSON.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), Trouble> {
-        // By another name first: a run that is cut here leaves the last one whole.
-        let unfinished = folder.join("results.json.new");
-        std::fs::write(&unfinished, serde_json::to_string_pretty(self)?)?;
-        Ok(std::fs::rename(unfinished, folder.join(FILE))?)
-    }
+pub(in crate::run) struct Failure {
+    pub(in crate::run) contestant: String,
+    pub(in crate::run) size: usize,
+    pub(in crate::run) why: String,
 }
 
 impl Outcomes {
     /// None yet.
-    pub(super) fn new(setting: Setting) -> Self {
+    pub(in crate::run) fn new(setting: Setting) -> Self {
         Self { setting, seconds: 0, figures: Vec::new(), failures: Vec::new(), begun: Some(Instant::now()) }
     }
 
     /// One more round.
-    pub(super) fn add(&mut self, of: &Contestant, size: usize, what: &str, unit: &str, value: f64) {
+    pub(in crate::run) fn add(&mut self, of: &Contestant, size: usize, what: &str, unit: &str, value: f64) {
         self.seconds = self.begun.map_or(self.seconds, |begun| begun.elapsed().as_secs());
         let same = |figure: &&mut Figure| figure.contestant == of.name && figure.size == size && figure.what == what;
         if let Some(figure) = self.figures.iter_mut().find(same) {
@@ -109,7 +64,7 @@ impl Outcomes {
     }
 
     /// One could not be measured; the same is said once.
-    pub(super) fn failed(&mut self, contestant: &str, size: usize, why: &str) {
+    pub(in crate::run) fn failed(&mut self, contestant: &str, size: usize, why: &str) {
         let told = |failure: &Failure| failure.contestant == contestant && failure.size == size && failure.why == why;
         if !self.failures.iter().any(told) {
             self.failures.push(Failure { contestant: contestant.to_owned(), size, why: why.to_owned() });
@@ -117,17 +72,17 @@ impl Outcomes {
     }
 
     /// All figures, in the order in which they were first measured.
-    pub(super) fn figures(&self) -> &[Figure] {
+    pub(in crate::run) fn figures(&self) -> &[Figure] {
         &self.figures
     }
 
     /// All that could not be measured.
-    pub(super) fn failures(&self) -> &[Failure] {
+    pub(in crate::run) fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
     /// The median of one figure at the largest size that is smaller than `size`, with that size.
-    pub(super) fn before(&self, contestant: &str, what: &str, size: usize) -> Option<(usize, f64)> {
+    pub(in crate::run) fn before(&self, contestant: &str, what: &str, size: usize) -> Option<(usize, f64)> {
         let of = |figure: &&Figure| figure.contestant == contestant && figure.what == what && figure.size < size;
         self.figures.iter().filter(of).map(|figure| (figure.size, figure.median())).max_by_key(|(size, _)| *size)
     }
@@ -135,14 +90,14 @@ impl Outcomes {
 
 impl Figure {
     /// The value in the middle.
-    pub(super) fn median(&self) -> f64 {
+    pub(in crate::run) fn median(&self) -> f64 {
         let sorted = self.sorted();
         let middle = sorted.len() / 2;
         if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
     }
 
     /// The least and the most, where there was more than one round.
-    pub(super) fn spread(&self) -> Option<(f64, f64)> {
+    pub(in crate::run) fn spread(&self) -> Option<(f64, f64)> {
         let sorted = self.sorted();
         if sorted.len() > 1 { Some((sorted[0], sorted[sorted.len() - 1])) } else { None }
     }
@@ -154,14 +109,9 @@ impl Figure {
     }
 
     /// Whether more of it is better.
-    pub(super) fn is_rate(&self) -> bool {
+    pub(in crate::run) fn is_rate(&self) -> bool {
         self.unit == "a second"
     }
-}
-
-/// The day, as `2026-11-21`.
-pub(super) fn today() -> String {
-    Timestamp::now().to_string().split('T').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

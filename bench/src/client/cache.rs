@@ -1,0 +1,35 @@
+//! What the measurements know of a cache and of what is in it.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
+
+/// A cache that is kept true, as the measurements need it.
+pub(super) trait Cache {
+    /// How many objects are in it.
+    fn len(&self) -> usize;
+    /// The namespaces and names of all, in order.
+    fn keys(&self) -> Vec<(String, String)>;
+    /// Whether an object is there.
+    fn has(&self, namespace: &str, name: &str) -> bool;
+    /// How many objects a namespace has.
+    fn list(&self, namespace: &str) -> usize;
+    /// How many nodes the objects name.
+    fn nodes(&self) -> usize;
+}
+
+/// What the measurements need to know of an object.
+pub(super) trait Node {
+    fn node(&self) -> Option<&str>;
+}
+
+impl Node for Pod {
+    fn node(&self) -> Option<&str> {
+        self.spec.as_ref()?.node_name.as_deref()
+    }
+}
+
+impl Node for DynamicObject {
+    fn node(&self) -> Option<&str> {
+        self.data.get("spec")?.get("nodeName")?.as_str()
+    }
+}

@@ -1,0 +1,39 @@
+//! What is asked of a client.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the first sync may take.
+pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Which client, of what.
+#[derive(clap::Args)]
+pub(crate) struct ClientArgs {
+    /// Whose informer.
+    #[arg(value_enum)]
+    pub(super) library: Library,
+    /// How the server is reached.
+    #[arg(long)]
+    pub(super) kubeconfig: PathBuf,
+    /// How many objects there are.
+    #[arg(long, default_value_t = 0)]
+    pub(super) expect: usize,
+    /// Tell everything that is heard of config maps instead, for the faults.
+    #[arg(long)]
+    pub(super) witness: bool,
+    /// `pods`, or the custom resource `widgets` as dynamic objects.
+    #[arg(long, default_value = "pods")]
+    pub(super) resource: String,
+    /// A list in pages instead of streamed initial events.
+    #[arg(long)]
+    pub(super) paged: bool,
+    /// Drop `managedFields`; Steadfast does so by itself.
+    #[arg(long)]
+    pub(super) trim: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(super) enum Library {
+    Steadfast,
+    Kube,
+}

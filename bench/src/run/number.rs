@@ -1,0 +1,32 @@
+//! Numbers and times, as people read them.
+
+/// Three digits that mean something.
+pub(super) fn number(value: f64) -> String {
+    let whole = format!("{value:.0}");
+    match value {
+        _ if value >= 1000.0 => {
+            let groups: Vec<&str> =
+                whole.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+            groups.join(",")
+        }
+        _ if value.fract() == 0.0 || value >= 100.0 => whole,
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A time, to a tenth of a second.
+pub(super) fn time(seconds: f64) -> String {
+    if seconds < 0.1 { "< 0.1 s".to_owned() } else { format!("{seconds:.1} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_that_mean_something() {
+        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
+        assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
+    }
+}

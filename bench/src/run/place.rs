@@ -1,0 +1,40 @@
+//! Where a run does its work, and what it finds there.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tokio::process::Command;
+
+use super::process::succeed;
+use crate::Trouble;
+
+/// Where everything is, and since when it runs.
+pub(super) struct Place {
+    pub(super) begun: Instant,
+    pub(super) out: PathBuf,
+    pub(super) go: PathBuf,
+    pub(super) seed: u64,
+}
+
+impl Place {
+    /// Tells how far it is.
+    pub(super) fn say(&self, what: &str) {
+        let seconds = self.begun.elapsed().as_secs();
+        eprintln!("[{:2}:{:02}] {what}", seconds / 60, seconds % 60);
+    }
+
+    /// The data; generated again only where there is not enough of it.
+    pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {
+        let data = self.out.join(format!("data-{}-{count}", self.seed));
+        if !data.join("complete").exists() {
+            self.say(&format!("generating {count} pods, in two encodings"));
+            let mut generate = Command::new(&self.go);
+            generate
+                .args(["generate", "-count", &count.to_string(), "-seed", &self.seed.to_string(), "-out"])
+                .arg(&data);
+            succeed(generate, "generating the data").await?;
+            std::fs::write(data.join("complete"), "")?;
+        }
+        Ok(data)
+    }
+}

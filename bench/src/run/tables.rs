@@ -1,0 +1,4 @@
+//! Tables in Markdown.
+
+pub(super) mod faults;
+pub(super) mod figures;

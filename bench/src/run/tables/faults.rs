@@ -1,0 +1,77 @@
+//! What became of the libraries under faults, as tables.
+
+use std::fmt::Write;
+
+use crate::run::contestant::Team;
+use crate::run::number::{number, time};
+use crate::run::results::{Ordeal, Verdict};
+
+/// All of it: a row for each fault and library.
+pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
+    let mut text = String::from(
+        "| fault | | told after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut before = "";
+    for verdict in &ordeal.verdicts {
+        let title =
+            if before == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
+        before = &verdict.title;
+        if let Some(trouble) = &verdict.trouble {
+            let _ = writeln!(text, "| {title} | {} | not played: {trouble} | | | | | | | | |", verdict.team);
+            continue;
+        }
+        let _ = writeln!(
+            text,
+            "| {title} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            verdict.team,
+            verdict.noticed.map_or_else(|| "never".to_owned(), time),
+            verdict.recovery(),
+            verdict.lists,
+            verdict.watches,
+            number((verdict.bytes as f64 / 1e3).round()),
+            count(verdict.lost),
+            count(verdict.merged),
+            count(verdict.again),
+            count(verdict.back),
+        );
+    }
+    text
+}
+
+/// A row for each fault, a column for each library: how soon it was back, by how many lists, and what was lost.
+pub(in crate::run) fn summary(ordeal: &Ordeal) -> String {
+    let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
+    let mut titles: Vec<(&str, &str)> = Vec::new();
+    for verdict in &ordeal.verdicts {
+        if !titles.contains(&(&verdict.fault, &verdict.title)) {
+            titles.push((&verdict.fault, &verdict.title));
+        }
+    }
+    for (fault, title) in titles {
+        let cells = Team::ALL.map(|team| {
+            let of = |verdict: &&Verdict| verdict.team == team && verdict.fault == fault && verdict.title == title;
+            ordeal.verdicts.iter().find(of).map_or_else(|| "-".to_owned(), brief)
+        });
+        let _ = writeln!(text, "| {fault} {title} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+fn brief(verdict: &Verdict) -> String {
+    if verdict.trouble.is_some() {
+        return "not played".to_owned();
+    }
+    let lists = match verdict.lists {
+        1 => "1 list".to_owned(),
+        lists => format!("{lists} lists"),
+    };
+    let wrong =
+        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.again, "again"), (verdict.back, "backwards")];
+    let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!(", **{times} {what}**"));
+    format!("{}, {lists}{}", verdict.recovery(), wrong.collect::<String>())
+}
+
+fn count(times: usize) -> String {
+    if times == 0 { "0".to_owned() } else { format!("**{times}**") }
+}
