@@ -51,6 +51,10 @@ pub enum Breach {
     EqualBookmarks,
     /// R2: a probe's proof is dated when its answer came, not when it was sent.
     LateProof,
+    /// C10: a list's proof is dated when the list was complete, not when it was asked for.
+    LateList,
+    /// C10: a watch that is open again after one that broke counts as a proof.
+    UnprovenResume,
     /// R12: an audit finds no difference.
     BlindAudit,
 }

@@ -38,8 +38,10 @@ pub enum Freshness {
 /// What is known of a doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// How long it has lasted.
+    /// How long it has lasted: from its first sign on, whatever states it went through, until a proof ends it.
     pub lasting: Duration,
+    /// The time since the last proof; none before the first.
+    pub age: Option<Duration>,
     /// The cause.
     pub why: Arc<str>,
     /// The last version that the cache is known to hold; none before the first list.
@@ -101,6 +103,9 @@ impl fmt::Display for Freshness {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", Seconds(self.lasting), self.why)?;
+        if let Some(age) = self.age {
+            write!(f, ", proven {} ago", Seconds(age))?;
+        }
         match self.attempts {
             0 => {}
             1 => f.write_str(", 1 attempt")?,
@@ -131,7 +136,7 @@ impl fmt::Display for Seconds {
 pub struct Standing {
     /// The state of affairs.
     pub condition: Condition,
-    /// Since when it holds.
+    /// Since when there is no doubt, or since when there is one: a doubt that takes another form is the same doubt.
     pub since: Instant,
     /// The cause of the last trouble.
     pub why: Arc<str>,
@@ -145,7 +150,7 @@ pub struct Standing {
     pub proven: Option<Instant>,
     /// Beyond this age nothing is fresh: two periods of the present stream (R2).
     pub bound: Duration,
-    /// Beyond this time without a stream a cache is stale.
+    /// Beyond this time without a stream, or without a proof after one broke, a cache is stale.
     pub patience: Duration,
     /// The keys that answer `Unknown`.
     pub tainted: Arc<[ObjectKey]>,
@@ -160,7 +165,7 @@ pub enum Condition {
     Starting,
     /// A stream is open and nothing speaks against it; or lists follow each other, where there can be no stream.
     Streaming,
-    /// No stream: being resumed or listed anew.
+    /// No stream: being resumed or listed anew; or a stream again, after one that broke, and no proof yet.
     Resuming,
     /// A stream is open, and a proof that was sought did not come.
     Suspect,
@@ -178,6 +183,7 @@ impl Standing {
         let age = self.proven.map(|proven| now.since(proven));
         let doubt = |since: Instant, why: Arc<str>| Doubt {
             lasting: now.since(since),
+            age,
             why,
             version: self.version.clone(),
             attempts: self.attempts,
@@ -197,7 +203,7 @@ impl Standing {
             (Condition::Stale, ..) => Freshness::Stale(since()),
             (Condition::Streaming, _, Some(outdated)) => Freshness::Stale(doubt(outdated, self.why.clone())),
             (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
-                Freshness::Stale(doubt(outdated.max(self.since), self.why.clone()))
+                Freshness::Stale(doubt(outdated.min(self.since), self.why.clone()))
             }
             (Condition::Resuming, ..) if now.since(self.since) > self.patience => Freshness::Stale(since()),
             (Condition::Resuming, ..) => Freshness::Resuming(since()),

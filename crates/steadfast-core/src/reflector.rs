@@ -483,6 +483,7 @@ impl Reflector {
 
     /// What is told while no complete list or no stream is there.
     fn set_broken(&mut self, now: Instant, failure: &Failure) {
+        self.search.broken(now);
         let condition = match failure.kind {
             FailureKind::Denied | FailureKind::Invalid => Condition::Failed,
             FailureKind::TooLarge if self.synced => Condition::Stale,
@@ -492,10 +493,16 @@ impl Reflector {
         self.set_condition(now, condition, failure.why.clone());
     }
 
-    /// A stream is open: fresh by its last proof, unless something speaks against it.
+    /// A stream is open: fresh by its last proof, unless something speaks against it. After one that broke that is a
+    /// proof from since then (C10).
     fn set_streaming(&mut self, now: Instant) {
         match self.unnamed.why.clone() {
             Some(why) => self.set_condition(now, Condition::Suspect, why),
+            None if self.is_unproven_since_a_break() => {
+                let why = self.standing.why.clone();
+                self.set_condition(now, Condition::Resuming, why);
+                self.hasten_proof(now);
+            }
             None if self.rhythm.is_without_bookmarks() => {
                 self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
             }
@@ -504,10 +511,13 @@ impl Reflector {
     }
 
     fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
-        if self.standing.condition != condition {
-            self.standing.condition = condition;
+        let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
+        // A doubt that takes another form is the same doubt, until a proof ends it.
+        let same = doubted(self.standing.condition) && doubted(condition) && condition != Condition::Stopped;
+        if self.standing.condition != condition && !same {
             self.standing.since = now;
         }
+        self.standing.condition = condition;
         self.standing.why = why.into();
     }
 }

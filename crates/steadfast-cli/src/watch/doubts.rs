@@ -1,11 +1,12 @@
 //! Standard error: what is in doubt, since when and why, and when the doubt is over.
 
 use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Freshness, Informer};
+use steadfast::{Freshness, Informer, Note};
 use tokio::time::{Instant, timeout};
 
 use super::line::clock;
@@ -17,14 +18,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Tells every doubt about `informer`, for as long as it runs.
 pub(crate) fn follow(resource: String, informer: Informer<DynamicObject>) {
+    let doubts = Arc::new(Mutex::new(Doubts::default()));
+    let resource: Arc<str> = resource.into();
+    let (noted, named) = (doubts.clone(), resource.clone());
+    informer.on_note(move |note| {
+        if let Note::NewEpoch { .. } = note {
+            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            tell(&named, &noted.another_history(note, Instant::now()));
+        }
+    });
     tokio::spawn(async move {
         let mut changed = informer.changed();
-        let mut doubts = Doubts::default();
         loop {
             let freshness = informer.freshness();
-            if let Some(line) = doubts.look(&freshness, Instant::now()) {
-                // Whoever closed standard error does not want to know.
-                let _ = writeln!(io::stderr(), "{} ! {resource}: {line}", clock(Timestamp::now()));
+            let line = doubts.lock().unwrap_or_else(PoisonError::into_inner).look(&freshness, Instant::now());
+            if let Some(line) = line {
+                tell(&resource, &line);
             }
             if matches!(freshness, Freshness::Stopped(_))
                 || matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_)))
@@ -33,6 +42,11 @@ pub(crate) fn follow(resource: String, informer: Informer<DynamicObject>) {
             }
         }
     });
+}
+
+fn tell(resource: &str, line: &str) {
+    // Whoever closed standard error does not want to know.
+    let _ = writeln!(io::stderr(), "{} ! {resource}: {line}", clock(Timestamp::now()));
 }
 
 /// What was told of a cache's doubts.
@@ -44,6 +58,14 @@ struct Doubts {
 }
 
 impl Doubts {
+    /// What is to be told of a server that is not the one that it was, however soon that is mended.
+    fn another_history(&mut self, note: &Note, now: Instant) -> String {
+        let why = note.to_string();
+        self.since.get_or_insert(now);
+        self.told = Some(("stale", why.clone()));
+        format!("stale: {why}")
+    }
+
     /// What is to be told now, if anything: one line for each state and cause, one when it is over.
     fn look(&mut self, freshness: &Freshness, now: Instant) -> Option<String> {
         let Some(doubt) = freshness.doubt() else {
@@ -73,7 +95,7 @@ mod tests {
 
     fn doubt(lasting: u64, why: &str) -> steadfast::Doubt {
         let (lasting, why) = (Duration::from_millis(lasting), Arc::from(why));
-        steadfast::Doubt { lasting, why, version: None, attempts: 1, next_attempt: None }
+        steadfast::Doubt { lasting, why, version: None, attempts: 1, next_attempt: None, age: None }
     }
 
     fn fresh() -> Freshness {
@@ -92,6 +114,19 @@ mod tests {
         assert!(doubts.look(&Freshness::Stale(doubt(1200, "reset")), at(1200)).is_some());
         assert_eq!(doubts.look(&fresh(), at(2000)), Some("fresh again after 2.0 s".to_owned()));
         assert_eq!(doubts.look(&fresh(), at(2100)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_history_is_told_at_once_and_not_twice() {
+        let mut doubts = Doubts::default();
+        let begun = Instant::now() + Duration::from_secs(60);
+        let at = |ms| begun + Duration::from_millis(ms);
+        let note = Note::NewEpoch { held: "9".into(), proof: "1".into() };
+        assert_eq!(doubts.look(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
+        let told = doubts.another_history(&note, at(100));
+        assert!(told.starts_with("stale: the server's history was replaced: it is at 1, 9 is held"), "{told}");
+        assert_eq!(doubts.look(&Freshness::Stale(doubt(600, &note.to_string())), at(600)), None);
+        assert_eq!(doubts.look(&fresh(), at(700)), Some("fresh again after 0.7 s".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]

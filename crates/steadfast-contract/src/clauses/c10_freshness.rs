@@ -1,7 +1,8 @@
 //! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
 //!
 //! What was changed longer ago than the age that `Fresh` tells, a stream's own lag aside, the version it tells has
-//! reached, and the store holds it.
+//! reached, and the store holds it. What said `Resuming` is fresh again by a proof from since then: that a watch is open
+//! is none.
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::view::Place;
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for informer in &case.informers {
         let mut stopped = None;
+        let mut resuming = None;
         for (moment, state) in &informer.freshness {
             let told = match (state, stopped) {
                 (Freshness::Stopped, _) => {
@@ -21,7 +23,14 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                     continue;
                 }
                 (_, Some(since)) => Some((since.at, format!("{state:?} after it was stopped"))),
-                (Freshness::Fresh { version, age }, None) => fresh(case, informer, *moment, version, *age),
+                (Freshness::Fresh { version, age }, None) => {
+                    let unproven = resuming.take().and_then(|since| unproven(case, since, *moment, *age));
+                    unproven.or_else(|| fresh(case, informer, *moment, version, *age))
+                }
+                (Freshness::Resuming, None) => {
+                    resuming.get_or_insert(moment.at);
+                    None
+                }
                 _ => None,
             };
             if let Some((since, what)) = told {
@@ -59,6 +68,13 @@ fn fresh(
     let missed = old.find(|change| change.version > reached)?;
     let what = format!("fresh at v{reached}, {age:.1?} old, without v{} of {}", missed.version, missed.key);
     Some((missed.at, what))
+}
+
+/// A `Fresh` whose proof is from before the stream broke that it ends the doubt about.
+fn unproven(case: &Case<'_>, resuming: Duration, moment: Moment, age: Duration) -> Option<(Duration, String)> {
+    let proven = moment.at.saturating_sub(age);
+    let what = || format!("fresh again with an age of {age:.1?}, so without a proof since it was resuming");
+    (proven + case.terms.slack < resuming).then(|| (resuming, what()))
 }
 
 /// How much later than made a change may be seen, the age of the proof aside.

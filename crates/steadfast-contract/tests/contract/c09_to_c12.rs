@@ -144,6 +144,26 @@ fn c10_an_epoch_that_was_announced_is_the_one_that_fresh_speaks_of() {
 }
 
 #[test]
+fn c10_what_was_resuming_is_fresh_by_a_proof_from_since_then() {
+    let resumed = |states: &[Freshness]| {
+        let mut story = Story::of_a();
+        story.fresh(5, Duration::ZERO).wait(Duration::from_millis(500));
+        for state in states {
+            story.freshness(state.clone()).wait(Duration::from_millis(100));
+        }
+        story
+    };
+    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(50)).passes();
+    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(600)).breaks(&[C10]);
+    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(150)).passes();
+    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(700)).breaks(&[C10]);
+    resumed(&[Freshness::Suspect]).fresh(5, Duration::from_millis(600)).passes();
+    resumed(&[]).fresh(5, Duration::from_millis(500)).passes();
+    let mut again = resumed(&[Freshness::Resuming]);
+    again.fresh(5, Duration::ZERO).wait(Duration::from_millis(500)).fresh(5, Duration::from_millis(500)).passes();
+}
+
+#[test]
 fn c10_stopped_is_the_end() {
     Story::of_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).breaks(&[C10]);
 }

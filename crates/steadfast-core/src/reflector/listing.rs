@@ -65,9 +65,11 @@ impl Full {
     }
 }
 
-/// What pages have shown of whether the list will ever end.
+/// When a list was asked for, and what its pages have shown of whether it will ever end.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
+    /// When its first page was asked for: all that was written before is in it, of what came later nothing is sure.
+    asked: Instant,
     /// What the page under way was asked for with.
     token: String,
     /// Whether the page under way has brought an object.
@@ -83,6 +85,10 @@ const MOST_BARREN_PAGES: u32 = 1000;
 const LONGEST_TOKEN: usize = 64 * 1024;
 
 impl Paging {
+    fn begun(now: Instant) -> Self {
+        Self { asked: now, ..Self::default() }
+    }
+
     /// An object has come.
     pub(super) fn brings(&mut self) {
         self.brought = true;
@@ -122,6 +128,7 @@ impl Reflector {
     pub(super) fn relist(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Relisting { why: why.clone() }));
         self.drop_comparison(out);
+        self.search.broken(now);
         self.set_condition(now, if self.synced { Condition::Resuming } else { Condition::Starting }, why);
         self.list_later(now, full, None);
     }
@@ -151,7 +158,7 @@ impl Reflector {
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
-        self.paging = Paging::default();
+        self.paging = Paging::begun(now);
         let anew = full.new_epoch;
         self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
         out.extend([Output::BeginStaging { anew }, Output::Send(id, request)]);
@@ -265,9 +272,11 @@ impl Reflector {
             _ => true,
         };
         (self.version, self.held_since) = (version, now);
-        // What the server read for this request is a proof; what it had lying there is one only if it is news.
+        // What the server read for this request is a proof; what it had lying there is one only if it is news. Either
+        // says what was so when it was asked for, however long its pages or initial events took to come.
         if newer || full.from == ListFrom::Consistent {
-            self.proven(now, now);
+            let late = self.settings.rules.breaches.commit(Breach::LateList);
+            self.proven(now, if late { now } else { self.paging.asked });
         }
         true
     }
@@ -401,6 +410,7 @@ impl Reflector {
         let why: Arc<str> = Arc::from(note.to_string());
         out.push(Output::Note(note));
         self.drop_comparison(out);
+        self.search.broken(now);
         self.set_condition(now, Condition::Stale, why);
         self.list_later(now, full, None);
     }

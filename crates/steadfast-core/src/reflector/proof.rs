@@ -64,12 +64,18 @@ pub(super) struct Search {
     begun: Instant,
     /// Whether a period had passed in silence when it began.
     overdue: bool,
+    /// Since when a proof is needed before anything is fresh again: a stream broke then (C10).
+    broken: Option<Instant>,
     /// How patiently it is done again after no proof came.
     backoff: Backoff,
 }
 
 /// The time from one search to the next, at the least.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Within this time after a watch is open again that broke, a proof is sought: not by all informers at once, so that the
+/// probe of the first serves the others of its resource.
+const SOON: Duration = Duration::from_secs(2);
 
 /// The part of a period that an answer to another informer's probe may be old, to be taken for one of our own: more
 /// than the jitter with which informers seek that fell silent together.
@@ -79,7 +85,7 @@ impl Search {
     pub(super) fn new(period: Duration) -> Self {
         let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
         let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
-        Self { at, wanted: false, earliest, begun, overdue: false, backoff: Backoff::new(patience) }
+        Self { at, wanted: false, earliest, begun, overdue: false, broken: None, backoff: Backoff::new(patience) }
     }
 
     /// Someone needs to know, as soon as there is a stream to prove.
@@ -90,6 +96,11 @@ impl Search {
 
     pub(super) fn due(&self) -> Instant {
         if self.wanted { self.earliest.min(self.at) } else { self.at }
+    }
+
+    /// A stream broke: what was proven before says nothing of what is at its other end now.
+    pub(super) fn broken(&mut self, now: Instant) {
+        self.broken = Some(now);
     }
 
     fn begin(&mut self, now: Instant) {
@@ -103,6 +114,7 @@ impl Search {
     /// for them to come late, and another is jitter, so that informers that fell silent together do not ask together.
     fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
         self.backoff.reset();
+        self.broken = self.broken.filter(|broken| then < *broken);
         self.at = then + random.between(period + period / 20, period + period / 10);
     }
 
@@ -128,8 +140,24 @@ impl Reflector {
         self.backoff.reset();
         self.standing.attempts = self.attempts();
         self.search.proven(then, self.rhythm.period(), &mut self.random);
-        if self.standing.condition == Condition::Suspect {
-            self.set_streaming(now);
+        let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
+        match self.standing.condition {
+            Condition::Suspect => self.set_streaming(now),
+            Condition::Resuming if streams => self.set_streaming(now),
+            _ => {}
+        }
+    }
+
+    /// Whether a stream broke, and nothing has been proven since.
+    pub(super) fn is_unproven_since_a_break(&self) -> bool {
+        self.search.broken.is_some() && !self.settings.rules.breaches.commit(Breach::UnprovenResume)
+    }
+
+    /// There is a stream again, and nothing is proven since the one before broke: a proof is sought at once.
+    pub(super) fn hasten_proof(&mut self, now: Instant) {
+        let soon = now + self.random.between(Duration::ZERO, SOON);
+        if self.search.at <= now || self.search.at > soon {
+            self.search.at = soon;
         }
     }
 
@@ -186,8 +214,13 @@ impl Reflector {
         if self.standing.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
             out.push(Output::Note(Note::SeekingProof));
         }
-        // Who waits for a write is not helped by a probe from before it.
-        let since = if wanted { now } else { now - self.rhythm.period() / SHARED_WITHIN };
+        let since = match self.search.broken {
+            // Who waits for a write is not helped by a probe from before it.
+            _ if wanted => now,
+            // Nor who lost a connection by one from before that, or from long before another was there.
+            Some(broken) => broken.max(now - SOON * 2),
+            None => now - self.rhythm.period() / SHARED_WITHIN,
+        };
         let id = self.next_id();
         self.side = Side::Probing { id, held, since: self.held_since, deadline: now + self.settings.probe_deadline };
         out.push(Output::Send(id, Request::Probe { since }));

@@ -4,6 +4,7 @@
 mod audit;
 mod bookmarks;
 mod clock;
+mod judged;
 mod lists;
 mod probes;
 

@@ -1,0 +1,142 @@
+//! What is a proof of freshness, of which moment, and how long a doubt is said to have lasted (C10).
+
+use std::time::Duration;
+
+use steadfast_core::record::{Bookmark, ListMeta, Status};
+use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict};
+use steadfast_core::{Freshness, Instant, ResourceVersion};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_zero(SECOND * u32::try_from(seconds).expect("a short test"))
+}
+
+fn sent(outputs: &[Output]) -> (RequestId, Request) {
+    let sent = outputs.iter().find_map(|output| match output {
+        Output::Send(id, request) => Some((*id, request.clone())),
+        _ => None,
+    });
+    sent.expect("a request")
+}
+
+fn meta(version: &str, token: Option<&str>) -> ListMeta {
+    ListMeta { version: Some(ResourceVersion::from(version)), continue_token: token.map(str::to_owned) }
+}
+
+/// A reflector that asked for its first list at second 0, and what it sent.
+fn listing(settings: ReflectorSettings) -> (Reflector, RequestId) {
+    let mut reflector = Reflector::new(settings, 1);
+    reflector.step(at(0), Input::Start);
+    let (id, _) = sent(&reflector.step(at(0), Input::TransferGranted));
+    (reflector, id)
+}
+
+fn end_of_initial_events(version: &str) -> Bookmark {
+    Bookmark { version: version.into(), initial_events_end: true }
+}
+
+/// A reflector that holds version 9 since second 0, and the number of its watch.
+fn watching() -> (Reflector, RequestId) {
+    let (mut reflector, id) = listing(ReflectorSettings::default());
+    reflector.step(at(0), Input::Opened(id));
+    reflector.record(at(0), id, Record::Bookmark(&end_of_initial_events("9")));
+    (reflector, id)
+}
+
+/// The age that is told at `now`.
+fn age(reflector: &Reflector, now: Instant) -> Duration {
+    match reflector.standing().at(now) {
+        Freshness::Fresh { age, .. } => age,
+        doubt => panic!("{doubt}"),
+    }
+}
+
+#[test]
+fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
+    let (mut reflector, mut id) = listing(ReflectorSettings { streamed_lists: false, ..ReflectorSettings::default() });
+    for page in 1..=3 {
+        reflector.step(at(page * 25), Input::Opened(id));
+        reflector.list_item(at(page * 25), id);
+        id = sent(&reflector.step(at(page * 25), Input::ListEnded(id, meta("100", Some(&format!("t{page}")))))).0;
+    }
+    reflector.step(at(90), Input::Opened(id));
+    let (watch, request) = sent(&reflector.step(at(90), Input::ListEnded(id, meta("100", None))));
+    assert!(matches!(request, Request::Watch { .. }), "{request:?}");
+    assert_eq!(age(&reflector, at(95)), SECOND * 95);
+    // It is older than a period, so a proof is sought as soon as there is a stream.
+    reflector.step(at(96), Input::Opened(watch));
+    assert_eq!(reflector.wake_at().map(|due| due <= at(96)), Some(true), "{:?}", reflector.wake_at());
+}
+
+#[test]
+fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
+    let (mut reflector, mut id) = listing(ReflectorSettings { streamed_lists: false, ..ReflectorSettings::default() });
+    for page in 1..=6 {
+        id = sent(&reflector.step(at(page * 25), Input::ListEnded(id, meta("100", Some(&format!("t{page}")))))).0;
+    }
+    reflector.step(at(151), Input::ListEnded(id, meta("100", None)));
+    assert_eq!(reflector.standing().at(at(151)).name(), "stale");
+}
+
+#[test]
+fn initial_events_prove_what_was_so_when_they_were_asked_for() {
+    let (mut reflector, id) = listing(ReflectorSettings::default());
+    reflector.step(at(3), Input::Opened(id));
+    reflector.record(at(20), id, Record::Bookmark(&end_of_initial_events("9")));
+    assert_eq!(age(&reflector, at(20)), SECOND * 20);
+    let later = Bookmark { version: "10".into(), initial_events_end: false };
+    reflector.record(at(21), id, Record::Bookmark(&later));
+    assert_eq!(age(&reflector, at(21)), Duration::ZERO, "what the stream brings is of now");
+}
+
+#[test]
+fn a_list_that_only_goes_forward_proves_no_more_than_when_it_was_asked_for() {
+    let (mut reflector, watch) = watching();
+    let gone = Status { code: 410, reason: "Expired".into(), ..Status::default() };
+    reflector.record(at(30), watch, Record::Error(&gone));
+    let due = reflector.wake_at().expect("a list");
+    reflector.step(due, Input::Tick);
+    let (list, request) = sent(&reflector.step(due, Input::TransferGranted));
+    assert!(matches!(request, Request::StreamedList { .. }), "{request:?}");
+    reflector.step(at(40), Input::Opened(list));
+    reflector.record(at(50), list, Record::Bookmark(&end_of_initial_events("12")));
+    assert_eq!(age(&reflector, at(50)), at(50).since(due), "it is news, of the moment of the request");
+}
+
+#[test]
+fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() {
+    let (mut reflector, mut watch) = watching();
+    let broken = Status { code: 500, reason: "InternalError".into(), ..Status::default() };
+    let mut now = at(10);
+    let begun = now;
+    reflector.record(now, watch, Record::Error(&broken));
+    let mut opened = 0;
+    while now < at(30) {
+        now = reflector.wake_at().expect("it goes on").max(now);
+        let outputs = reflector.step(now, Input::Tick);
+        for output in outputs {
+            if let Output::Send(id, Request::Watch { .. }) = output {
+                watch = id;
+                opened += 1;
+                reflector.step(now, Input::Opened(watch));
+                let state = reflector.standing().at(now);
+                let doubt = state.doubt().unwrap_or_else(|| panic!("{state} without a proof"));
+                assert_eq!((doubt.lasting, doubt.age), (now.since(begun), Some(now.since(at(0)))), "{state}");
+                let verdict = reflector.record(now, watch, Record::Error(&broken));
+                assert!(matches!(verdict, Verdict::Do(_)));
+            }
+        }
+    }
+    assert!(opened > 3, "{opened}");
+    assert_eq!(reflector.standing().at(now).name(), "stale");
+}
+
+#[test]
+fn a_clean_end_keeps_what_was_proven_and_its_age() {
+    let (mut reflector, watch) = watching();
+    let (watch, _) = sent(&reflector.step(at(20), Input::Ended(watch)));
+    assert_eq!(age(&reflector, at(21)), SECOND * 21);
+    reflector.step(at(22), Input::Opened(watch));
+    assert_eq!(age(&reflector, at(23)), SECOND * 23, "that it is open is no proof");
+}
