@@ -3,16 +3,19 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_testing::Exposition;
 
-use crate::run::{Serving, finish, said, start, steadfast};
+use crate::run::{Serving, file, finish, said, start, steadfast};
 
 /// The program with its endpoint, killed when it is dropped.
 struct Watching {
     child: Child,
     address: String,
+    /// What it has said on standard error.
+    said: Arc<Mutex<String>>,
 }
 
 impl Watching {
@@ -24,10 +27,16 @@ impl Watching {
         let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line:?}")).to_owned();
         // Whoever writes to standard error or output must find a reader.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let said = Arc::new(Mutex::new(String::new()));
+        let heard = said.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                heard.lock().expect("nobody panics with it").push_str(&(line + "\n"));
+            }
+        });
         let mut stdout = child.stdout.take().expect("it is piped");
         std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-        Self { child, address }
+        Self { child, address, said }
     }
 
     /// The answer to `request`, byte by byte as it came.
@@ -96,6 +105,31 @@ fn what_is_not_ready_is_named_with_its_cause() {
     let told = watching.ready("503");
     assert!(told.starts_with("configmaps in all namespaces: ") && told.contains(" for "), "{told}");
     assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
+}
+
+#[test]
+fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_it_has() {
+    let manifests: String = (0..8)
+        .map(|number| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{number}, namespace: default}}\n"))
+        .collect();
+    let manifests = file("anew.yaml", &manifests);
+    let mut server = Serving::start("anew.kubeconfig", &["-f", &manifests]);
+    let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("it is written");
+    let port = kubeconfig.split("127.0.0.1:").nth(1).expect("it names the server");
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let watching = Watching::start(&["configmaps", "-n", "default", "--kubeconfig", &server.kubeconfig]);
+    assert_eq!(watching.ready("200"), "ok\n");
+    server.child.kill().expect("it can be killed");
+    server.child.wait().expect("it can be waited for");
+    let told = watching.ready("503");
+    let server = Serving::start("anew.kubeconfig", &["--port", &port]);
+    assert_eq!(watching.ready("200"), "ok\n", "after {told}");
+    let scraped = Exposition::parse(&watching.get("/metrics").1).expect("it is a scrape");
+    let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
+    assert_eq!(held, (0.0, 1), "ready, with what is not there");
+    let said = watching.said.lock().expect("nobody panics with it").clone();
+    assert!(said.contains("stale: the server's history was replaced: it is at "), "{said}");
+    drop(server);
 }
 
 #[test]
