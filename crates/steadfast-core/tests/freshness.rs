@@ -51,7 +51,10 @@ fn a_stream_that_was_never_proven_is_suspect() {
 #[test]
 fn resuming_turns_stale_after_ten_seconds_or_at_the_bound_whichever_is_sooner() {
     let mut standing = standing(Condition::Resuming);
-    assert_eq!(told(&standing, 103), "resuming for 3.0 s: connection refused, proven 13 s ago, 2 attempts, next in 1.0 s");
+    assert_eq!(
+        told(&standing, 103),
+        "resuming for 3.0 s: connection refused, proven 13 s ago, 2 attempts, next in 1.0 s"
+    );
     assert_eq!(standing.at(at(110)).name(), "resuming");
     assert_eq!(standing.at(at(111)).name(), "stale");
     assert_eq!(standing.at(at(111)).doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(11)));
@@ -68,7 +71,11 @@ fn a_suspect_stream_turns_stale_at_the_bound() {
     assert_eq!(standing.at(at(210)).name(), "suspect");
     let late = standing.at(at(211));
     assert_eq!(late.name(), "stale");
-    assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(111)), "one doubt from its first sign");
+    assert_eq!(
+        late.doubt().map(|doubt| doubt.lasting),
+        Some(Duration::from_secs(111)),
+        "one doubt from its first sign"
+    );
     assert_eq!(late.doubt().and_then(|doubt| doubt.age), Some(Duration::from_secs(121)));
 }
 

@@ -61,8 +61,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
                 a version that it has not reached. A probe proves the new epoch, one list follows, and objects that \
                 live on are not told as deleted.",
         clauses: "C1, C4, R5",
-        bounds: Bounds::NONE.notice(2).recover(75).lists(1),
-        seconds: 75,
+        bounds: Bounds::NONE.notice(2).recover(8).lists(1),
+        seconds: 8,
         play: |ground| Box::pin(history_restored(ground)),
     },
 ];
@@ -160,8 +160,8 @@ async fn events_repeated(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 async fn history_restored(ground: Ground) -> Result<Findings, Trouble> {
-    // That versions start again lower nobody can know before a probe asks.
-    let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(75), ..Plan::default() }).await?;
+    // That versions start again lower nobody can know before a probe asks, as it does soon after the break.
+    let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
     stage.create("kept", "1")?;
     let backup = stage.server.revision();
     stage.create("lost", "1")?;
