@@ -39,6 +39,11 @@ impl<K, V> OrdMap<K, V> {
         self.len == 0
     }
 
+    /// Whether `other` is this very map, so that nothing in it can differ. False says nothing.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root, &other.root)
+    }
+
     /// The entry with the key that is `sought`.
     pub fn get(&self, sought: &impl Sought<K>) -> Option<(&K, &V)> {
         let mut node = &*self.root;

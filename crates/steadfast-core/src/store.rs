@@ -30,6 +30,7 @@
 //! ```
 
 mod index;
+mod joining;
 mod snapshot;
 mod staging;
 
@@ -45,10 +46,11 @@ use crate::record::Identity;
 use crate::version::ResourceVersion;
 
 pub use index::Index;
+pub use joining::Joining;
 pub use snapshot::{Lookup, Snapshot, StoreReader};
 pub use staging::{Offer, OlderList, Staging};
 
-use index::{Indexed, Maintained};
+use index::Maintained;
 
 /// The newest state of an object could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,11 +156,20 @@ impl<K: Send + Sync + 'static> Store<K> {
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
     {
-        let index = Index::new(extract);
-        self.indexes.push(Box::new(Indexed::new(index.clone(), &self.working.objects)));
-        self.edited = true;
+        let (index, joining) = self.working.index(extract);
+        self.admit(joining);
         self.publish();
         index
+    }
+
+    /// Takes in an index that was filled from a [snapshot](Snapshot::index) of this store, and keeps it up from here on.
+    ///
+    /// Its function is asked here of what changed since the snapshot that it last followed, of nothing if that was this
+    /// state. Readers find the index once that is published.
+    pub fn admit(&mut self, mut joining: Joining<K>) {
+        joining.follow(&self.working);
+        self.indexes.push(joining.into_maintained());
+        self.edited = true;
     }
 
     /// Begins a relist: what comes is compared with what is held now, and nothing of it is seen before the commit.
@@ -172,7 +183,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Staging::new(OrdMap::default())
     }
 
-    /// Replaces what is held by a complete list of the collection at `version`, publishes that and tells what changed.
+    /// Replaces what is held by a complete list of the collection at `version`, and tells what changed.
     ///
     /// Within an epoch no object goes back. A new epoch takes the list as it is.
     ///
@@ -209,7 +220,6 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
-        self.publish();
         for Replacement { key, old, new } in replacements {
             difference(&key, old.as_deref(), new.as_deref(), path, self.rules, &mut tell);
         }

@@ -4,7 +4,7 @@ mod things;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use steadfast_core::ObjectKey;
 use steadfast_core::event::{Path, Rules};
@@ -57,6 +57,7 @@ impl Told {
         }
         let tell = |change| self.told.push(described(&change));
         self.store.commit(staging, Some(at(version)), &RELIST, false, tell).unwrap();
+        self.store.publish();
     }
 
     fn told(&mut self) -> Vec<String> {
@@ -167,6 +168,7 @@ fn an_unchanged_list_tells_nothing_and_keeps_every_object_where_it_is() {
         assert_eq!(staging.offer(&identity(name, uid, *version)), Offer::Unchanged);
     }
     a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("nothing changed")).unwrap();
+    a.store.publish();
     let after = a.store.reader().snapshot();
     assert_eq!(after.version(), Some(&at(9)));
     assert!(before.iter().zip(after.iter()).all(|((_, before), (_, after))| Arc::ptr_eq(before, after)));
@@ -271,6 +273,7 @@ fn a_list_older_than_the_store_is_refused_within_an_epoch_and_taken_in_a_new_one
     let staging = listed(&a.store);
     a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.told.push(described(&change))).unwrap();
     assert_eq!(a.told(), ["shop/a: Updated u@5 to u@4", "shop/b: Deleted v@6, inferred, deleted"]);
+    a.store.publish();
     let snapshot = a.store.reader().snapshot();
     assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&at(4)), 1));
 }
@@ -346,6 +349,48 @@ fn indexes_of_the_same_type_are_told_apart() {
     let snapshot = a.store.reader().snapshot();
     assert_eq!(snapshot.by_index(&groups, &6).count(), 1);
     assert_eq!(snapshot.by_index(&none, &6).count(), 0);
+}
+
+#[test]
+fn an_index_is_filled_beside_the_store_and_asked_of_each_state_once() {
+    let mut a = Told::new();
+    for (name, uid, version) in [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)] {
+        a.thing(name, uid, version);
+    }
+    a.store.publish();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let (by_uid, mut joining) = a.store.reader().snapshot().index(move |thing: &Thing| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Some(thing.uid.clone())
+    });
+    assert_eq!(asked.swap(0, Ordering::Relaxed), 3);
+    assert!(joining.is_at(a.store.working()));
+
+    a.thing("b", "v", 4);
+    a.remove("c", "w", 5);
+    a.thing("d", "x", 6);
+    a.store.publish();
+    let found = |store: &Store<Thing>, uid: &str| -> Vec<u64> {
+        store.reader().snapshot().by_index(&by_uid, &uid.to_owned()).map(|thing| thing.version).collect()
+    };
+    assert_eq!(found(&a.store, "v"), [4], "before it has joined, by looking at everything");
+    asked.store(0, Ordering::Relaxed);
+    assert!(!joining.is_at(a.store.working()));
+    joining.follow(&a.store.reader().snapshot());
+    assert_eq!(asked.swap(0, Ordering::Relaxed), 4, "the old and the new of what changed, and nothing else");
+    assert!(joining.is_at(a.store.working()));
+
+    a.store.admit(joining);
+    a.store.publish();
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "nothing is asked while the store waits");
+    for (uid, versions) in [("u", vec![1]), ("v", vec![4]), ("w", vec![]), ("x", vec![6])] {
+        assert_eq!(found(&a.store, uid), versions);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "nor when it is read");
+    a.thing("a", "u", 7);
+    a.store.publish();
+    assert_eq!(found(&a.store, "u"), [7]);
 }
 
 #[test]

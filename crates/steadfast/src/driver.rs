@@ -19,14 +19,14 @@ use steadfast_core::frame::{LineFramer, ListFramer};
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::{ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, FailureKind, Gravity, Input, Note, Output, Reflector, Request, RequestId};
-use steadfast_core::store::Staging;
+use steadfast_core::store::{Staging, Store};
 use tokio::sync::{mpsc, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
 use crate::connection::Place;
 use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
-use crate::shared::{Shared, Writer};
+use crate::shared::Shared;
 use comparison::Comparison;
 use edits::Edit;
 
@@ -353,8 +353,8 @@ impl<K: Kept> Driver<K> {
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { anew } => {
-                    let store = &self.shared.writer().store;
-                    self.staging = Some(if anew { store.begin_anew() } else { store.begin_relist() });
+                    let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
+                    self.staging = Some(self.shared.edit(begun));
                 }
                 Output::DropStaging => self.staging = None,
                 Output::Commit { version, initial, new_epoch } => {
@@ -454,22 +454,22 @@ impl<K: Kept> Driver<K> {
         // What only it holds is dropped when the lock is released: dropping a great many objects takes its time, and
         // their `Drop` is the user's.
         let _before = shared.snapshot();
-        let mut writer = shared.writer();
-        if let Some(comparison) = &mut self.comparison {
-            for edit in &self.edits {
-                if let Edit::Apply(RecordKind::Deleted, identity, _) = edit {
-                    comparison.removed(&identity.uid);
+        shared.edit(|store| {
+            if let Some(comparison) = &mut self.comparison {
+                for edit in &self.edits {
+                    if let Edit::Apply(RecordKind::Deleted, identity, _) = edit {
+                        comparison.removed(&identity.uid);
+                    }
                 }
             }
-        }
-        for edit in self.edits.drain(..) {
-            let (listed, before) = (matches!(edit, Edit::Commit { .. }), changes.len());
-            viewed |= edit.carry_out(&mut writer, &mut changes, &shared.name);
-            shared.counted.changes(&changes[before..], listed);
-        }
-        self.tainted = note_tainted(&mut self.reflector, &writer, self.tainted);
-        self.shared.publish(&mut writer, &changes, viewed, self.reflector.standing());
-        drop(writer);
+            for edit in self.edits.drain(..) {
+                let (listed, before) = (matches!(edit, Edit::Commit { .. }), changes.len());
+                viewed |= edit.carry_out(store, &mut changes, &shared.name);
+                shared.counted.changes(&changes[before..], listed);
+            }
+            self.tainted = note_tainted(&mut self.reflector, store, self.tainted);
+            shared.publish(store, &changes, viewed, self.reflector.standing());
+        });
         if viewed && self.resync_at.is_none() {
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);
         }
@@ -481,16 +481,16 @@ impl<K: Kept> Driver<K> {
             && now >= due
         {
             self.resync_at = Some(now + period);
-            self.shared.writer().resync();
+            self.shared.resync();
         }
     }
 }
 
 /// Tells the reflector which keys answer `Unknown`, if that may have changed; returns how many.
-fn note_tainted<K: Kept>(reflector: &mut Reflector, writer: &Writer<K>, before: usize) -> usize {
-    let tainted = writer.store.working().tainted().count();
+fn note_tainted<K: Kept>(reflector: &mut Reflector, store: &Store<K>, before: usize) -> usize {
+    let tainted = store.working().tainted().count();
     if (tainted, before) != (0, 0) {
-        reflector.set_tainted(writer.store.working().tainted().cloned().collect());
+        reflector.set_tainted(store.working().tainted().cloned().collect());
     }
     tainted
 }

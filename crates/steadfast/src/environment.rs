@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 mod blocking;
 pub mod local;
 mod random;
+mod relay;
 mod tcp;
 pub mod threads;
 
@@ -29,8 +30,11 @@ pub trait Environment: Send + Sync + 'static {
     /// A future that is ready at `at`, at once if that has passed.
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()>;
 
-    /// Runs `task` on the threads that serve connections and reflectors.
+    /// Runs `task` where connections are served; it must not hold up its thread.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task;
+
+    /// Runs `task`, within which code of the user's runs: it may take its time or block, and delays nobody else.
+    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task;
 
     /// Runs `action` at once, on this thread, with the async runtime of this environment as the current one.
     fn enter(&self, action: &mut dyn FnMut());

@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -21,13 +21,15 @@ use crate::driver::{Driver, Keeping, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
 use crate::informer::{Informer, Owner};
 use crate::resource::Collection;
+use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
 
 /// The longest object that is read unless told otherwise: etcd takes 1.5 MiB, and JSON is longer than protobuf.
 const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Makes informers on one connection, and ends them together. Cheap to clone.
+/// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
@@ -244,6 +246,18 @@ impl InformerFactory {
     }
 }
 
+/// Lets go of an informer that was stopped: its store lives as long as someone reads it.
+fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
+    let Some(inner) = factory.upgrade() else { return };
+    let forgotten = {
+        let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), stopped.as_ptr());
+        // Another may run in its place.
+        if informers.running.get(ask).is_some_and(is_it) { informers.running.remove(ask) } else { None }
+    };
+    drop_contained(forgotten);
+}
+
 fn sum(controls: &[Arc<dyn Control>]) -> Undelivered {
     controls.iter().map(|control| control.close_handlers()).fold(Undelivered::default(), |sum, next| Undelivered {
         events: sum.events + next.events,
@@ -279,6 +293,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 
     /// Changes every object before it is kept. It must answer the same for the same object, and leave its identity.
+    ///
+    /// What time it takes delays this informer's changes and nothing else; an object on which it panics is tainted.
     ///
     /// Who asks with the same function shares one informer; a closure that captures something is like no other.
     #[must_use]
@@ -384,12 +400,16 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 return Ok(informer.clone());
             }
         }
-        let managed_fields = self.managed_fields;
+        let (factory, managed_fields) = (self.factory, self.managed_fields);
         let informer = self.launch();
-        let control = Arc::new(informer.clone());
-        informers
-            .running
-            .insert(ask, Running { informer: Box::new(informer.clone()), managed_fields, transform, control });
+        let control: Arc<dyn Control> = Arc::new(informer.clone());
+        let (factory, own) = (Arc::downgrade(&factory.inner), Arc::downgrade(&control));
+        let running = Running { informer: Box::new(informer.clone()), managed_fields, transform, control };
+        let earlier = informers.running.insert(ask.clone(), running);
+        // What the user keeps may end with them, and its `Drop` may ask for anything.
+        drop(informers);
+        drop(earlier);
+        informer.shared().at_stop(move || forget(&factory, &ask, &own));
         Ok(informer)
     }
 
@@ -427,10 +447,13 @@ impl<K: Kept> InformerBuilder<'_, K> {
             resync: self.resync.filter(|period| *period > Duration::ZERO),
         };
         #[cfg(feature = "metrics")]
-        asker.connection.observed().add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _);
+        {
+            let observed = asker.connection.observed();
+            shared.observe(observed.add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _));
+        }
         let (commands, received) = mpsc::unbounded_channel();
         let driver = Driver::new(shared.clone(), reflector, asker, keeping, received);
-        environment.spawn(Box::pin(driver.run()));
+        environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands }))
     }
 }

@@ -113,12 +113,12 @@ impl<K: Kept> Informer<K> {
     pub(crate) fn register(&self, mode: Mode<K>, concurrency: usize) -> Registration<K> {
         let shared = self.shared();
         let runner = Runner::new(mode, concurrency, shared.environment.clone(), shared.breaches);
-        shared.add_handler(runner.clone());
+        shared.add_handler(&runner);
         Registration { runner }
     }
 
     /// Tells `callback` what a log line would: faults, relists, resumes; before the readers and handlers see what comes
-    /// of it. It must not block.
+    /// of it. They see it when `callback` has returned; nobody else waits for that.
     pub fn on_note(&self, callback: impl Fn(&Note) + Send + Sync + 'static) {
         self.shared().on_note(Arc::new(callback));
     }
@@ -149,8 +149,8 @@ impl<K: Kept> Informer<K> {
     /// Adds an index by the values that `extract` finds in an object, filled when it is handed out.
     ///
     /// `extract` must answer the same for the same object; one on which it panics counts as having no more values. It
-    /// must not ask this informer for handlers or indexes. An index is kept up as long as the informer runs, so it is
-    /// to be made once.
+    /// may take its time, and ask this informer for anything: readers, handlers and other informers do not wait for it,
+    /// only this informer's next changes do. An index is kept up as long as the informer runs, so it is to be made once.
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -166,7 +166,7 @@ impl<K: Kept> Informer<K> {
                 std::iter::from_fn(move || contained(&name, || values.next()).flatten())
             })
         };
-        let index = self.shared().writer().store.add_index(contained);
+        let index = self.shared().add_index(contained);
         Index::new(self.owner.clone(), index)
     }
 

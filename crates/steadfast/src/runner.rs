@@ -1,8 +1,8 @@
 //! Runs one handler: its queue, its calls, its panics; nobody else waits for it (C7, C8).
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::HandlerReading;
+use crate::roster::Seat;
 
 /// How often a call that panicked is made again before its event is counted and skipped (C3).
 const RETRIES: u32 = 3;
@@ -72,8 +73,8 @@ pub(crate) struct Runner<K> {
     returned: AtomicU64,
     panicked: AtomicU64,
     skipped: AtomicU64,
-    /// Tells it from the other handlers of its informer, for metrics.
-    place: AtomicUsize,
+    /// Its place among the handlers of its informer, given up when it is closed.
+    seat: OnceLock<Seat>,
 }
 
 struct State<K> {
@@ -130,27 +131,33 @@ impl<K: Send + Sync + 'static> Runner<K> {
             returned: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-            place: AtomicUsize::new(0),
+            seat: OnceLock::new(),
         })
     }
 
-    /// Takes in changes; `viewed` says that the first view is complete with them.
-    pub(crate) fn push(self: &Arc<Self>, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
-        let now = self.environment.now();
-        {
-            let mut state = self.lock();
-            if self.is_closed() {
-                return;
-            }
-            changes.into_iter().for_each(|change| state.queue.push(change, now));
-            state.viewed |= viewed;
-            self.tell_view(&state);
+    /// Takes its place among the handlers of its informer.
+    pub(crate) fn sit_down(&self, seat: Seat) {
+        let seat = self.seat.get_or_init(|| seat);
+        if self.is_closed() {
+            seat.give_up();
         }
-        self.start();
+    }
+
+    /// Takes in changes; `viewed` says that the first view is complete with them. Whoever has pushed is to
+    /// [start](Self::start) the handler, when no lock is held any more.
+    pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
+        let now = self.environment.now();
+        let mut state = self.lock();
+        if self.is_closed() {
+            return;
+        }
+        changes.into_iter().for_each(|change| state.queue.push(change, now));
+        state.viewed |= viewed;
+        self.tell_view(&state);
     }
 
     /// Starts workers for what waits, as many as the handler allows.
-    fn start(self: &Arc<Self>) {
+    pub(crate) fn start(self: &Arc<Self>) {
         loop {
             let (mode, delivery, place) = {
                 let mut state = self.lock();
@@ -225,6 +232,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 waited
             });
         }
+        if let Some(seat) = self.seat.get() {
+            seat.give_up();
+        }
         drop_contained(given_up);
         self.pulled.notify_one();
     }
@@ -280,16 +290,10 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    /// Takes the first place that is not among those `taken`.
-    pub(crate) fn take_place(&self, taken: impl Iterator<Item = usize>) {
-        let taken: Vec<usize> = taken.collect();
-        let free = (0..=taken.len()).find(|place| !taken.contains(place)).unwrap_or_default();
-        self.place.store(free, Ordering::Relaxed);
-    }
-
     /// What tells this handler from the others of its informer; used again once it is closed.
-    pub(crate) fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
+    #[cfg(feature = "metrics")]
+    fn place(&self) -> usize {
+        self.seat.get().map_or(0, Seat::place)
     }
 
     /// The handler as it is now.

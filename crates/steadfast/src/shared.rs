@@ -1,22 +1,25 @@
 //! What an informer's driver, handles and readers share.
 
 use std::panic::AssertUnwindSafe;
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Entry, Event};
 use steadfast_core::freshness::Standing;
 use steadfast_core::reflector::Note;
-use steadfast_core::store::{Snapshot, Store, StoreReader};
+use steadfast_core::store::{Index, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
-use crate::metrics::observed::{Observe, Reading};
+use crate::metrics::observed::{Observation, Observe, Reading};
+use crate::roster::Roster;
 use crate::runner::{HandlerCounts, Runner, drop_contained};
 use crate::scope::Scope;
 
@@ -29,9 +32,18 @@ pub(crate) struct Shared<K> {
     pub(crate) breaches: Breaches,
     pub(crate) standing: ArcSwap<Standing>,
     reader: StoreReader<K>,
-    /// The one lock: taken by the driver for a batch of records, and by whoever adds a handler or an index.
-    writer: Mutex<Writer<K>>,
+    /// The driver's: it holds this lock while the user's functions find values for indexes, so nobody waits for it.
+    store: Mutex<Store<K>>,
+    /// Indexes that are filled and not in the store yet.
+    joining: Mutex<Vec<Joining<K>>>,
+    /// Held while a change is published and told, and while a handler is added, so that nothing is between the two; the
+    /// user's code does not run then.
+    handlers: Mutex<Roster<Arc<Runner<K>>>>,
     stopped: AtomicBool,
+    /// What is to be done when the informer is stopped, once.
+    at_stop: Mutex<Option<AtStop>>,
+    #[cfg(feature = "metrics")]
+    observation: OnceLock<Observation>,
     /// Counts publications and changes of standing.
     moved: watch::Sender<u64>,
     synced: AtomicBool,
@@ -41,11 +53,11 @@ pub(crate) struct Shared<K> {
 
 type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
 
-/// The store and those who are told of its changes, so that nothing happens between the two.
-pub(crate) struct Writer<K> {
-    pub(crate) store: Store<K>,
-    handlers: Vec<Arc<Runner<K>>>,
-}
+type AtStop = Box<dyn FnOnce() + Send>;
+
+/// So often an index that is being filled follows the store without its lock; what changed in the last of these moments
+/// is taken in under it.
+const UNLOCKED_ROUNDS: u32 = 8;
 
 impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn new(
@@ -63,8 +75,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
             breaches,
             standing: ArcSwap::from_pointee(standing),
             reader: store.reader(),
-            writer: Mutex::new(Writer { store, handlers: Vec::new() }),
+            store: Mutex::new(store),
+            joining: Mutex::default(),
+            handlers: Mutex::default(),
             stopped: AtomicBool::new(false),
+            at_stop: Mutex::default(),
+            #[cfg(feature = "metrics")]
+            observation: OnceLock::new(),
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             notes: Mutex::default(),
@@ -72,9 +89,65 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer<K>> {
+    /// Has the driver edit the store, then takes in the indexes that waited for that.
+    pub(crate) fn edit<T>(&self, edit: impl FnOnce(&mut Store<K>) -> T) -> T {
         // What runs under the lock leaves the store whole even if it panics (`Store::add_index`).
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let edited = edit(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner));
+        self.admit();
+        edited
+    }
+
+    /// Adds an index, filled from what readers see: the user's function holds up no change meanwhile.
+    ///
+    /// It may be called from within such a function; the index then joins the store when that is done.
+    pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+        V: IntoIterator<Item = I>,
+    {
+        let (index, filled) = self.snapshot().index(extract);
+        lock(&self.joining).push(filled);
+        self.admit();
+        index
+    }
+
+    /// Has the indexes that wait follow the store, and takes in those that have reached it.
+    ///
+    /// Where the store is being edited, whoever edits it does that next.
+    fn admit(&self) {
+        loop {
+            let mut waiting = std::mem::take(&mut *lock(&self.joining));
+            if waiting.is_empty() {
+                return;
+            }
+            for joining in &mut waiting {
+                joining.follow(&self.snapshot());
+            }
+            if let Some(mut store) = self.try_store() {
+                for joining in waiting {
+                    if joining.is_at(store.working()) || joining.rounds() >= UNLOCKED_ROUNDS {
+                        store.admit(joining);
+                    } else {
+                        lock(&self.joining).push(joining);
+                    }
+                }
+                store.publish();
+                continue;
+            }
+            lock(&self.joining).append(&mut waiting);
+            // Whoever held it may have let go before it could find these.
+            if self.try_store().is_none() {
+                return;
+            }
+        }
+    }
+
+    fn try_store(&self) -> Option<MutexGuard<'_, Store<K>>> {
+        match self.store.try_lock() {
+            Ok(store) => Some(store),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<K>> {
@@ -95,21 +168,45 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
     /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
-    pub(crate) fn publish(&self, writer: &mut Writer<K>, changes: &[Change<K>], viewed: bool, standing: &Standing) {
-        let handler_first = self.breaches.commit(Breach::HandlerFirst);
-        if handler_first {
-            writer.deliver(changes, viewed);
+    pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, standing: &Standing) {
+        let mut handlers = lock(&self.handlers);
+        if self.breaches.commit(Breach::HandlerFirst) {
+            deliver(&mut handlers, changes, viewed).iter().for_each(Runner::start);
             // Time for the handlers to see that the store does not have it yet.
             std::thread::sleep(std::time::Duration::from_millis(20));
+            store.publish();
+            self.stand(standing);
+            self.synced.fetch_or(viewed, Ordering::Release);
+            return;
         }
-        writer.store.publish();
+        store.publish();
         self.stand(standing);
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
-        if !handler_first {
-            writer.deliver(changes, viewed);
+        let told = deliver(&mut handlers, changes, viewed);
+        drop(handlers);
+        told.iter().for_each(Runner::start);
+    }
+
+    /// Has the handlers look at all objects again, save those that have not seen all of them once.
+    pub(crate) fn resync(&self) {
+        let mut handlers = lock(&self.handlers);
+        let synced: Vec<_> = handlers.members().filter(|handler| handler.is_synced()).cloned().collect();
+        if synced.is_empty() {
+            return;
         }
+        let again = |(key, entry): (&ObjectKey, &Arc<Entry<K>>)| {
+            let object = entry.object.clone().filter(|_| !entry.tainted)?;
+            Some(Change { key: key.clone(), uid: entry.uid.clone(), event: Event::Resynced { object } })
+        };
+        // What is published is what handlers were told of, while none can be told of more.
+        let snapshot = self.snapshot();
+        for handler in &synced {
+            handler.push(snapshot.iter().filter_map(again), false);
+        }
+        drop(handlers);
+        synced.iter().for_each(Runner::start);
     }
 
     /// Tells of every publication and change of standing from here on.
@@ -131,12 +228,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn on_note(&self, callback: NoteCallback) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(callback);
+        lock(&self.notes).push(callback);
     }
 
     /// Tells `note` to the callbacks; what they break stays with them.
     pub(crate) fn tell(&self, note: &Note) {
-        let callbacks = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let callbacks = lock(&self.notes).clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(note))).is_err() {
                 tracing::error!(informer = %self.name, "a note callback panicked");
@@ -145,24 +242,42 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Adds a handler and shows it what there is; after the end there is nothing to be told.
-    pub(crate) fn add_handler(&self, runner: Arc<Runner<K>>) {
-        let mut writer = self.writer();
-        // Under the lock under which `close_handlers` finds all there are, so that none is between the two.
-        if self.is_stopped() {
-            runner.close();
+    pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) {
+        {
+            let mut handlers = lock(&self.handlers);
+            // Under the lock under which `close_handlers` finds all there are, so that none is between the two.
+            if self.is_stopped() {
+                runner.close();
+                return;
+            }
+            if self.is_synced() {
+                // What is published is what the others were told of, while none can be told of more.
+                runner.push(first_view(&self.snapshot()), true);
+            }
+            handlers.add(|seat| {
+                runner.sit_down(seat);
+                runner.clone()
+            });
         }
-        if self.is_synced() {
-            runner.push(first_view(writer.store.working()), true);
-        }
-        writer.handlers.retain(|held| !held.is_closed());
-        runner.take_place(writer.handlers.iter().map(|held| held.place()));
-        writer.handlers.push(runner);
+        runner.start();
     }
 
     /// Nothing more is to come: waits end, and handlers added from here on are told nothing.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.tell_moved();
+        let at_stop = lock(&self.at_stop).take();
+        if let Some(at_stop) = at_stop {
+            at_stop();
+        }
+    }
+
+    /// Has `action` done when the informer is stopped, whoever stops it; at once if it was.
+    pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
+        *lock(&self.at_stop) = Some(Box::new(action));
+        if self.is_stopped() {
+            self.stop();
+        }
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -171,13 +286,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Lets go of the note callbacks: what they hold may hold this.
     pub(crate) fn end_notes(&self) {
-        let notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        let notes = std::mem::take(&mut *lock(&self.notes));
         drop_contained(notes);
     }
 
     /// Ends all handlers and tells what they were not told.
     pub(crate) fn close_handlers(&self) -> Undelivered {
-        let handlers = self.writer().handlers.clone();
+        let handlers = self.handlers();
         let mut sum = Undelivered::default();
         for handler in handlers {
             handler.close();
@@ -188,11 +303,21 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn handlers_idle(&self) -> bool {
-        self.writer().handlers.iter().all(|handler| handler.is_closed() || handler.is_idle())
+        self.handlers().iter().all(|handler| handler.is_idle())
     }
 
     pub(crate) fn handler_counts(&self) -> Vec<HandlerCounts> {
-        self.writer().handlers.iter().map(|handler| handler.counts()).collect()
+        self.handlers().iter().map(|handler| handler.counts()).collect()
+    }
+
+    fn handlers(&self) -> Vec<Arc<Runner<K>>> {
+        lock(&self.handlers).members().cloned().collect()
+    }
+
+    /// Keeps the informer's place among the observed.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn observe(&self, observation: Observation) {
+        drop(self.observation.set(observation));
     }
 }
 
@@ -202,7 +327,7 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
         let now = self.environment.now();
         let (standing, snapshot) = (self.standing.load(), self.snapshot());
         let version = snapshot.version().filter(|version| version.is_ordered());
-        let handlers = self.writer().handlers.clone();
+        let handlers = self.handlers();
         Reading {
             counted: self.counted.clone(),
             freshness: standing.at(now),
@@ -212,7 +337,7 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
             synced: self.is_synced(),
             objects: snapshot.len(),
             version: version.and_then(|version| version.as_str().parse().ok()),
-            handlers: handlers.iter().filter(|handler| !handler.is_closed()).map(|handler| handler.read()).collect(),
+            handlers: handlers.iter().map(|handler| handler.read()).collect(),
         }
     }
 }
@@ -226,31 +351,20 @@ pub struct Undelivered {
     pub running: usize,
 }
 
-impl<K: Send + Sync + 'static> Writer<K> {
-    fn deliver(&mut self, changes: &[Change<K>], viewed: bool) {
-        if changes.is_empty() && !viewed {
-            return;
-        }
-        self.handlers.retain(|handler| !handler.is_closed());
-        for handler in &self.handlers {
-            handler.push(changes.iter().cloned(), viewed);
-        }
+/// Puts changes into the handlers' queues, and returns those that are to be started.
+fn deliver<K: Send + Sync + 'static>(
+    handlers: &mut Roster<Arc<Runner<K>>>,
+    changes: &[Change<K>],
+    viewed: bool,
+) -> Vec<Arc<Runner<K>>> {
+    if changes.is_empty() && !viewed {
+        return Vec::new();
     }
-
-    /// Has the handlers look at all objects again, save those that have not seen all of them once.
-    pub(crate) fn resync(&self) {
-        let synced: Vec<_> = self.handlers.iter().filter(|handler| handler.is_synced()).collect();
-        if synced.is_empty() {
-            return;
-        }
-        let again = |(key, entry): (&ObjectKey, &Arc<Entry<K>>)| {
-            let object = entry.object.clone().filter(|_| !entry.tainted)?;
-            Some(Change { key: key.clone(), uid: entry.uid.clone(), event: Event::Resynced { object } })
-        };
-        for handler in synced {
-            handler.push(self.store.working().iter().filter_map(again), false);
-        }
+    let told: Vec<_> = handlers.members().cloned().collect();
+    for handler in &told {
+        handler.push(changes.iter().cloned(), viewed);
     }
+    told
 }
 
 /// What a handler that comes late is shown. A tainted object is told as it last was: its end will be told too.
@@ -259,4 +373,9 @@ fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator
         let event = Event::Added { object: entry.object.clone()?, initial: true };
         Some(Change { key: key.clone(), uid: entry.uid.clone(), event })
     })
+}
+
+/// No user code runs under the locks that this is for, so a poisoned one is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

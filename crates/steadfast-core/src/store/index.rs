@@ -4,7 +4,7 @@ use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Objects, Replacement};
+use super::Replacement;
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
@@ -32,7 +32,7 @@ pub struct Index<K, I> {
 }
 
 impl<K: 'static, I: 'static> Index<K, I> {
-    pub(super) fn new<V: IntoIterator<Item = I>>(extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Self {
+    pub(super) fn of<V: IntoIterator<Item = I>>(extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Self {
         Self { extract: Arc::new(move |object, each| extract(object).into_iter().for_each(each)) }
     }
 
@@ -102,15 +102,9 @@ pub(super) struct Indexed<K, I> {
 }
 
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
-    /// The index of `objects`.
-    pub(super) fn new(index: Index<K, I>, objects: &Objects<K>) -> Self {
-        let mut indexed =
-            Self { index, entries: OrdMap::default(), leaving: Vec::new(), entering: Vec::new(), frozen: None };
-        for (key, entry) in objects {
-            indexed.enter(key, entry);
-        }
-        indexed.carry_out();
-        indexed
+    /// An index of nothing.
+    pub(super) fn new(index: Index<K, I>) -> Self {
+        Self { index, entries: OrdMap::default(), leaving: Vec::new(), entering: Vec::new(), frozen: None }
     }
 
     fn enter(&mut self, key: &ObjectKey, entry: &Arc<Entry<K>>) {

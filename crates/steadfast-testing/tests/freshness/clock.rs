@@ -36,6 +36,10 @@ impl Environment for Jumping {
         self.local.spawn(task)
     }
 
+    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.local.spawn_foreign(task)
+    }
+
     fn enter(&self, action: &mut dyn FnMut()) {
         self.local.enter(action);
     }

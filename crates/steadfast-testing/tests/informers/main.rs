@@ -2,6 +2,8 @@
 
 mod caches;
 mod handlers;
+mod lifetimes;
+mod reentrant;
 mod waits;
 
 use std::sync::{Arc, Mutex, PoisonError};

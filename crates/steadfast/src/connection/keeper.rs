@@ -192,7 +192,7 @@ impl Keeper {
         let (done, answer) = oneshot::channel();
         let loader = loader.clone();
         // Whatever the loader needs of a runtime is there on this environment's own, and its panic stays there.
-        let task = self.environment.spawn(Box::pin(async move { drop(done.send(loader().await)) }));
+        let task = self.environment.spawn_foreign(Box::pin(async move { drop(done.send(loader().await)) }));
         let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
         answer.map_err(|detail| ConnectError::Infer { detail })?
     }

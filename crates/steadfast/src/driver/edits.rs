@@ -6,9 +6,7 @@ use steadfast_core::ResourceVersion;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::{Change, Path};
 use steadfast_core::record::{Identity, RecordKind};
-use steadfast_core::store::{Staging, Tainted};
-
-use crate::shared::Writer;
+use steadfast_core::store::{Staging, Store, Tainted};
 
 /// What is to be done to the store.
 pub(super) enum Edit<K> {
@@ -22,31 +20,31 @@ pub(super) enum Edit<K> {
 
 impl<K: Kept> Edit<K> {
     /// Makes the edit, collects what it changed, and returns whether the store now is a complete list.
-    pub(super) fn carry_out(self, writer: &mut Writer<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
+    pub(super) fn carry_out(self, store: &mut Store<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
         let tell = |change| changes.push(change);
         match self {
             Self::Apply(RecordKind::Deleted, identity, _) => {
                 let path = Path::Watched { deletion: Some(identity.version.clone()) };
-                writer.store.remove(&identity.key, &identity.uid, &path, tell);
-                writer.store.advance(identity.version);
+                store.remove(&identity.key, &identity.uid, &path, tell);
+                store.advance(identity.version);
                 false
             }
             Self::Apply(_, identity, kept) => {
                 let version = identity.version.clone();
-                writer.store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
-                writer.store.advance(version);
+                store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
+                store.advance(version);
                 false
             }
             Self::Commit { staging, version, initial, new_epoch } => {
                 let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
-                let committed = writer.store.commit(staging, version, &path, new_epoch, tell);
+                let committed = store.commit(staging, version, &path, new_epoch, tell);
                 if let Err(error) = &committed {
                     tracing::error!(%informer, %error, "a list was refused by the store");
                 }
                 committed.is_ok()
             }
             Self::Advance(version) => {
-                writer.store.advance(version);
+                store.advance(version);
                 false
             }
         }

@@ -21,8 +21,8 @@ type Resolver = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketA
 /// Everything on the runtime that is current at its creation.
 ///
 /// On a current-thread runtime whose time is paused, a run is the same each time: time passes only when
-/// nothing else can happen. "Blocking" jobs run inline, as tasks of that one thread, so a job that really
-/// blocks blocks everything: use [`Threads`](super::threads::Threads) to test such handlers.
+/// nothing else can happen. "Blocking" jobs and foreign tasks run inline, as tasks of that one thread, so what really
+/// blocks blocks everything: use [`Threads`](super::threads::Threads) to test such code.
 pub struct Local {
     handle: Handle,
     origin: tokio::time::Instant,
@@ -103,6 +103,10 @@ impl Environment for Local {
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
         let running = self.handle.spawn(task).abort_handle();
         Task::new(move || running.abort())
+    }
+
+    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.spawn(task)
     }
 
     fn enter(&self, action: &mut dyn FnMut()) {

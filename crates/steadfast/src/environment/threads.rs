@@ -6,60 +6,40 @@ use std::net::SocketAddr;
 
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
-use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::blocking::{BlockingThreads, Crew};
 use super::random::Random;
+use super::relay::Relay;
 use super::{Environment, Socket, Task, tcp};
-
-/// Threads for sockets and reflectors, where none are asked for.
-const WORKERS: usize = 1;
 
 /// Real time, TCP, and threads that no runtime of the program shares.
 ///
-/// Connections and reflectors run on these threads alone, so that a program that blocks its own runtime
-/// delays its own handlers and not the sockets (C8).
+/// Connections and informers run on these threads alone, so that a program that blocks its own runtime delays its own
+/// handlers and not the sockets; and an informer that the user's code holds up is left alone with that (C8).
 pub struct Threads {
-    /// Taken at the drop only.
-    runtime: Option<Runtime>,
-    handle: Handle,
+    relay: Relay,
     origin: std::time::Instant,
     random: Random,
     crew: Crew,
 }
 
 impl Threads {
-    /// One thread for sockets and reflectors, and such for blocking handlers on demand.
+    /// One thread for sockets and informers, one that relieves it, and others on demand for what may block.
     ///
     /// # Errors
     ///
     /// The operating system gives no thread.
     pub fn new() -> io::Result<Self> {
-        Self::with_workers(WORKERS)
-    }
-
-    /// The same with `workers` threads for sockets and reflectors, at least one.
-    ///
-    /// # Errors
-    ///
-    /// The operating system gives no thread.
-    pub fn with_workers(workers: usize) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(workers.max(1))
-            .thread_name("steadfast-io")
-            .enable_io()
-            .enable_time()
-            .build()?;
+        let crew = Crew::default();
         Ok(Self {
-            handle: runtime.handle().clone(),
-            runtime: Some(runtime),
+            relay: Relay::new(crew.clone())?,
             origin: std::time::Instant::now(),
             random: Random::from_entropy(),
-            crew: Crew::default(),
+            crew,
         })
     }
 
-    /// How many threads run handlers, and how many of those are stuck.
+    /// How many threads run handlers and informers that are held up, and how many of those are stuck.
     pub fn blocking_threads(&self) -> BlockingThreads {
         self.crew.count()
     }
@@ -69,7 +49,7 @@ impl Threads {
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, io::Result<T>> {
-        let mut running = AbortOnDrop(self.handle.spawn(work));
+        let mut running = AbortOnDrop(self.relay.handle().spawn(work));
         Box::pin(async move { (&mut running.0).await.map_err(io::Error::other)? })
     }
 }
@@ -82,7 +62,7 @@ impl Environment for Threads {
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
         match self.origin.checked_add(at.since_zero()) {
             Some(at) => {
-                let _current = self.handle.enter();
+                let _current = self.relay.handle().enter();
                 Box::pin(tokio::time::sleep_until(at.into()))
             }
             // Beyond what the clock can tell, so never.
@@ -91,12 +71,16 @@ impl Environment for Threads {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
-        let running = self.handle.spawn(task).abort_handle();
+        let running = self.relay.handle().spawn(task).abort_handle();
         Task::new(move || running.abort())
     }
 
+    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.relay.spawn(task)
+    }
+
     fn enter(&self, action: &mut dyn FnMut()) {
-        let _current = self.handle.enter();
+        let _current = self.relay.handle().enter();
         action();
     }
 
@@ -121,10 +105,6 @@ impl Environment for Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.crew.close();
-        if let Some(runtime) = self.runtime.take() {
-            // Waiting here would panic in an async context, and hang where a task is stuck.
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -151,17 +131,20 @@ mod tests {
 
     #[tokio::test]
     async fn may_be_dropped_in_async_code_and_on_its_own_thread() {
-        let threads = Arc::new(Threads::new().expect("threads"));
-        let (done, finished) = tokio::sync::oneshot::channel::<()>();
-        let inner = threads.clone();
-        let task = threads.spawn(Box::pin(async move {
-            inner.sleep_until(inner.now() + Duration::from_millis(5)).await;
-            drop(done);
-            drop(inner);
-        }));
-        drop(threads);
-        finished.await.expect_err("the task ends");
-        task.abort();
+        for foreign in [false, true] {
+            let threads = Arc::new(Threads::new().expect("threads"));
+            let (done, finished) = tokio::sync::oneshot::channel::<()>();
+            let inner = threads.clone();
+            let task = Box::pin(async move {
+                inner.sleep_until(inner.now() + Duration::from_millis(5)).await;
+                drop(done);
+                drop(inner);
+            });
+            let task = if foreign { threads.spawn_foreign(task) } else { threads.spawn(task) };
+            drop(threads);
+            finished.await.expect_err("the task ends");
+            task.abort();
+        }
         drop(Threads::new().expect("threads"));
     }
 

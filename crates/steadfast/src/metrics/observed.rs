@@ -1,28 +1,38 @@
 //! The informers there are on a connection, and how each is at the moment of a scrape.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_core::Freshness;
 
 use super::counted::Counted;
+use crate::ordinals::Ordinals;
 use crate::runner::HandlerCounts;
 use crate::scope::Scope;
 
-/// The informers on one connection, which this does not keep alive.
-#[derive(Default)]
+/// The informers on one connection, which this does not keep alive. Cheap to clone.
+#[derive(Clone, Default)]
 pub(crate) struct Observed {
-    informers: Mutex<Vec<Entry>>,
+    informers: Arc<Mutex<BTreeMap<Labels, Alike>>>,
 }
 
-struct Entry {
+/// Informers whose labels are the same but for the ordinal.
+#[derive(Default)]
+struct Alike {
+    ordinals: Ordinals,
+    informers: BTreeMap<usize, Weak<dyn Observe>>,
+}
+
+/// An informer's place among the observed, until it is dropped.
+pub(crate) struct Observation {
+    observed: Observed,
     labels: Labels,
-    informer: Weak<dyn Observe>,
 }
 
 /// What tells one informer from another: bounded in number, and no name or content of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Labels {
     pub(crate) group: String,
     pub(crate) version: String,
@@ -92,22 +102,45 @@ fn hash(parts: &[&str]) -> u64 {
 }
 
 impl Observed {
-    /// Takes in an informer.
-    pub(crate) fn add(&self, mut labels: Labels, informer: Weak<dyn Observe>) {
-        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        informers.retain(|entry| entry.informer.strong_count() > 0);
-        while informers.iter().any(|entry| entry.labels == labels) {
-            labels.ordinal += 1;
-        }
-        informers.push(Entry { labels, informer });
+    /// Takes in an informer, for as long as the observation is held. What that costs does not depend on the others.
+    pub(crate) fn add(&self, labels: Labels, informer: Weak<dyn Observe>) -> Observation {
+        let mut informers = self.lock();
+        let alike = informers.entry(Labels { ordinal: 0, ..labels.clone() }).or_default();
+        let ordinal = alike.ordinals.take();
+        alike.informers.insert(ordinal, informer);
+        Observation { observed: self.clone(), labels: Labels { ordinal, ..labels } }
     }
 
     /// Each informer as it is now.
     pub(crate) fn read(&self) -> Vec<(Labels, Reading)> {
         let living: Vec<_> = {
-            let informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-            informers.iter().filter_map(|entry| Some((entry.labels.clone(), entry.informer.upgrade()?))).collect()
+            let informers = self.lock();
+            let each = informers.iter().flat_map(|(labels, alike)| {
+                alike
+                    .informers
+                    .iter()
+                    .map(|(ordinal, informer)| (Labels { ordinal: *ordinal, ..labels.clone() }, informer))
+            });
+            each.filter_map(|(labels, informer)| Some((labels, informer.upgrade()?))).collect()
         };
         living.into_iter().map(|(labels, informer)| (labels, informer.read())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Labels, Alike>> {
+        self.informers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        let Labels { ordinal, .. } = self.labels;
+        let mut informers = self.observed.lock();
+        let alike = Labels { ordinal: 0, ..self.labels.clone() };
+        let Some(others) = informers.get_mut(&alike) else { return };
+        others.informers.remove(&ordinal);
+        others.ordinals.give_back(ordinal);
+        if others.informers.is_empty() {
+            informers.remove(&alike);
+        }
     }
 }

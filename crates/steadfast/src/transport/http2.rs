@@ -170,7 +170,8 @@ pub(super) struct Upload {
 impl Upload {
     fn begin(body: Body, stream: SendStream<Bytes>, environment: &SharedEnvironment) -> Self {
         let failed = Arc::default();
-        let task = environment.spawn(Box::pin(upload(body, stream, Arc::clone(&failed))));
+        // The body may be the user's own.
+        let task = environment.spawn_foreign(Box::pin(upload(body, stream, Arc::clone(&failed))));
         Self { task, failed }
     }
 

@@ -1,4 +1,4 @@
-//! Handlers that block, panic or block their runtime disturb nobody else.
+//! Handlers that block, panic or block their runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,105 @@
+//! The user's code may ask the informer that runs it for anything.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{Index, Informer, Registration};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Told, World, names, settled};
+
+/// Asks everything that there is to ask, and keeps what it gets.
+#[derive(Clone, Default)]
+struct Curious(Arc<Mutex<Vec<Got>>>, Told);
+
+type Got = (Index<ConfigMap, String>, Registration<ConfigMap>);
+
+impl Curious {
+    fn ask(&self, informer: &Informer<ConfigMap>) {
+        let told = self.1.clone();
+        let index = informer.index(|object: &ConfigMap| Some(object.name_any()));
+        let registration = informer.on_event(move |event| told.event(&event));
+        informer.on_note(|_| {});
+        let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((index, registration));
+    }
+
+    /// That all it was given works.
+    fn check(&self, times: usize) {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(kept.len(), times);
+        for (index, registration) in &*kept {
+            assert_eq!(names(&index.get("a")), ["a"]);
+            assert!(registration.has_synced());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_function_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    let (own, curious) = (informer.clone(), Curious::default());
+    let asking = curious.clone();
+    let index = informer.index(move |object: &ConfigMap| {
+        asking.ask(&own);
+        Some(object.name_any())
+    });
+    settled().await;
+    curious.check(1);
+    world.write("a", "2")?;
+    settled().await;
+    // Of the old state and of the new one.
+    curious.check(3);
+    assert_eq!(names(&index.get("a")), ["a"]);
+    assert!(informer.freshness().is_fresh());
+    informer.stop();
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let (own, curious) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), Curious::default());
+    let (asked, asking) = (own.clone(), curious.clone());
+    let transform = move |object: ConfigMap| {
+        if let Some(informer) = asked.get() {
+            asking.ask(informer);
+        }
+        object
+    };
+    let informer = world.factory.build::<ConfigMap>(steadfast::Scope::all()).transform(transform).start()?;
+    drop(own.set(informer.clone()));
+    settled().await;
+    world.write("a", "2")?;
+    settled().await;
+    curious.check(2);
+    assert_eq!(informer.snapshot().len(), 1);
+    informer.stop();
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_callback_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    let (own, curious) = (informer.clone(), Curious::default());
+    let asking = curious.clone();
+    let once = OnceLock::new();
+    informer.on_note(move |_| {
+        if once.set(()).is_ok() {
+            asking.ask(&own);
+        }
+    });
+    world.server.faults().cut();
+    settled().await;
+    world.server.faults().heal();
+    settled().await;
+    curious.check(1);
+    informer.stop();
+    Ok(())
+}

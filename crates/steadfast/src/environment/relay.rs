@@ -1,0 +1,536 @@
+//! The thread that serves sockets and timers and runs the informers, and the one that relieves it.
+//!
+//! Both are done by turns on one thread, so that an event reaches its informer without a switch of threads. An informer
+//! runs the user's code, though: types that decode themselves, transforms, index functions, `Drop`. What that does with
+//! its time is not known before. So a second thread looks, while an informer runs, whether it is still in the same step
+//! as at the last look; then it takes over everything else, and leaves the first one to that step. An informer that was
+//! left alone runs on threads taken on demand until it has been prompt for a while.
+//!
+//! The sockets can change hands because informers run *between* two stays in the runtime, not within: see
+//! [`Inner::lead`].
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use futures::future::BoxFuture;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+use super::Task;
+use super::blocking::Crew;
+
+/// A step that lasts from one look to the next holds up the others: they wait for twice this at most.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// So many steps are made before the sockets have their turn.
+const STEPS: u32 = 8;
+
+/// A step that is longer is not prompt.
+const PROMPT: Duration = Duration::from_millis(1);
+
+/// A task that was left alone comes back when all its steps were prompt for so long.
+const PROBATION: Duration = Duration::from_secs(10);
+
+/// The threads, as one value; they end with it.
+pub(super) struct Relay {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle,
+    state: Mutex<State>,
+    /// Calls the thread in charge away from the sockets.
+    called: Notify,
+    /// Wakes the other one.
+    relief: Condvar,
+    crew: Crew,
+}
+
+struct State {
+    /// None once all is over.
+    runtime: Option<Arc<Runtime>>,
+    /// Which thread is in charge: the number of those that were before it.
+    charge: u64,
+    /// Whether that one is with the sockets.
+    serving: bool,
+    /// The task in whose step it is.
+    stepping: Option<Arc<Foreign>>,
+    /// How many steps were begun.
+    steps: u64,
+    /// Whether the other one sleeps until a step is begun.
+    asleep: bool,
+    ready: VecDeque<Arc<Foreign>>,
+    closed: bool,
+}
+
+impl Relay {
+    /// Two threads, and those of `crew` on demand.
+    pub(super) fn new(crew: Crew) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let state = State {
+            charge: 0,
+            serving: false,
+            stepping: None,
+            steps: 0,
+            asleep: false,
+            ready: VecDeque::new(),
+            closed: false,
+            runtime: None,
+        };
+        let inner = Arc::new(Inner {
+            handle: runtime.handle().clone(),
+            state: Mutex::new(state),
+            called: Notify::new(),
+            relief: Condvar::new(),
+            crew,
+        });
+        inner.lock().runtime = Some(Arc::new(runtime));
+        inner.begin("steadfast-io", |inner| inner.lead(0)).inspect_err(|_| shut(inner.lock()))?;
+        // From here on that thread ends all, if this fails too.
+        let relay = Self { inner };
+        relay.inner.begin("steadfast-relief", Inner::stand_by)?;
+        Ok(relay)
+    }
+
+    /// The runtime of the sockets.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.inner.handle
+    }
+
+    /// Runs a task that may hold up its thread.
+    pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
+        let step = Mutex::new(Step { stage: Stage::Ready, apart: None });
+        let future = Mutex::new(Some(future));
+        let task = Arc::new(Foreign { relay: self.inner.clone(), step, future });
+        let running = Arc::downgrade(&task);
+        self.inner.queue(task, false);
+        Task::new(move || {
+            if let Some(task) = running.upgrade() {
+                task.abort();
+            }
+        })
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.inner.lock().closed = true;
+        self.inner.called.notify_one();
+        self.inner.relief.notify_all();
+    }
+}
+
+impl Inner {
+    fn begin(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
+        let inner = self.clone();
+        thread::Builder::new().name(name.to_owned()).spawn(move || run(&inner)).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(self: &Arc<Self>, task: Arc<Foreign>, apart: bool) {
+        if apart {
+            self.crew.run(Box::new(move || task.step_apart()));
+            return;
+        }
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            // With its future, whose `Drop` may ask for anything.
+            drop(task);
+            return;
+        }
+        state.ready.push_back(task);
+        if state.serving {
+            drop(state);
+            self.called.notify_one();
+        }
+    }
+
+    /// Serves the sockets and makes the steps that are ready, by turns, until it is relieved or all is over.
+    ///
+    /// While a task makes a step nobody is in the runtime, so that whoever relieves this thread can enter it.
+    fn lead(self: &Arc<Self>, charge: u64) {
+        let mut steps = 0;
+        let mut state = self.lock();
+        loop {
+            if state.charge != charge {
+                return;
+            }
+            state.stepping = None;
+            if state.closed {
+                break;
+            }
+            let next = if steps < STEPS { state.ready.pop_front() } else { None };
+            if let Some(task) = next {
+                steps += 1;
+                state.steps += 1;
+                state.stepping = Some(task.clone());
+                let asleep = std::mem::take(&mut state.asleep);
+                drop(state);
+                if asleep {
+                    self.relief.notify_one();
+                }
+                task.step();
+                drop(task);
+            } else {
+                let Some(runtime) = state.runtime.clone() else { break };
+                let idle = state.ready.is_empty();
+                state.serving = idle;
+                drop(state);
+                if idle {
+                    runtime.block_on(self.called.notified());
+                } else {
+                    runtime.block_on(tokio::task::yield_now());
+                }
+                steps = 0;
+            }
+            state = self.lock();
+            if state.charge == charge {
+                state.serving = false;
+            }
+        }
+        shut(state);
+    }
+
+    /// Looks whether the thread in charge is held up, and relieves it.
+    fn stand_by(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let mut told = false;
+        loop {
+            if state.closed {
+                // The thread in charge ends all, unless it is in a step, which may be without an end.
+                if state.stepping.is_some() {
+                    state.charge += 1;
+                    shut(state);
+                }
+                return;
+            }
+            if state.stepping.is_none() {
+                state.asleep = true;
+                state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let seen = state.steps;
+            let looked = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+            state = looked.0;
+            if state.closed || state.steps != seen || !looked.1.timed_out() {
+                continue;
+            }
+            let Some(task) = state.stepping.clone() else { continue };
+            drop(state);
+            match self.begin("steadfast-relief", Self::stand_by) {
+                Ok(()) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::error!(%error, "no thread to relieve the one that an informer holds up; all wait for it");
+                    }
+                    state = self.lock();
+                    continue;
+                }
+            }
+            state = self.lock();
+            // Two that look at once would both have seen it.
+            if state.steps == seen && state.stepping.take().is_some() && !state.closed {
+                state.charge += 1;
+                let charge = state.charge;
+                drop(state);
+                task.set_apart();
+                drop(task);
+                self.lead(charge);
+            }
+            return;
+        }
+    }
+}
+
+/// Ends the runtime and with it all sockets, and lets go of what was to be done.
+fn shut(mut state: MutexGuard<'_, State>) {
+    let (runtime, stepping) = (state.runtime.take(), state.stepping.take());
+    let ready = std::mem::take(&mut state.ready);
+    drop(state);
+    drop((stepping, ready));
+    if let Some(runtime) = runtime.and_then(Arc::into_inner) {
+        // Waiting for threads that resolve names could take long.
+        runtime.shutdown_background();
+    }
+}
+
+/// A task that may hold up its thread.
+struct Foreign {
+    relay: Arc<Inner>,
+    step: Mutex<Step>,
+    /// Nothing once it is over. Held during a step, and only then.
+    future: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+struct Step {
+    stage: Stage,
+    /// When it last was not prompt, if it is left alone.
+    apart: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It waits to be woken.
+    Idle,
+    /// It waits for a thread.
+    Ready,
+    Stepping,
+    /// It was woken meanwhile.
+    SteppingAgain,
+    /// It is to end, in this step or the next.
+    Aborted,
+    Over,
+}
+
+impl Foreign {
+    fn lock(&self) -> MutexGuard<'_, Step> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_apart(&self) {
+        self.lock().apart = Some(Instant::now());
+    }
+
+    fn abort(self: &Arc<Self>) {
+        let (idle, apart) = {
+            let mut step = self.lock();
+            let idle = step.stage == Stage::Idle;
+            if step.stage != Stage::Over {
+                step.stage = Stage::Aborted;
+            }
+            (idle, step.apart.is_some())
+        };
+        if idle {
+            self.relay.queue(self.clone(), apart);
+        }
+    }
+
+    fn step(self: &Arc<Self>) {
+        {
+            let mut step = self.lock();
+            match step.stage {
+                Stage::Ready => step.stage = Stage::Stepping,
+                Stage::Aborted => {}
+                _ => return,
+            }
+        }
+        let over = self.poll();
+        let (again, apart) = {
+            let mut step = self.lock();
+            let again = match step.stage {
+                _ if over => false,
+                Stage::SteppingAgain | Stage::Aborted => true,
+                _ => false,
+            };
+            if over {
+                step.stage = Stage::Over;
+            } else if step.stage != Stage::Aborted {
+                step.stage = if again { Stage::Ready } else { Stage::Idle };
+            }
+            (again, step.apart.is_some())
+        };
+        if again {
+            self.relay.queue(self.clone(), apart);
+        }
+    }
+
+    /// A step on a thread of its own.
+    fn step_apart(self: &Arc<Self>) {
+        let begun = Instant::now();
+        self.step();
+        let ended = Instant::now();
+        let mut step = self.lock();
+        if ended - begun > PROMPT {
+            step.apart = Some(ended);
+        } else if step.apart.is_some_and(|last| ended - last > PROBATION) {
+            step.apart = None;
+        }
+    }
+
+    /// Makes a step, and returns whether the task is over.
+    fn poll(self: &Arc<Self>) -> bool {
+        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let aborted = self.lock().stage == Stage::Aborted;
+        let Some(polled) = future.as_mut().filter(|_| !aborted) else {
+            let ended = future.take();
+            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+            return true;
+        };
+        let _current = self.relay.handle.enter();
+        let waker = Waker::from(self.clone());
+        let made = catch_unwind(AssertUnwindSafe(|| polled.as_mut().poll(&mut Context::from_waker(&waker))));
+        if matches!(made, Ok(Poll::Pending)) {
+            return false;
+        }
+        if made.is_err() {
+            tracing::error!("a task panicked; it is over");
+        }
+        let ended = future.take();
+        drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+        true
+    }
+}
+
+impl Wake for Foreign {
+    fn wake(self: Arc<Self>) {
+        let apart = {
+            let mut step = self.lock();
+            match step.stage {
+                Stage::Idle => step.stage = Stage::Ready,
+                Stage::Stepping => {
+                    step.stage = Stage::SteppingAgain;
+                    return;
+                }
+                _ => return,
+            }
+            step.apart.is_some()
+        };
+        let relay = self.relay.clone();
+        relay.queue(self, apart);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.clone().wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn relay() -> Relay {
+        Relay::new(Crew::default()).expect("threads")
+    }
+
+    /// A task that hangs in its first step, until what is returned is dropped.
+    fn hang(relay: &Relay) -> mpsc::Sender<()> {
+        let (release, held) = mpsc::channel::<()>();
+        let (begun, hangs) = mpsc::channel();
+        let task = async move {
+            begun.send(()).expect("the test waits");
+            let _ = held.recv();
+        };
+        relay.spawn(Box::pin(task));
+        hangs.recv_timeout(LONG).expect("it begins");
+        release
+    }
+
+    /// Has both a task and the runtime do something.
+    fn goes_on(relay: &Relay) {
+        let (done, finished) = mpsc::channel();
+        let served = done.clone();
+        relay.handle().spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            served.send("served").expect("the test waits");
+        });
+        relay.spawn(Box::pin(async move {
+            tokio::task::yield_now().await;
+            done.send("stepped").expect("the test waits");
+        }));
+        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)].map(|told| told.expect("it goes on"));
+        all.sort_unstable();
+        assert_eq!(all, ["served", "stepped"]);
+    }
+
+    #[test]
+    fn tasks_that_hang_hold_up_neither_the_runtime_nor_another_task() {
+        let relay = relay();
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            goes_on(&relay);
+            held.push(hang(&relay));
+        }
+        goes_on(&relay);
+        drop(held);
+        goes_on(&relay);
+    }
+
+    #[test]
+    fn a_task_that_hung_goes_on_on_threads_of_its_own() {
+        let relay = relay();
+        let (release, held) = mpsc::channel::<()>();
+        let (told, threads) = mpsc::channel();
+        let name = || thread::current().name().unwrap_or_default().to_owned();
+        relay.spawn(Box::pin(async move {
+            told.send(name()).expect("the test waits");
+            let _ = held.recv();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            told.send(name()).expect("the test waits");
+        }));
+        assert!(["steadfast-io", "steadfast-relief"].contains(&&*threads.recv_timeout(LONG).expect("it begins")));
+        goes_on(&relay);
+        drop(release);
+        assert_eq!(threads.recv_timeout(LONG).expect("it ends"), "steadfast-handler");
+    }
+
+    #[test]
+    fn a_task_that_is_woken_within_its_step_makes_another() {
+        let relay = relay();
+        let (done, finished) = mpsc::channel();
+        let mut steps = 0;
+        relay.spawn(Box::pin(std::future::poll_fn(move |context| {
+            steps += 1;
+            context.waker().wake_by_ref();
+            context.waker().wake_by_ref();
+            if steps < 1000 {
+                return Poll::Pending;
+            }
+            done.send(steps).expect("the test waits");
+            Poll::Ready(())
+        })));
+        assert_eq!(finished.recv_timeout(LONG), Ok(1000));
+    }
+
+    #[test]
+    fn a_task_that_panics_or_is_aborted_is_dropped_and_nothing_else() {
+        let relay = relay();
+        for aborted in [false, true] {
+            let (held, dropped) = mpsc::channel::<()>();
+            let task = relay.spawn(Box::pin(async move {
+                let _held = held;
+                assert!(aborted, "on purpose");
+                std::future::pending::<()>().await;
+            }));
+            if aborted {
+                task.abort();
+                task.abort();
+            }
+            assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected));
+        }
+        goes_on(&relay);
+    }
+
+    #[test]
+    fn all_ends_with_it_also_while_a_task_hangs() {
+        for hangs in [false, true] {
+            let relay = relay();
+            let release = hangs.then(|| hang(&relay));
+            let (held, dropped) = mpsc::channel::<()>();
+            relay.handle().spawn(async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            });
+            let inner = Arc::downgrade(&relay.inner);
+            drop(relay);
+            assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected), "the runtime ends");
+            drop(release);
+            let begun = Instant::now();
+            while inner.strong_count() > 0 {
+                assert!(begun.elapsed() < LONG, "a thread goes on");
+                thread::yield_now();
+            }
+        }
+    }
+}

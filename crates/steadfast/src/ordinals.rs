@@ -1,0 +1,54 @@
+//! Small numbers that tell things apart, used again once they are free.
+
+use std::collections::BTreeSet;
+
+/// Numbers from zero on, the smallest free one next; each step costs the logarithm of how many there are.
+#[derive(Debug, Default)]
+pub(crate) struct Ordinals {
+    /// Those below `next` that nobody has.
+    free: BTreeSet<usize>,
+    next: usize,
+}
+
+impl Ordinals {
+    /// The smallest number that nobody has.
+    pub(crate) fn take(&mut self) -> usize {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    /// Takes back a number that was taken.
+    pub(crate) fn give_back(&mut self, number: usize) {
+        self.free.insert(number);
+        // What was many once does not stay in memory.
+        while self.next > 0 && self.free.last() == Some(&(self.next - 1)) {
+            self.free.pop_last();
+            self.next -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ordinals;
+
+    #[test]
+    fn the_smallest_free_number_is_next() {
+        let mut ordinals = Ordinals::default();
+        assert_eq!([ordinals.take(), ordinals.take(), ordinals.take()], [0, 1, 2]);
+        ordinals.give_back(1);
+        ordinals.give_back(0);
+        assert_eq!([ordinals.take(), ordinals.take(), ordinals.take()], [0, 1, 3]);
+    }
+
+    #[test]
+    fn numbers_that_were_given_back_leave_nothing() {
+        let mut ordinals = Ordinals::default();
+        let mut taken: Vec<usize> = (0..100).map(|_| ordinals.take()).collect();
+        taken.rotate_left(37);
+        taken.into_iter().for_each(|number| ordinals.give_back(number));
+        assert!(ordinals.free.is_empty() && ordinals.next == 0, "{ordinals:?}");
+    }
+}
