@@ -32,6 +32,7 @@
 //! | `stage` | one under way: a server, a connection, informers, a recorder |
 //! | `onlooker` | sees nothing but an informer's freshness, and dates its changes |
 //! | `strike`, `together` | faults as switches; several of them at once, as a seed says |
+//! | `unread` | watches that nobody reads, beside the informers' |
 //! | `checks` | what a scenario expects beside the contract |
 //! | `findings` | what came of it |
 
@@ -46,6 +47,7 @@ pub mod scenarios;
 mod stage;
 mod strike;
 mod together;
+mod unread;
 
 pub use fault::Fault;
 pub use findings::{Cost, Findings};

@@ -11,15 +11,17 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::fault::Fault;
 use super::findings::{Cost, Findings};
 use super::ground::Ground;
 use super::scenario::Trouble;
-use super::stage::{NAMESPACE, Way};
+use super::stage::{NAMESPACE, PROMPT, Way, until};
 use super::strike::{NAMES, is_switch, name, strike};
-use crate::{Recorder, history, labelled_config_map};
+use super::unread::{self, Unread};
+use crate::{Recorder, Recording, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
 /// What is done one after the other: writes, faults, pauses.
@@ -27,13 +29,19 @@ const STEPS: usize = 60;
 /// Two periods and more: what lagged or stood still is noticed and repaired.
 const REPAIR: Duration = Duration::from_secs(200);
 
+/// How long what a client does not read may take to be sent.
+const SENT: Duration = Duration::from_secs(5);
+/// The object that is written last.
+const LAST: &str = "last";
+
 /// Faults that are in every run, or seeded into it, without being switches.
-const SEEDED: [Fault; 2] = [Fault::HistoryRestored, Fault::SelectorChurn];
+const SEEDED: [Fault; 3] = [Fault::HistoryRestored, Fault::SelectorChurn, Fault::SlowReader];
 
 /// What came of several faults at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// What it found out. No bounds are held: what is noticed when depends on what else goes on.
+    /// What it found out. What is noticed when depends on what else goes on, and has no bounds here; that what nobody reads
+    /// delays nobody is seen once all is over.
     pub findings: Findings,
     /// What was done when, a line each.
     pub log: String,
@@ -50,6 +58,11 @@ struct World {
     /// The faults that are switched, and whether the history is restored now and then.
     faults: Vec<Fault>,
     restores: bool,
+    /// Whether a client may leave answers unread.
+    unreads: bool,
+    /// Clients that may, and what each of them does not read.
+    clients: Vec<kube::Client>,
+    unread: Vec<Option<JoinHandle<()>>>,
     /// The longest pause between two steps, in milliseconds.
     pause: u64,
     log: String,
@@ -70,11 +83,21 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
         world.write();
     }
     let mut held = Vec::new();
+    // They are large, which costs time, and so they are rare.
+    let unreads = world.unreads && world.chance(4);
+    if unreads {
+        unread::fill(&world.server)?;
+    }
     for client in 0..2 {
         let http1 = !world.chance(2);
         let settings = Settings { prior_knowledge: ground.in_memory && !http1, ..Settings::default() };
         let seed = ground.seed.wrapping_mul(31).wrapping_add(client);
-        let factory = InformerFactory::new(&world.way.connect(&world.server, seed, settings).await?);
+        let connection = world.way.connect(&world.server, seed, settings).await?;
+        let factory = InformerFactory::new(&connection);
+        if unreads {
+            world.clients.push(connection.client());
+            world.unread.push(None);
+        }
         for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
@@ -88,11 +111,28 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
             1 => world.wait(world.pause).await,
             2 => world.wait(200).await,
             3 if world.chance(20) && world.restores => world.restore().await,
+            4 if unreads && world.chance(4) => {
+                let client = world.pick(2) as usize;
+                world.leave_unread(client);
+            }
             _ => world.write(),
         }
     }
     world.heal();
     sleep(REPAIR).await;
+    let mut unmet = Vec::new();
+    if unreads {
+        for client in 0..world.clients.len() {
+            world.leave_unread(client);
+        }
+        sleep(SENT).await;
+        world.server.create(&labelled_config_map(LAST, "1", ("app", "web")))?;
+        let arrived =
+            |recording: &Recording<ConfigMap>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST).is_some();
+        if until(PROMPT, || held.iter().all(arrived)).await.is_none() {
+            unmet.push(format!("beside answers that nobody reads, a change did not arrive within {PROMPT:?} (C8)"));
+        }
+    }
     world.recorder.settle_at(&world.server.revision().to_string(), Duration::from_secs(120)).await;
 
     let trace = world.recorder.trace();
@@ -101,7 +141,7 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
     let requests = world.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
     let (notice, recover, took) = (None, None, begun.elapsed());
-    let findings = Findings { report, unmet: Vec::new(), notice, recover, requests, cost, took };
+    let findings = Findings { report, unmet, notice, recover, requests, cost, took };
     let told = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     Ok(Together { findings, log: world.log, trace: told.collect() })
 }
@@ -122,10 +162,24 @@ impl World {
         let chosen = if faults.is_empty() { &Fault::ALL[..] } else { faults };
         let switched = chosen.iter().copied().filter(|fault| is_switch(*fault)).collect();
         let restores = chosen.contains(&Fault::HistoryRestored);
+        let unreads = chosen.contains(&Fault::SlowReader);
         let recorder = Recorder::of(&server);
         let way = Way::to(&server, ground, true)?;
         let pause = if ground.in_memory { 40_000 } else { 10_000 };
-        Ok(Self { random, server, recorder, way, faults: switched, restores, pause, log: String::new() })
+        let (clients, log) = (Vec::new(), String::new());
+        Ok(Self {
+            random,
+            server,
+            recorder,
+            way,
+            faults: switched,
+            restores,
+            unreads,
+            clients,
+            unread: Vec::new(),
+            pause,
+            log,
+        })
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -176,6 +230,19 @@ impl World {
         };
         let _ = writeln!(self.log, "{:?} fault {done} on={on} replica={replica}", self.server.elapsed());
         self.recorder.fault(done, on);
+    }
+
+    /// A client opens watches, if it can, and does not read them; those that it left so before are dropped.
+    fn leave_unread(&mut self, number: usize) {
+        let client = self.clients[number].clone();
+        let left = tokio::spawn(async move {
+            let _held = Unread::open(&client, "0").await;
+            std::future::pending::<()>().await;
+        });
+        if let Some(before) = self.unread[number].replace(left) {
+            before.abort();
+        }
+        let _ = writeln!(self.log, "{:?} client {number} does not read", self.server.elapsed());
     }
 
     /// The server is restored from a backup, a few versions back, after everybody has seen what that undoes; and

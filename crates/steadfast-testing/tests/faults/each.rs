@@ -61,7 +61,7 @@ faults! {
     f23_a_refused_resource_delays_no_other: ResourceRefused,
     f24_an_undecodable_object_is_unknown_and_nothing_else_is: UndecodableObject,
     f25_a_huge_list_is_replaced_under_its_readers: HugeList,
-    f26_a_stuck_handler_does_not_keep_the_socket_from_being_read: SlowReader,
+    f26_the_socket_is_read_whatever_handlers_and_other_readers_do: SlowReader,
     f27_bad_handlers_disturb_no_other: BadHandler,
     f28_a_shutdown_while_cut_is_prompt: ShutdownWhileCut,
     f29_a_write_while_cut_ends_with_a_clear_error: WriteWhileCut,

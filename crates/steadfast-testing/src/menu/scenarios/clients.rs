@@ -10,7 +10,7 @@ use serde_json::json;
 use steadfast::{Event, Scope};
 use steadfast_apiserver::ApiServer;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
@@ -18,6 +18,7 @@ use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
 use crate::menu::stage::{NAMESPACE, PROMPT, Stage, Watched, until};
+use crate::menu::unread::{self, Unread};
 
 /// Longer than any recovery here may take.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,6 +60,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 5,
         play: |ground| Box::pin(slow_reader(ground)),
+    },
+    Scenario {
+        name: "unread-streams",
+        faults: &[Fault::SlowReader],
+        source: Source::Menu,
+        story: "Twenty watches of kube's own run on the informers' connection, with megabytes for each, and nobody reads \
+                them for minutes. No change of the informers' is late, no request beside them waits, and nothing is in \
+                doubt.",
+        clauses: "C8, C10",
+        bounds: Bounds::NONE.recover(2).lists(0),
+        seconds: 150,
+        play: |ground| Box::pin(unread_streams(ground)),
     },
     Scenario {
         name: "bad-handlers",
@@ -172,6 +185,37 @@ async fn slow_reader(ground: Ground) -> Result<Findings, Trouble> {
     stuck.remove();
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
+}
+
+async fn unread_streams(ground: Ground) -> Result<Findings, Trouble> {
+    // Not even a server gives them up.
+    let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
+    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    stage.create("a", "0")?;
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    let client = stage.connection.client();
+    let begun = stage.fault();
+    let held = Unread::open(&client, &stage.server.revision().to_string()).await?;
+    unread::fill(&stage.server)?;
+    let namespaces: Api<Namespace> = Api::all(client);
+    let mut slowest = None;
+    // Two periods: a stream that is starved is doubted, and goes back where it was.
+    for round in 1..=26 {
+        sleep(Duration::from_secs(5)).await;
+        stage.change("a", &round.to_string())?;
+        let seen = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
+        stage.checks.within("a change beside what nobody reads", seen, PROMPT);
+        slowest = slowest.max(seen);
+        let asked = Instant::now();
+        let answer = timeout(LONG, namespaces.get("default")).await;
+        stage.checks.expect(matches!(answer, Ok(Ok(_))), format_args!("a request was not answered: {answer:?}"));
+        stage.checks.within("a request beside what nobody reads", Some(asked.elapsed()), PROMPT);
+    }
+    stage.expect_no_doubt(&config_maps, begun);
+    drop(held);
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, slowest))
 }
 
 async fn bad_handlers(ground: Ground) -> Result<Findings, Trouble> {
