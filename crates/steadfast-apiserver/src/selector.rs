@@ -6,8 +6,10 @@ use crate::resources::ServedResource;
 use crate::status::Status;
 
 mod labels;
+mod text;
 
 pub(crate) use labels::LabelSelector;
+pub(crate) use text::text;
 
 /// What a list or a watch shows of a resource.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
 
-use crate::resources::{GroupResource, ServedResource};
+use crate::resources::{DEFINITIONS, ServedResource};
 use crate::storage::{State, metadata};
 use crate::types;
 
@@ -58,9 +58,8 @@ fn group_of(definition: &Value) -> &str {
 }
 
 fn definitions(state: &State) -> impl Iterator<Item = Value> {
-    let resource = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     let found: Vec<Value> = state
-        .objects_at(&resource, None, std::ops::Bound::Unbounded, u64::MAX)
+        .objects_at(&DEFINITIONS, None, std::ops::Bound::Unbounded, u64::MAX)
         .filter_map(|(_, change)| change.object.as_deref().cloned())
         .collect();
     found.into_iter()

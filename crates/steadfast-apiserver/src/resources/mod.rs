@@ -1,6 +1,7 @@
 //! What the server serves: resources built in, declared, or defined by a `CustomResourceDefinition`.
 
 mod builtin;
+mod collections;
 mod defined;
 mod definition;
 mod events;
@@ -10,6 +11,7 @@ mod served;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use collections::{DEFINITIONS, NAMESPACES};
 pub(crate) use defined::{Definition, PrinterColumn, ScalePaths, version_of};
 pub(crate) use definition::{defined_name, established};
 pub(crate) use registry::Registry;

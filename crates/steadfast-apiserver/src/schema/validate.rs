@@ -143,15 +143,7 @@ impl Schema {
                 findings.merge(schema.unless_unchanged(&format!("{path}[{index}]"), item, before));
             }
         }
-        let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-        if let Some(least) = self.min_items.filter(|&least| count < least) {
-            let words = format!("{path} in body should have at least {least} items");
-            findings.add(Finding::invalid(path, count.into(), words));
-        }
-        if let Some(most) = self.max_items.filter(|&most| count > most) {
-            let words = format!("{path} in body should have at most {most} items");
-            findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
-        }
+        check_count(path, items.len(), (self.min_items, self.max_items), "items", findings);
     }
 
     fn check_fields(
@@ -161,15 +153,7 @@ impl Schema {
         before: Option<Before<'_>>,
         findings: &mut Findings,
     ) {
-        let count = i64::try_from(fields.len()).unwrap_or(i64::MAX);
-        if let Some(least) = self.min_properties.filter(|&least| count < least) {
-            let words = format!("{path} in body should have at least {least} properties");
-            findings.add(Finding::invalid(path, count.into(), words));
-        }
-        if let Some(most) = self.max_properties.filter(|&most| count > most) {
-            let words = format!("{path} in body should have at most {most} properties");
-            findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
-        }
+        check_count(path, fields.len(), (self.min_properties, self.max_properties), "properties", findings);
         // The type of the whole is fixed, and so cannot have been something else before.
         let before_of = |name: &str| match name {
             "kind" | "apiVersion" if path.is_empty() => None,
@@ -235,6 +219,25 @@ impl Schema {
         }
         findings.passed += 1;
         findings
+    }
+}
+
+/// Checks how many items or properties there are.
+fn check_count(
+    path: &str,
+    count: usize,
+    (least, most): (Option<i64>, Option<i64>),
+    what: &str,
+    findings: &mut Findings,
+) {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    if let Some(least) = least.filter(|&least| count < least) {
+        let words = format!("{path} in body should have at least {least} {what}");
+        findings.add(Finding::invalid(path, count.into(), words));
+    }
+    if let Some(most) = most.filter(|&most| count > most) {
+        let words = format!("{path} in body should have at most {most} {what}");
+        findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
     }
 }
 

@@ -11,7 +11,7 @@ use super::metadata;
 use super::{Cache, Change, History};
 use crate::clock::Clock;
 use crate::random::Random;
-use crate::resources::{Definition, GroupResource, Registry};
+use crate::resources::{DEFINITIONS, Definition, GroupResource, Registry};
 
 /// An object's place within its resource; the order is that of `namespace/name` as one text, as in an etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl State {
         }
         self.record.push(Arc::clone(&change));
         self.tables.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
-        if resource.resource() == "customresourcedefinitions" {
+        if *resource == *DEFINITIONS {
             self.define_resources();
         }
         change
@@ -255,8 +255,7 @@ impl State {
     }
 
     fn define_resources(&mut self) {
-        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-        let live: Vec<_> = self.live(&definitions, None).filter_map(|(_, change)| change.object.clone()).collect();
+        let live: Vec<_> = self.live(&DEFINITIONS, None).filter_map(|(_, change)| change.object.clone()).collect();
         self.registry.define(live.iter().map(Arc::as_ref));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{ObjectKey, Patch, State, metadata};
 use crate::apply::{MANAGED_FIELDS, Tracking};
-use crate::resources::{GroupResource, established};
+use crate::resources::{DEFINITIONS, NAMESPACES, established};
 use crate::status::Status;
 
 mod defaults;
@@ -265,8 +265,7 @@ impl State {
         if target.resource.definition.is_none() {
             return Ok(());
         }
-        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
-        let definition = self.latest(&definitions, &ObjectKey::new("", &resource.to_string()));
+        let definition = self.latest(&DEFINITIONS, &ObjectKey::new("", &resource.to_string()));
         if definition.and_then(|change| change.object.as_deref()).is_some_and(metadata::is_terminating) {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(resource, name, why));
@@ -278,9 +277,8 @@ impl State {
         if !target.resource.namespaced {
             return Ok(());
         }
-        let namespaces = GroupResource::new("", "namespaces");
-        let Some(namespace) = self.latest(&namespaces, &ObjectKey::new("", &target.namespace)) else {
-            return Err(Status::not_found(&namespaces, &target.namespace));
+        let Some(namespace) = self.latest(&NAMESPACES, &ObjectKey::new("", &target.namespace)) else {
+            return Err(Status::not_found(&NAMESPACES, &target.namespace));
         };
         if namespace.object.as_deref().is_some_and(metadata::is_terminating) {
             let why = format!(

@@ -1,9 +1,10 @@
 //! Cells that take more than a look at one place.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::row::{Row, or_none, text_of};
 use crate::clock::between;
+use crate::selector;
 
 pub(super) use super::network::*;
 pub(super) use super::volumes::*;
@@ -31,30 +32,9 @@ pub(super) fn images(row: &Row) -> Value {
     of_containers(row, "image")
 }
 
-fn pairs(labels: &Map<String, Value>) -> String {
-    let pairs: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    pairs.join(",")
-}
-
 /// A label selector, or the plain labels of the elder kinds.
 fn selection(selector: Option<&Value>) -> String {
-    let Some(selector) = selector.and_then(Value::as_object) else { return "<none>".to_owned() };
-    let is_plain = !selector.contains_key("matchLabels") && !selector.contains_key("matchExpressions");
-    let labels = if is_plain { Some(selector) } else { selector.get("matchLabels").and_then(Value::as_object) };
-    let mut terms: Vec<String> = labels.into_iter().filter(|labels| !labels.is_empty()).map(pairs).collect();
-    for wanted in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let values: Vec<&str> =
-            wanted.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        let (key, values) = (text_of(wanted, "key"), values.join(","));
-        terms.push(match text_of(wanted, "operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    or_none(terms.join(","))
+    or_none(selector.map(selector::text).unwrap_or_default())
 }
 
 pub(super) fn selector(row: &Row) -> Value {

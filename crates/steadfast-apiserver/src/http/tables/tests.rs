@@ -110,3 +110,13 @@ fn other_kinds_show_what_people_look_for() {
     assert_eq!(shown("networking.k8s.io", "NetworkPolicy", policy), "x a=b,c in (d,e) 60m");
     assert_eq!(shown("rbac.authorization.k8s.io", "Role", json!({})), "x 2026-01-01T00:00:00Z");
 }
+
+#[test]
+fn a_selector_is_shown_in_the_order_of_its_keys_and_values() {
+    let selector = json!({
+        "matchLabels": {"b": "1"},
+        "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["z", "y"]}, {"key": "c", "operator": "Exists"}],
+    });
+    let policy = json!({"metadata": {"name": "x"}, "spec": {"podSelector": selector}});
+    assert_eq!(cells("networking.k8s.io", "NetworkPolicy", &policy)[1], "a notin (y,z),b=1,c");
+}

@@ -9,7 +9,7 @@ use super::definitions;
 use super::dependents::Dependents;
 use super::kinds::{holds_contents, is_definition, is_namespace};
 use super::request::{Outcome, WriteTarget};
-use crate::resources::{GroupResource, defined_name};
+use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
 
 /// How an object is to be deleted, and under which conditions; empty texts ask for nothing.
@@ -134,10 +134,8 @@ impl State {
 
     /// Removes terminating namespaces and definitions that hold nothing any more.
     pub(super) fn remove_what_is_empty(&mut self) {
-        let namespaces = GroupResource::new("", "namespaces");
-        let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
         let mut empty = Vec::new();
-        for resource in [&namespaces, &definitions] {
+        for resource in [&*NAMESPACES, &*DEFINITIONS] {
             for (key, change) in self.live(resource, None) {
                 let Some(object) = change.object.as_ref().filter(|object| metadata::is_terminating(object)) else {
                     continue;

@@ -1,6 +1,6 @@
 //! The kinds for which other rules of writing hold than for all others.
 
-use crate::resources::GroupResource;
+use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES};
 
 /// Of a few kinds, an update of what is not there creates it.
 pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
@@ -18,9 +18,9 @@ pub(super) fn holds_contents(resource: &GroupResource) -> bool {
 }
 
 pub(super) fn is_namespace(resource: &GroupResource) -> bool {
-    resource.group().is_empty() && resource.resource() == "namespaces"
+    *resource == *NAMESPACES
 }
 
 pub(super) fn is_definition(resource: &GroupResource) -> bool {
-    resource.group() == "apiextensions.k8s.io" && resource.resource() == "customresourcedefinitions"
+    *resource == *DEFINITIONS
 }

@@ -9,6 +9,7 @@ use super::request::{Part, Update, WriteTarget};
 use super::{unknown, validation};
 use crate::resources::{ScalePaths, ServedResource};
 use crate::schema::{Cause, go};
+use crate::selector;
 use crate::status::Status;
 use crate::types;
 
@@ -109,7 +110,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
     let selector = if paths.selector.is_empty() { None } else { at(object, &paths.selector).unwrap_or_default() };
     let selector = match selector {
         Some(Value::String(text)) => text.clone(),
-        Some(other) => selector_text(other),
+        Some(other) => selector::text(other),
         None => String::new(),
     };
     if !selector.is_empty() {
@@ -232,31 +233,4 @@ fn put(object: &mut Value, path: &str, value: Value) {
         place = &mut place[step];
     }
     *place = value;
-}
-
-/// A selector of a built-in kind, written as a text.
-fn selector_text(selector: &Value) -> String {
-    let texts = |value: Option<&Value>| -> Vec<String> {
-        let fields = value.and_then(Value::as_object).into_iter().flatten();
-        fields.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect()
-    };
-    if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
-        return texts(Some(selector)).join(",");
-    }
-    let mut parts = texts(selector.get("matchLabels"));
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    for expression in expressions {
-        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let (key, values) = (text("key"), values.join(","));
-        parts.push(match text("operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    parts.join(",")
 }
