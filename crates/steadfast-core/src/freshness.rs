@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::breach::{Breach, Breaches};
-use crate::key::ObjectKey;
+use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -19,7 +19,7 @@ pub enum Freshness {
         /// The time since the last proof: an event, a rising bookmark, a probe's version reached.
         age: Duration,
         /// The keys whose newest state could not be decoded: they answer `Unknown`.
-        tainted: Arc<[ObjectKey]>,
+        tainted: KeySet,
     },
     /// The first list is not complete yet.
     Starting(Doubt),
@@ -92,10 +92,10 @@ impl fmt::Display for Freshness {
         }
         let Self::Fresh { age, tainted, .. } = self else { return Ok(()) };
         write!(f, "fresh, proven {} ago", Seconds(*age))?;
-        match tainted.split_first() {
-            None => Ok(()),
-            Some((key, [])) => write!(f, ", but {key} cannot be decoded"),
-            Some((key, more)) => write!(f, ", but {key} and {} more cannot be decoded", more.len()),
+        match (tainted.iter().next(), tainted.len()) {
+            (None, _) => Ok(()),
+            (Some(key), 1) => write!(f, ", but {key} cannot be decoded"),
+            (Some(key), all) => write!(f, ", but {key} and {} more cannot be decoded", all - 1),
         }
     }
 }
@@ -153,7 +153,7 @@ pub struct Standing {
     /// Beyond this time without a stream, or without a proof after one broke, a cache is stale.
     pub patience: Duration,
     /// The keys that answer `Unknown`.
-    pub tainted: Arc<[ObjectKey]>,
+    pub tainted: KeySet,
     /// The breaches that a test commits.
     pub breaches: Breaches,
 }

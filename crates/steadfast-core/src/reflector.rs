@@ -39,7 +39,7 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
-use crate::key::ObjectKey;
+use crate::keyset::KeySet;
 use crate::random::Random;
 use crate::record::ListMeta;
 use crate::time::Instant;
@@ -198,7 +198,7 @@ impl Reflector {
             proven: None,
             bound: settings.period * 2,
             patience: settings.stream_patience,
-            tainted: Arc::from([]),
+            tainted: KeySet::default(),
             breaches: settings.rules.breaches,
         };
         Self {
@@ -240,7 +240,7 @@ impl Reflector {
     }
 
     /// The keys whose newest state could not be decoded, as the store has them.
-    pub fn set_tainted(&mut self, keys: Arc<[ObjectKey]>) {
+    pub fn set_tainted(&mut self, keys: KeySet) {
         self.standing.tainted = keys;
     }
 

@@ -1,11 +1,10 @@
 //! What readers are told of a cache, as time passes and nobody says anything.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::breach::Breaches;
 use steadfast_core::freshness::{Condition, Standing};
-use steadfast_core::{Freshness, Instant, ObjectKey};
+use steadfast_core::{Freshness, Instant, KeySet, ObjectKey};
 
 fn at(seconds: u64) -> Instant {
     Instant::from_zero(Duration::from_secs(seconds))
@@ -23,7 +22,7 @@ fn standing(condition: Condition) -> Standing {
         proven: Some(at(90)),
         bound: Duration::from_secs(120),
         patience: Duration::from_secs(10),
-        tainted: Arc::from([]),
+        tainted: KeySet::default(),
         breaches: Breaches::NONE,
     }
 }
@@ -109,10 +108,10 @@ fn a_refusal_and_a_stop_keep_their_names_for_ever() {
 #[test]
 fn freshness_names_what_cannot_be_decoded() {
     let mut standing = standing(Condition::Streaming);
-    standing.tainted = Arc::from([ObjectKey::namespaced("shop", "web")]);
+    standing.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
     assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
-    standing.tainted = Arc::from([ObjectKey::namespaced("shop", "web"), ObjectKey::namespaced("shop", "db")]);
-    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/web and 1 more cannot be decoded");
+    standing.tainted = ["web", "db"].map(|name| ObjectKey::namespaced("shop", name)).into_iter().collect();
+    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/db and 1 more cannot be decoded");
 }
 
 #[test]

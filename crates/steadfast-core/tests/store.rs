@@ -136,12 +136,12 @@ fn a_tainted_object_is_unknown_keeps_its_last_state_and_comes_back() {
     a.apply("a", "u", 2, Err(Tainted));
     let unknown = a.store.working().get(Some("shop"), "a");
     assert!(matches!(unknown, Lookup::Unknown { version } if version == at(2)));
-    assert_eq!(a.store.working().tainted().collect::<Vec<_>>(), [&key("a")]);
+    assert_eq!(a.store.working().tainted().iter().collect::<Vec<_>>(), [&key("a")]);
     assert_eq!(a.store.working().decodable().count(), 0);
     assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().object.as_ref().unwrap().version, 1);
 
     a.thing("a", "u", 3);
-    assert_eq!(a.store.working().tainted().count(), 0);
+    assert_eq!(a.store.working().tainted().len(), 0);
     assert_eq!(a.told(), ["shop/a: Added u@1", "shop/a: Updated u@1 to u@3"]);
 }
 

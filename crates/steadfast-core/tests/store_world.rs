@@ -282,7 +282,7 @@ impl World {
             assert_eq!(content(working), living.collect::<Vec<_>>());
         }
         let tainted = working.iter().filter(|(_, entry)| entry.tainted).map(|(key, _)| key);
-        assert!(working.tainted().eq(tainted));
+        assert!(working.tainted().iter().eq(tainted));
 
         self.store.publish();
         let snapshot = self.store.reader().snapshot();

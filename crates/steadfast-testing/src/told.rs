@@ -63,7 +63,7 @@ pub(crate) fn contents<K: Kept>(snapshot: &Snapshot<K>) -> (Vec<contract::Ref>, 
         .iter()
         .filter(|(_, entry)| !entry.tainted)
         .map(|(key, entry)| contract::Ref::new(key.namespace(), key.name(), &entry.uid, entry.version.as_str()));
-    (objects.collect(), snapshot.tainted().map(key).collect())
+    (objects.collect(), snapshot.tainted().iter().map(key).collect())
 }
 
 fn key(key: &steadfast::ObjectKey) -> contract::Key {

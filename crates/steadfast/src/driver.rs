@@ -1,6 +1,7 @@
 //! Drives one informer: feeds the reflector what arrives, and does what it says.
 
 mod comparison;
+mod complaints;
 mod edits;
 mod records;
 
@@ -28,6 +29,7 @@ use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
 use crate::shared::Shared;
 use comparison::Comparison;
+use complaints::Complaints;
 use edits::Edit;
 
 /// What an informer's handles can ask of its driver.
@@ -81,8 +83,7 @@ pub(crate) struct Driver<K> {
     /// What is to be told and done, in this order, at the next flush.
     notes: Vec<Note>,
     edits: Vec<Edit<K>>,
-    /// How many objects cannot be decoded.
-    tainted: usize,
+    complaints: Complaints,
     ledger: Ledger,
 }
 
@@ -136,7 +137,7 @@ impl<K: Kept> Driver<K> {
             resync_at: None,
             notes: Vec::new(),
             edits: Vec::new(),
-            tainted: 0,
+            complaints: Complaints::default(),
             ledger,
         }
     }
@@ -356,9 +357,13 @@ impl<K: Kept> Driver<K> {
                     let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
                     self.staging = Some(self.shared.edit(begun));
                 }
-                Output::DropStaging => self.staging = None,
+                Output::DropStaging => {
+                    self.staging = None;
+                    self.complaints.listed();
+                }
                 Output::Commit { version, initial, new_epoch } => {
                     let Some(staging) = self.staging.take() else { continue };
+                    self.notes.extend(self.complaints.listed());
                     self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
                 }
                 Output::Advance(version) => self.edits.push(Edit::Advance(version)),
@@ -420,6 +425,10 @@ impl<K: Kept> Driver<K> {
         for note in std::mem::take(&mut self.notes) {
             self.tell(&note);
         }
+        if let Some(more) = self.complaints.sum(self.shared.environment.now()) {
+            let informer = &self.shared.name;
+            tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by notes");
+        }
         let edited = !self.edits.is_empty();
         if edited {
             self.edit();
@@ -439,9 +448,10 @@ impl<K: Kept> Driver<K> {
     fn tell(&mut self, note: &Note) {
         self.ledger.note(note);
         let informer = &self.shared.name;
+        let spared = matches!(note, Note::Undecodable { .. }) && !self.complaints.names(self.shared.environment.now());
         match note.gravity() {
-            Gravity::Routine => tracing::debug!(%informer, "{note}"),
-            Gravity::Fault => tracing::warn!(%informer, "{note}"),
+            Gravity::Fault if !spared => tracing::warn!(%informer, "{note}"),
+            Gravity::Fault | Gravity::Routine => tracing::debug!(%informer, "{note}"),
         }
         self.shared.tell(note);
     }
@@ -467,7 +477,7 @@ impl<K: Kept> Driver<K> {
                 viewed |= edit.carry_out(store, &mut changes, &shared.name);
                 shared.counted.changes(&changes[before..], listed);
             }
-            self.tainted = note_tainted(&mut self.reflector, store, self.tainted);
+            self.reflector.set_tainted(store.working().tainted().clone());
             shared.publish(store, &changes, viewed, self.reflector.standing());
         });
         if viewed && self.resync_at.is_none() {
@@ -484,13 +494,4 @@ impl<K: Kept> Driver<K> {
             self.shared.resync();
         }
     }
-}
-
-/// Tells the reflector which keys answer `Unknown`, if that may have changed; returns how many.
-fn note_tainted<K: Kept>(reflector: &mut Reflector, store: &Store<K>, before: usize) -> usize {
-    let tainted = store.working().tainted().count();
-    if (tainted, before) != (0, 0) {
-        reflector.set_tainted(store.working().tainted().cloned().collect());
-    }
-    tainted
 }

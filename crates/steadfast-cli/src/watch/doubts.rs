@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn fresh() -> Freshness {
-        Freshness::Fresh { version: None, age: Duration::ZERO, tainted: Arc::default() }
+        Freshness::Fresh { version: None, age: Duration::ZERO, tainted: steadfast::KeySet::default() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use super::index::{Frozen, Index};
 use super::joining::Joining;
 use crate::event::Entry;
 use crate::key::ObjectKey;
+use crate::keyset::KeySet;
 use crate::ordmap::{OrdMap, Sought};
 use crate::version::ResourceVersion;
 
@@ -20,14 +21,14 @@ pub struct Snapshot<K> {
     pub(super) objects: Objects<K>,
     pub(super) version: Option<ResourceVersion>,
     pub(super) epoch: u64,
-    pub(super) tainted: OrdMap<ObjectKey, ()>,
+    pub(super) tainted: KeySet,
     /// A [`Frozen`] of each index.
     pub(super) indexes: Arc<[Arc<dyn Any + Send + Sync>]>,
 }
 
 impl<K> Snapshot<K> {
     pub(super) fn empty() -> Self {
-        Self { objects: OrdMap::default(), version: None, epoch: 0, tainted: OrdMap::default(), indexes: Arc::new([]) }
+        Self { objects: OrdMap::default(), version: None, epoch: 0, tainted: KeySet::default(), indexes: Arc::new([]) }
     }
 
     /// How many objects there are, the tainted ones among them.
@@ -50,9 +51,9 @@ impl<K> Snapshot<K> {
         self.epoch
     }
 
-    /// The keys of the objects whose newest states could not be decoded, in order.
-    pub fn tainted(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.tainted.iter().map(|(key, ())| key)
+    /// The keys of the objects whose newest states could not be decoded.
+    pub fn tainted(&self) -> &KeySet {
+        &self.tainted
     }
 
     /// What is known of `name` in `namespace`, which is none for cluster-scoped objects.
@@ -113,11 +114,7 @@ impl<K> Snapshot<K> {
 
     /// Takes note of whether `key` is tainted.
     pub(super) fn set_tainted(&mut self, key: &ObjectKey, entry: Option<&Arc<Entry<K>>>) {
-        if entry.is_some_and(|entry| entry.tainted) {
-            self.tainted.insert(key.clone(), ());
-        } else if !self.tainted.is_empty() {
-            self.tainted.remove(key);
-        }
+        self.tainted.set(key, entry.is_some_and(|entry| entry.tainted));
     }
 }
 

@@ -1,14 +1,16 @@
 //! What is kept, how it is read, and who shares it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::core::{Expression, ObjectMeta, Selector};
+use kube::core::{Expression, NotUsed, Object, ObjectMeta, Selector};
 use kube::{CustomResource, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Freshness, InformerError, Scope};
+use steadfast::{Freshness, InformerError, Note, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
 
@@ -234,5 +236,47 @@ async fn an_informer_that_breaks_on_the_drop_of_an_object_says_so() -> Result<()
     assert!(changes.has_changed()?, "whoever waits is told");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
     assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
+    Ok(())
+}
+
+/// A type that none of the objects fits.
+#[derive(Clone, Debug, Deserialize)]
+struct Strict {
+    #[allow(dead_code)]
+    replicas: u32,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_told_once_for_each_of_its_versions_and_not_with_every_list() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    for number in 0..500 {
+        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+    }
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let informer = world.factory.informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
+    let noted = Arc::new(AtomicUsize::new(0));
+    let counted = noted.clone();
+    informer.on_note(move |note| {
+        counted.fetch_add(usize::from(matches!(note, Note::Undecodable { .. })), Ordering::SeqCst);
+    });
+    let told = || noted.load(Ordering::SeqCst);
+    informer.wait_for_sync(SOON).await?;
+    settled().await;
+    assert_eq!(told(), 500);
+    for round in 1..=3 {
+        world.server.faults().cut();
+        settled().await;
+        world.write("c-7", &format!("{round}."))?;
+        world.server.compact();
+        world.server.faults().expire_events();
+        world.server.faults().heal();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(told(), 500 + round, "one has a new version");
+    }
+    world.write("c-8", "2")?;
+    settled().await;
+    assert_eq!(told(), 504);
+    assert_eq!(world.server.request_counts().full_transfers(), 4);
     Ok(())
 }

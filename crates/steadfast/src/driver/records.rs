@@ -47,7 +47,7 @@ impl<K: Kept> Driver<K> {
             };
             match (verdict, object) {
                 (Verdict::Apply, Some((kind, object))) => {
-                    let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.keep(&object) };
+                    let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.kept(&object) };
                     self.edits.push(Edit::Apply(kind, object.identity, kept));
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
@@ -117,19 +117,19 @@ impl<K: Kept> Driver<K> {
         identity: Identity,
         error: &RecordError,
     ) {
-        self.undecodable(&identity, error);
         let verdict = match self.reflector.list_item(now, id) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
         };
         match (verdict, kind) {
-            (Verdict::Apply, _) => self.edits.push(Edit::Apply(kind, identity, Err(Tainted))),
-            (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
-            (Verdict::Stage, _) => {
-                if let Some(staging) = &mut self.staging {
-                    staging.put(identity, Err(Tainted));
+            (Verdict::Apply, _) => {
+                if kind != RecordKind::Deleted {
+                    self.notes.extend(self.undecodable(&identity, error));
                 }
+                self.edits.push(Edit::Apply(kind, identity, Err(Tainted)));
             }
+            (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
+            (Verdict::Stage, _) => self.stage_tainted(identity, error),
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
             (Verdict::Skip, _) => {}
@@ -180,16 +180,35 @@ impl<K: Kept> Driver<K> {
         let copied = self.reflector.standing().breaches.commit(Breach::CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
         if copied || staging.offer(&object.identity) == Offer::Wanted {
-            let kept = self.keep(object);
-            if let Some(staging) = &mut self.staging {
-                staging.put(object.identity.clone(), kept);
+            match self.keep(object) {
+                Ok(kept) => {
+                    if let Some(staging) = &mut self.staging {
+                        staging.put(object.identity.clone(), Ok(kept));
+                    }
+                }
+                Err(why) => self.stage_tainted(object.identity.clone(), &why),
             }
         }
     }
 
-    fn undecodable(&mut self, identity: &Identity, why: &impl ToString) {
-        let Identity { key, version, .. } = identity.clone();
-        self.notes.push(Note::Undecodable { key, version, why: why.to_string().into() });
+    fn stage_tainted(&mut self, identity: Identity, why: &impl ToString) {
+        if let Some(note) = self.undecodable(&identity, why) {
+            self.complaints.stage(note);
+        }
+        if let Some(staging) = &mut self.staging {
+            staging.put(identity, Err(Tainted));
+        }
+    }
+
+    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was told.
+    fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
+        let Identity { key, uid, version } = identity;
+        let snapshot = self.shared.snapshot();
+        let told = snapshot.entry(key.namespace(), key.name());
+        if told.is_some_and(|held| held.tainted && held.uid == *uid && held.version == *version) {
+            return None;
+        }
+        Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
     }
 
     fn unstage(&mut self, identity: &Identity) {
@@ -198,8 +217,16 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Decodes an object into the form in which it is kept; what cannot be taints its entry (R8).
-    fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
+    /// The form in which a watched object is kept; what has none taints its entry (R8).
+    fn kept(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
+        self.keep(object).map_err(|why| {
+            self.notes.extend(self.undecodable(&object.identity, &why));
+            Tainted
+        })
+    }
+
+    /// Decodes an object into the form in which it is kept, or says why it cannot.
+    fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, String> {
         let Self { decoder, keeping, .. } = self;
         // The user's own code: what it breaks stays with this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -210,14 +237,10 @@ impl<K: Kept> Driver<K> {
             })
         }));
         match kept {
-            Ok(Ok(kept)) => return Ok(Arc::new(kept)),
-            Ok(Err::<_, DecodeError>(error)) => self.undecodable(&object.identity, &error),
-            Err(_) => self.undecodable(
-                &object.identity,
-                &format!("{}: decoding or transforming it panicked", object.identity.key),
-            ),
+            Ok(Ok(kept)) => Ok(Arc::new(kept)),
+            Ok(Err::<_, DecodeError>(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("{}: decoding or transforming it panicked", object.identity.key)),
         }
-        Err(Tainted)
     }
 }
 

@@ -1,0 +1,83 @@
+//! Objects that cannot be decoded, told once for each of their versions, and in a log no more often than is read.
+
+use std::time::Duration;
+
+use steadfast_core::Instant;
+use steadfast_core::reflector::Note;
+
+/// How many lines of a log name such an object within a [`WINDOW`]; the others are summed up.
+const NAMED: u32 = 10;
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What is to be told of such objects, and what of it has been.
+#[derive(Default)]
+pub(super) struct Complaints {
+    /// What is told once the list that has it is complete: one that is not may be made again and again.
+    staged: Vec<Note>,
+    /// When the present window began.
+    since: Option<Instant>,
+    /// How many were named in it.
+    named: u32,
+    /// How many were not, since they were summed up last.
+    unnamed: u64,
+    /// Whether this window has been summed up.
+    summed: bool,
+}
+
+impl Complaints {
+    /// Keeps what is told of a list's object until it is complete.
+    pub(super) fn stage(&mut self, note: Note) {
+        self.staged.push(note);
+    }
+
+    /// What a list had, that is complete.
+    pub(super) fn listed(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.staged)
+    }
+
+    /// Whether a log is to name one more at `now`.
+    pub(super) fn names(&mut self, now: Instant) -> bool {
+        self.turn(now);
+        if self.named < NAMED {
+            self.named += 1;
+            return true;
+        }
+        self.unnamed += 1;
+        false
+    }
+
+    /// How many more there were than a log has named, when it is time to say so.
+    pub(super) fn sum(&mut self, now: Instant) -> Option<u64> {
+        if self.unnamed == 0 {
+            return None;
+        }
+        self.turn(now);
+        let due = !std::mem::replace(&mut self.summed, true);
+        due.then(|| std::mem::take(&mut self.unnamed))
+    }
+
+    fn turn(&mut self, now: Instant) {
+        if self.since.is_none_or(|since| now.since(since) >= WINDOW) {
+            (self.since, self.named, self.summed) = (Some(now), 0, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_names_a_few_of_many_and_counts_the_rest() {
+        let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
+        let mut complaints = Complaints::default();
+        let first: usize = (0..500).map(|_| usize::from(complaints.names(at(1)))).sum();
+        assert_eq!((first, complaints.sum(at(1)), complaints.sum(at(1))), (10, Some(490), None));
+        let next = (2..50).filter(|second| complaints.names(at(*second)) || complaints.sum(at(*second)).is_some());
+        assert_eq!(next.count(), 0, "a log has had enough for a minute");
+        assert_eq!(complaints.sum(at(61)), Some(48), "and then the sum of it");
+        assert!(complaints.names(at(62)));
+        assert_eq!(complaints.sum(at(63)), None);
+    }
+}
