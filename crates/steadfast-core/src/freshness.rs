@@ -20,6 +20,8 @@ pub enum Freshness {
         age: Duration,
         /// The keys whose newest state could not be decoded: they answer `Unknown`.
         tainted: KeySet,
+        /// How often it is listed, where there is no watch: changes are known as late as that.
+        polled: Option<Polled>,
     },
     /// The first list is not complete yet.
     Starting(Doubt),
@@ -33,6 +35,21 @@ pub enum Freshness {
     Failed(Doubt),
     /// The informer was stopped; what it holds will not change.
     Stopped(Doubt),
+}
+
+/// Lists in place of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// The time from one list to the next.
+    pub every: Duration,
+    /// Why there is no watch: what the server answered, and which permission it needs.
+    pub why: Arc<str>,
+}
+
+impl fmt::Display for Polled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "listed every {} s for want of a watch: {}", self.every.as_secs(), self.why)
+    }
 }
 
 /// What is known of a doubt.
@@ -90,8 +107,11 @@ impl fmt::Display for Freshness {
         if let Some(doubt) = self.doubt() {
             return write!(f, "{} for {}", self.name(), doubt);
         }
-        let Self::Fresh { age, tainted, .. } = self else { return Ok(()) };
+        let Self::Fresh { age, tainted, polled, .. } = self else { return Ok(()) };
         write!(f, "fresh, proven {} ago", Seconds(*age))?;
+        if let Some(polled) = polled {
+            write!(f, ", {polled}")?;
+        }
         match (tainted.iter().next(), tainted.len()) {
             (None, _) => Ok(()),
             (Some(key), 1) => write!(f, ", but {key} cannot be decoded"),
@@ -148,6 +168,8 @@ pub struct Standing {
     pub next_attempt: Option<Instant>,
     /// The last proof.
     pub proven: Option<Instant>,
+    /// How often it is listed, where there is no watch.
+    pub polled: Option<Polled>,
     /// Beyond this age nothing is fresh: two periods of the present stream (R2).
     pub bound: Duration,
     /// Beyond this time without a stream, or without a proof after one broke, a cache is stale.
@@ -189,7 +211,12 @@ impl Standing {
             attempts: self.attempts,
             next_attempt: self.next_attempt.map(|at| at.since(now)),
         };
-        let fresh = |age| Freshness::Fresh { version: self.version.clone(), age, tainted: self.tainted.clone() };
+        let fresh = |age| Freshness::Fresh {
+            version: self.version.clone(),
+            age,
+            tainted: self.tainted.clone(),
+            polled: self.polled.clone(),
+        };
         if self.breaches.commit(Breach::AlwaysFresh) && self.proven.is_some() {
             return fresh(Duration::ZERO);
         }

@@ -25,10 +25,12 @@ mod failure;
 mod listing;
 mod moving;
 mod note;
+mod polling;
 mod proof;
 mod request;
 mod rhythm;
 mod settings;
+mod streaming;
 mod unnamed;
 mod verdict;
 mod watching;
@@ -51,10 +53,12 @@ pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use listing::{Full, Paging};
 use moving::Moving;
 pub use note::{Gravity, Note};
+use polling::Polling;
 use proof::{Search, Side};
 pub use request::{ListFrom, Request, RequestId, encoded};
 use rhythm::Rhythm;
 pub use settings::ReflectorSettings;
+use streaming::Streaming;
 use unnamed::Unnamed;
 pub use verdict::{Record, Verdict};
 
@@ -130,8 +134,11 @@ pub enum Output {
     NameLost,
     /// Forget what was collected.
     EndComparison,
-    /// Streamed lists are no good for this resource on this server: remember it.
-    RememberPages,
+    /// Streamed lists are no good for this resource on this server: remember it for a while.
+    RememberPages {
+        /// Until when.
+        until: Instant,
+    },
     /// Something to tell.
     Note(Note),
 }
@@ -149,8 +156,11 @@ pub struct Reflector {
     /// When it reached that.
     held_since: Instant,
     synced: bool,
-    streamed_lists: bool,
+    streaming: Streaming,
+    polling: Polling,
     backoff: Backoff,
+    /// How patiently it is watched on after watches that ended at once, whatever they brought.
+    brief: Backoff,
     /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
     /// whose watch ends in another `410` is no health, though the list is a proof (R5).
     relist_backoff: Backoff,
@@ -196,6 +206,7 @@ impl Reflector {
             attempts: 0,
             next_attempt: None,
             proven: None,
+            polled: None,
             bound: settings.period * 2,
             patience: settings.stream_patience,
             tainted: KeySet::default(),
@@ -209,8 +220,10 @@ impl Reflector {
             version: None,
             held_since: Instant::ZERO,
             synced: false,
-            streamed_lists: settings.streamed_lists,
+            streaming: Streaming::new(settings.streamed_lists),
+            polling: Polling::new(&settings),
             backoff: Backoff::new(settings.backoff),
+            brief: Backoff::new(settings.backoff),
             relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
             rhythm: Rhythm::new(&settings),
             search: Search::new(settings.period),
@@ -249,7 +262,7 @@ impl Reflector {
         let phase = match &self.phase {
             Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
             Phase::Waiting { until, .. } => Some(*until),
-            Phase::Listing { progress, .. } => Some(*progress + self.settings.list_patience),
+            Phase::Listing { progress, streamed, sent, .. } => Some(self.list_patience(*progress, *streamed, *sent)),
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
@@ -293,6 +306,7 @@ impl Reflector {
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
+                self.hasten_poll(now);
                 self.search.want(now);
                 self.side_tick(now, &mut out);
             }
@@ -345,7 +359,9 @@ impl Reflector {
                 Next::List(full) => self.queue(full, out),
                 Next::Decide(full) => self.decide(now, full, out),
             },
-            Phase::Listing { id, progress, .. } if now >= *progress + self.settings.list_patience => {
+            Phase::Listing { id, progress, streamed, sent, .. }
+                if now >= self.list_patience(*progress, *streamed, *sent) =>
+            {
                 self.list_stalled(now, *id, out);
             }
             Phase::Deciding { id, deadline, .. } if now >= *deadline => {
@@ -472,6 +488,11 @@ impl Reflector {
         if let Phase::Watching { proven, .. } = &mut self.phase {
             *proven = true;
         }
+        self.polling.forget_failures();
+        if self.polling.is_on() {
+            self.end_polling();
+            self.set_streaming(now);
+        }
         self.proven(now, now);
     }
 
@@ -506,7 +527,10 @@ impl Reflector {
             None if self.rhythm.is_without_bookmarks() => {
                 self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
             }
-            None => self.set_condition(now, Condition::Streaming, UNPROVEN),
+            None => {
+                let polled = self.standing.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
+                self.set_condition(now, Condition::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)));
+            }
         }
     }
 

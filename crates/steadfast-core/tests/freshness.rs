@@ -23,6 +23,7 @@ fn standing(condition: Condition) -> Standing {
         bound: Duration::from_secs(120),
         patience: Duration::from_secs(10),
         tainted: KeySet::default(),
+        polled: None,
         breaches: Breaches::NONE,
     }
 }

@@ -36,7 +36,7 @@ use steadfast_core::reflector::{
     Differences, Failure, Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
     Verdict,
 };
-use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
 const SEEDS: u64 = 60;
 
@@ -99,6 +99,7 @@ fn settings_of(header: &str) -> ReflectorSettings {
         "in pages" => ReflectorSettings { streamed_lists: false, ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
+        "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },
         other => panic!("unknown settings `{other}`"),
     }
 }
@@ -285,9 +286,10 @@ impl Stage {
 
     fn freshness(&self) -> String {
         let freshness = self.reflector.standing().at(self.now);
-        match freshness.doubt() {
-            None => freshness.name().to_owned(),
-            Some(doubt) => format!("{}: {}", freshness.name(), doubt.why),
+        match (&freshness, freshness.doubt()) {
+            (Freshness::Fresh { polled: Some(polled), .. }, _) => format!("fresh, {polled}"),
+            (_, None) => freshness.name().to_owned(),
+            (_, Some(doubt)) => format!("{}: {}", freshness.name(), doubt.why),
         }
     }
 }
@@ -353,7 +355,7 @@ fn described(output: &Output) -> String {
         Output::JudgeComparison => "judge the comparison".to_owned(),
         Output::NameLost => "name what was lost".to_owned(),
         Output::EndComparison => "end the comparison".to_owned(),
-        Output::RememberPages => "remember pages".to_owned(),
+        Output::RememberPages { .. } => "remember pages".to_owned(),
         // Not the delay, which is random.
         Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
         Output::Note(note) => format!("note: {note}"),

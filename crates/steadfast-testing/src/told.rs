@@ -73,7 +73,7 @@ fn key(key: &steadfast::ObjectKey) -> contract::Key {
 /// A state of freshness, and the keys that it names.
 pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract::Key>) {
     let told = match state {
-        Freshness::Fresh { version, age, tainted } => {
+        Freshness::Fresh { version, age, tainted, .. } => {
             let version = version.as_ref().map(ToString::to_string).unwrap_or_default();
             return (contract::Freshness::Fresh { version, age: *age }, tainted.iter().map(key).collect());
         }

@@ -70,8 +70,8 @@ pub(crate) struct Asker {
     pub(crate) list_kind: Option<String>,
     /// The namespace that all objects have to be in, none for any.
     pub(crate) namespace: Option<String>,
-    /// Which permissions its requests need, for people.
-    pub(crate) needs: String,
+    /// The resource as permissions name it, for people.
+    pub(crate) resource: String,
     pub(crate) selectors: String,
     pub(crate) metadata_only: bool,
 }
@@ -104,12 +104,23 @@ impl Asker {
             .extension(placement)
             .extension(Reader::Informer)
             .body(Body::empty());
-        let needs = self.needs.clone();
+        let needs = self.needs(request);
         Box::pin(async move {
             let request = built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
             let response = connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))?;
             read_head(response, &needs).await
         })
+    }
+
+    /// Which permissions are missing where `request` is forbidden, for people.
+    fn needs(&self, request: &Request) -> String {
+        let verbs = match request {
+            // A list needs a watch next, and may have been one.
+            _ if request.is_full_transfer() => "list and watch",
+            _ if request.is_stream() => "watch",
+            _ => "list",
+        };
+        format!("needs {verbs} on {}", self.resource)
     }
 
     /// Sends a probe, or waits for another's that was sent at `since` or later.

@@ -12,7 +12,7 @@ mod places;
 mod proxies;
 mod reach;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +22,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast_core::Instant;
 use tokio::sync::{oneshot, watch};
 
 use crate::environment::threads::Threads;
@@ -59,7 +60,7 @@ struct Inner {
     places: Places,
     probes: Board,
     /// Paths of collections that the server does not stream as lists.
-    paged: Mutex<BTreeSet<String>>,
+    paged: Mutex<BTreeMap<String, Instant>>,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // After the pool: what runs in it ends first.
@@ -198,15 +199,18 @@ impl Connection {
         &self.inner.probes
     }
 
-    /// Remembers that the resource, by its path in all namespaces, is to be listed in pages: its list was not streamed
-    /// (R3).
-    pub fn remember_pages(&self, everywhere: &str) {
-        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned());
+    /// Remembers that the resource, by its path in all namespaces, is to be listed in pages until then: its list was not
+    /// streamed, and pages came (R3).
+    pub(crate) fn remember_pages(&self, everywhere: &str, until: Instant) {
+        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned(), until);
     }
 
-    /// Whether the resource, by its path in all namespaces, is to be listed in pages.
-    pub fn remembers_pages(&self, everywhere: &str) -> bool {
-        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).contains(everywhere)
+    /// Until when the resource, by its path in all namespaces, is to be listed in pages.
+    pub(crate) fn remembers_pages(&self, everywhere: &str) -> Option<Instant> {
+        let now = self.environment().now();
+        let mut paged = self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner);
+        paged.retain(|_, until| *until > now);
+        paged.get(everywhere).copied()
     }
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.

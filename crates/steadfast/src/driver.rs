@@ -373,7 +373,9 @@ impl<K: Kept> Driver<K> {
                     self.notes.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
                 }
                 Output::EndComparison => self.comparison = None,
-                Output::RememberPages => self.asker.connection.remember_pages(&self.asker.everywhere),
+                Output::RememberPages { until } => {
+                    self.asker.connection.remember_pages(&self.asker.everywhere, until);
+                }
                 Output::Note(note) => self.notes.push(note),
             }
         }
@@ -391,7 +393,7 @@ impl<K: Kept> Driver<K> {
             if comparison.place.is_none() {
                 let why = "lists that are needed more have taken the places of a list of versions".into();
                 let retry_after = Some(LATENESS);
-                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after });
+                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0 });
                 return;
             }
         }

@@ -333,6 +333,16 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
+    /// Lists so often where the server does not let us watch, or its watches always fail; each `period` unless told
+    /// otherwise. The freshness says when that is so.
+    ///
+    /// Fresh is at most two of `period` old, so that a cache that is listed more rarely is called stale between.
+    #[must_use]
+    pub fn poll_every(mut self, period: Duration) -> Self {
+        self.settings.poll_every = Some(period);
+        self
+    }
+
     /// The longest period that a stream's own rhythm can give it, `period` unless told otherwise.
     ///
     /// Fresh then may be two of these old. That is for servers that send no bookmarks, or ones that rise more rarely.
@@ -419,9 +429,11 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let environment = connection.environment().clone();
         let mut settings = self.settings;
         settings.rules = Rules { selective: self.scope.is_selective(), breaches: self.breaches };
-        settings.streamed_lists &= !connection.remembers_pages(self.collection.everywhere());
         let rules = settings.rules;
-        let reflector = Reflector::new(settings, environment.random());
+        let mut reflector = Reflector::new(settings, environment.random());
+        if let Some(until) = connection.remembers_pages(self.collection.everywhere()) {
+            reflector.list_in_pages_until(until);
+        }
         let resource = self.collection.name().to_owned();
         let shared = Arc::new(Shared::new(
             format!("{resource} in {}", self.scope),
@@ -436,7 +448,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             everywhere: self.collection.everywhere().to_owned(),
             list_kind: self.collection.list_kind().map(str::to_owned),
             namespace: self.scope.in_namespace().map(str::to_owned),
-            needs: format!("needs list and watch on {resource}"),
+            resource,
             selectors: self.scope.query(),
             metadata_only: K::metadata_only(),
         };

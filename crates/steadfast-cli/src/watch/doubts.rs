@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn fresh() -> Freshness {
-        Freshness::Fresh { version: None, age: Duration::ZERO, tainted: steadfast::KeySet::default() }
+        Freshness::Fresh { version: None, age: Duration::ZERO, tainted: steadfast::KeySet::default(), polled: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,8 @@ pub struct Failure {
     pub why: Arc<str>,
     /// How long the server asks us to wait.
     pub retry_after: Option<Duration>,
+    /// The code of the server's answer, or of a status in a stream; 0 for none.
+    pub code: u16,
 }
 
 /// What follows from a failure.
@@ -28,7 +30,7 @@ pub enum FailureKind {
     TooLarge,
     /// The server asks for patience (`429`, `5xx`).
     Busy,
-    /// The server refuses (`401`, `403`, `404`, `405`, `406`).
+    /// The server refuses (`401`, `403`, `404`, `405`, `406`, `415`, `501`).
     Denied,
     /// The server does not take the request as it is (`400`, `422`).
     Invalid,
@@ -45,12 +47,28 @@ pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 impl Failure {
     /// A failure of the network or of a connection.
     pub fn unreachable(why: impl Into<Arc<str>>) -> Self {
-        Self { kind: FailureKind::Unreachable, why: why.into(), retry_after: None }
+        Self::of(FailureKind::Unreachable, why)
     }
 
     /// An answer that cannot be read.
     pub fn unreadable(why: impl Into<Arc<str>>) -> Self {
-        Self { kind: FailureKind::Unreadable, why: why.into(), retry_after: None }
+        Self::of(FailureKind::Unreadable, why)
+    }
+
+    /// A failure of this kind that is no answer of the server's.
+    pub(super) fn of(kind: FailureKind, why: impl Into<Arc<str>>) -> Self {
+        Self { kind, why: why.into(), retry_after: None, code: 0 }
+    }
+
+    /// Whether the server refuses what was asked for, so that asking for something else may help: neither a question of
+    /// credentials (`401`) nor of patience.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.kind, FailureKind::Denied | FailureKind::Invalid) && self.code != 401
+    }
+
+    /// Whether the server asks for patience, or stands behind something that does.
+    pub(super) fn asks_for_patience(&self) -> bool {
+        self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }
 
     /// What a `Status` says, or an HTTP answer without one; `retry_after` as its header had it.
@@ -61,7 +79,7 @@ impl Failure {
         let kind = match (status.code, status.reason.as_str()) {
             _ if too_large => FailureKind::TooLarge,
             (410, _) | (_, "Expired" | "Gone") => FailureKind::Expired,
-            (401 | 403..=406, _) | (_, "Unauthorized" | "Forbidden" | "NotFound" | "MethodNotAllowed") => {
+            (401 | 403..=406 | 415 | 501, _) | (_, "Unauthorized" | "Forbidden" | "NotFound" | "MethodNotAllowed") => {
                 FailureKind::Denied
             }
             (400 | 422, _) => FailureKind::Invalid,
@@ -81,7 +99,8 @@ impl Failure {
         } else {
             format!("{reason}: {}", text::told(&status.message, LONGEST_TOLD))
         };
-        Self { kind, why: why.into(), retry_after: retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER)) }
+        let retry_after = retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER));
+        Self { kind, why: why.into(), retry_after, code: status.code }
     }
 }
 
@@ -120,6 +139,17 @@ mod tests {
         assert_eq!(kind(429, "TooManyRequests", "", ""), FailureKind::Busy);
         assert_eq!(kind(500, "InternalError", "", ""), FailureKind::Busy);
         assert_eq!(kind(422, "Invalid", "", ""), FailureKind::Invalid);
+    }
+
+    #[test]
+    fn a_refusal_is_no_question_of_credentials_nor_of_patience() {
+        let of = |code: u16| Failure::from_status(&Status { code, ..Status::default() }, None);
+        assert!([400, 403, 404, 405, 406, 415, 422, 501].into_iter().all(|code| of(code).is_refusal()));
+        assert!(![401, 410, 429, 500, 503].into_iter().any(|code| of(code).is_refusal()));
+        assert!([429, 502, 503, 504].into_iter().all(|code| of(code).asks_for_patience()));
+        assert!(![403, 500, 599].into_iter().any(|code| of(code).asks_for_patience()));
+        let later = Failure::from_status(&Status { code: 500, ..Status::default() }, Some(Duration::from_secs(1)));
+        assert!(later.asks_for_patience());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::streaming::Form;
 use super::{
     Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
@@ -21,8 +22,10 @@ pub(super) struct Full {
     from: ListFrom,
     /// Whether all objects are asked for at once: no continue token that could expire on the way (F14).
     whole: bool,
-    /// Whether it comes in pages though lists can be streamed.
-    paged: bool,
+    /// Whether it is streamed.
+    pub(super) form: Form,
+    /// Whether it takes the place of a watch.
+    in_place: bool,
     /// Whether the versions begin anew.
     new_epoch: bool,
     /// Since when the answering server has been known to lag; the first `TooLarge`.
@@ -32,7 +35,19 @@ pub(super) struct Full {
 impl Full {
     /// The first list.
     pub(super) fn first() -> Self {
-        Self { from: ListFrom::Consistent, whole: false, paged: false, new_epoch: false, lagging: None }
+        Self {
+            from: ListFrom::Consistent,
+            whole: false,
+            form: Form::AsItWorks,
+            in_place: false,
+            new_epoch: false,
+            lagging: None,
+        }
+    }
+
+    /// The server's newest, in place of a watch: only that is a proof though nothing has changed.
+    pub(super) fn poll() -> Self {
+        Self { in_place: true, ..Self::first() }
     }
 
     /// A list that can only go forward from `version`; opaque versions cannot be ordered, so the server's newest it is.
@@ -51,7 +66,7 @@ impl Full {
 
     /// A list to repair what another one has shown to be wrong: asked for in the same way.
     pub(super) fn repair(new_epoch: bool) -> Self {
-        Self { paged: true, new_epoch, ..Self::first() }
+        Self { form: Form::Pages, new_epoch, ..Self::first() }
     }
 
     /// Asks for the server's newest, if the answering one has lagged for `period`: what it has cannot be older.
@@ -87,6 +102,11 @@ const LONGEST_TOKEN: usize = 64 * 1024;
 impl Paging {
     fn begun(now: Instant) -> Self {
         Self { asked: now, ..Self::default() }
+    }
+
+    /// Whether the page under way goes on from another.
+    fn goes_on(&self) -> bool {
+        !self.token.is_empty()
     }
 
     /// An object has come.
@@ -133,7 +153,7 @@ impl Reflector {
         self.list_later(now, full, None);
     }
 
-    fn list_later(&mut self, now: Instant, full: Full, asked: Option<Duration>) {
+    pub(super) fn list_later(&mut self, now: Instant, full: Full, asked: Option<Duration>) {
         let patience = self.relist_backoff.fail(&mut self.random);
         let until = now + self.delay(patience, asked);
         self.phase = Phase::Waiting { until, then: Next::List(full), unreachable: false };
@@ -150,7 +170,7 @@ impl Reflector {
             full.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
         let id = self.next_id();
-        let streamed = self.streamed_lists && !full.paged;
+        let streamed = matches!(full.form, Form::AsItWorks) && self.streaming.begin(now);
         let request = if streamed {
             Request::StreamedList { from: full.from.clone(), timeout_seconds: self.watch_seconds() }
         } else {
@@ -158,6 +178,7 @@ impl Reflector {
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
+        self.polling.asks(now);
         self.paging = Paging::begun(now);
         let anew = full.new_epoch;
         self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };
@@ -168,10 +189,10 @@ impl Reflector {
     pub(super) fn listed(&mut self, now: Instant, record: Record<'_>) -> Verdict {
         let Phase::Listing { id, progress, full, .. } = &mut self.phase else { return Verdict::Skip };
         match record {
-            Record::Object(kind, _) => {
+            Record::Object(kind, identity) => {
                 // Initial events are all `ADDED`. Others are changes since, which go on for ever on a server that does
                 // not know how to end a list: they are no progress (R3).
-                if kind == RecordKind::Added {
+                if kind == RecordKind::Added && self.streaming.is_progress(&identity.version) {
                     *progress = now;
                 }
                 Verdict::Stage
@@ -180,6 +201,7 @@ impl Reflector {
                 let (id, full) = (*id, full.clone());
                 let mut out = Vec::new();
                 if self.commit(now, &full, Some(bookmark.version.clone()), &mut out) {
+                    self.streaming.works();
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
                     self.rhythm.begin();
                     self.set_streaming(now);
@@ -217,7 +239,7 @@ impl Reflector {
                     out.push(Output::Send(id, request));
                 } else if self.commit(now, &full, meta.version, out) {
                     self.set_streaming(now);
-                    self.watch_or_list(now, out);
+                    self.watch_or_poll(now, out);
                 }
             }
             _ => self.compared_page(now, id, meta, out),
@@ -251,7 +273,7 @@ impl Reflector {
         let older_is_fine = full.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
             let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
-            let failure = Failure { kind: FailureKind::TooLarge, why: why.into(), retry_after: None };
+            let failure = Failure::of(FailureKind::TooLarge, why);
             self.list_failed(now, &failure, out);
             return false;
         }
@@ -263,7 +285,11 @@ impl Reflector {
         } else {
             Note::Relisted { held: self.version.clone(), version: version.clone() }
         }));
+        if let Form::Instead(instead) = &full.form {
+            self.pages_came(now, instead, out);
+        }
         self.synced = true;
+        self.list_came();
         self.listed_all(now, out);
         self.unnamed.list_complete(now, self.settings.period);
         self.standing.version.clone_from(&version);
@@ -281,22 +307,12 @@ impl Reflector {
         true
     }
 
-    /// Goes on from a list that came in pages. Where the server gives no version to watch from, lists are all there is.
-    fn watch_or_list(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.version.is_some() {
-            self.watch(now, out);
-            return;
-        }
-        let until = now + self.settings.period;
-        self.phase = Phase::Waiting { until, then: Next::List(Full::first()), unreachable: false };
-    }
-
     /// A full transfer failed, and so did all that was staged.
     pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        let Phase::Listing { full, streamed, .. } = &self.phase else { return };
-        let (mut full, streamed) = (full.clone(), *streamed);
-        if failure.kind == FailureKind::Invalid && streamed {
-            self.fall_back(now, failure.why.clone(), out);
+        let Phase::Listing { full, streamed, opened, .. } = &self.phase else { return };
+        let (mut full, streamed, opened) = (full.clone(), *streamed, *opened);
+        if streamed && self.stream_failed(failure, opened, &mut full) {
+            self.ask_for_pages(now, full, failure.why.clone(), out);
             return;
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
@@ -304,11 +320,21 @@ impl Reflector {
         match failure.kind {
             FailureKind::TooLarge => self.lagging(now, full, failure, out),
             FailureKind::Expired => {
+                if !self.paging.goes_on() {
+                    // It is the version asked for, not a token: what the server has now it cannot have forgotten.
+                    full.from = ListFrom::Consistent;
+                }
                 full.whole = true;
                 out.push(Output::Note(Note::Relisting { why: failure.why.clone() }));
                 self.list_later(now, full, failure.retry_after);
             }
-            _ => self.wait(now, failure, Next::List(full), out),
+            _ => {
+                if !streamed {
+                    self.pages_failed(failure, &mut full);
+                }
+                let in_place = full.in_place && self.poll_failed(now, failure);
+                self.wait(now, failure, if in_place { Next::Watch } else { Next::List(full) }, out);
+            }
         }
     }
 
@@ -324,30 +350,32 @@ impl Reflector {
         }
     }
 
-    /// The list stands still (R3).
+    /// The list stands still, or goes on for too long (R3).
     pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let Phase::Listing { streamed, opened, .. } = &self.phase else { return };
+        let Phase::Listing { streamed, opened, progress, full, .. } = &self.phase else { return };
         out.push(Output::Cancel(id));
+        let (streamed, opened, mut full) = (*streamed, *opened, full.clone());
         let seconds = self.settings.list_patience.as_secs();
-        // Silence before the head of an answer says nothing against streaming.
-        if *streamed && *opened {
+        if streamed && now < *progress + self.settings.list_patience {
+            let seconds = self.settings.initial_events_within.as_secs();
+            self.fall_back(now, format!("the initial events came to no end in {seconds} s").into(), out);
+        } else if streamed && opened {
             self.fall_back(now, format!("no progress of the initial events for {seconds} s").into(), out);
         } else {
             let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            if streamed {
+                // Silence before the head of an answer says little against streaming, unless it is there each time.
+                self.doubt_streams(failure.why.clone(), &mut full);
+                self.with_full(full);
+            }
             self.list_failed(now, &failure, out);
         }
     }
 
-    /// Streamed lists do not work for this resource on this server: pages from now on.
-    fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let Phase::Listing { full, .. } = &self.phase else { return };
-        let full = full.clone();
-        self.streamed_lists = false;
-        let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
-        self.set_condition(now, condition, why.clone());
-        out.extend([Output::DropStaging, Output::ReleaseTransfer, Output::RememberPages]);
-        out.push(Output::Note(Note::FellBackToPages { why }));
-        self.queue(full, out);
+    fn with_full(&mut self, new: Full) {
+        if let Phase::Listing { full, .. } = &mut self.phase {
+            *full = new;
+        }
     }
 
     /// A version that is held is too large for the answering server (R5): ask again, then ask why, then wait.

@@ -48,10 +48,17 @@ pub enum Note {
         /// Its version.
         version: Option<ResourceVersion>,
     },
-    /// Streamed lists do not work here; pages are used from now on.
+    /// Streamed lists do not work here, and pages do: they are used for a while.
     FellBackToPages {
         /// The cause.
         why: Arc<str>,
+    },
+    /// The server does not let us watch, or its watches always fail: it is listed again and again instead.
+    Polling {
+        /// What watches come to.
+        why: Arc<str>,
+        /// How often it is listed.
+        every: Duration,
     },
     /// The server's history is another one: it was restored from a backup.
     NewEpoch {
@@ -137,6 +144,7 @@ impl Note {
             Self::Failed { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
+            | Self::Polling { .. }
             | Self::NewEpoch { .. }
             | Self::Lagging { .. }
             | Self::Suspect { .. }
@@ -164,7 +172,10 @@ impl fmt::Display for Note {
             }
             Self::Relisting { why } => write!(f, "listing again: {why}"),
             Self::Relisted { version, .. } => f.write_str("listed again").and_then(|()| at(f, version)),
-            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages from now on"),
+            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages for a while"),
+            Self::Polling { why, every } => {
+                write!(f, "no watch ({why}); listing every {} s in its place", every.as_secs())
+            }
             Self::NewEpoch { held, proof } => {
                 write!(f, "the server's history was replaced: it is at {proof}, {held} is held; listing it all anew")
             }

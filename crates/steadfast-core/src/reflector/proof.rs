@@ -376,6 +376,7 @@ impl Reflector {
             self.rhythm.was_silent_rightly();
         }
         self.side = Side::Quiet;
+        self.polling.forget_failures();
         let doubted = self.standing.condition == Condition::Suspect;
         self.proven(now, if late { now } else { then });
         if doubted && self.standing.condition != Condition::Suspect {

@@ -14,6 +14,12 @@ pub struct ReflectorSettings {
     pub page_size: Option<u32>,
     /// How long a list, the initial events or the head of a watch's answer may stand still before they are given up (R3).
     pub list_patience: Duration,
+    /// How long initial events may come without an end, before pages are asked for in their place (R3).
+    pub initial_events_within: Duration,
+    /// How long pages are asked for where streamed lists were found not to work (R3); then they are tried once more.
+    pub pages_for: Duration,
+    /// How often it is listed where the server does not let us watch, or its watches always fail; none for `period`.
+    pub poll_every: Option<Duration>,
     /// How long without a proof before one is sought, until a stream has shown a rhythm of its own: the period of a
     /// real server's bookmarks (R2).
     pub period: Duration,
@@ -52,6 +58,9 @@ impl Default for ReflectorSettings {
             streamed_lists: true,
             page_size: Some(500),
             list_patience: Duration::from_secs(30),
+            initial_events_within: Duration::from_secs(120),
+            pages_for: Duration::from_secs(30 * 60),
+            poll_every: None,
             period: Duration::from_secs(60),
             shortest_period: Duration::from_secs(10),
             longest_period: None,

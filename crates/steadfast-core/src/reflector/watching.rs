@@ -44,6 +44,7 @@ impl Reflector {
                     return Verdict::Skip;
                 }
                 self.reach(now, identity.version.clone());
+                self.brief.reset();
                 self.records += 1;
                 if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
                     return Verdict::Skip;
@@ -88,10 +89,16 @@ impl Reflector {
         let lived = opened.map(|opened| now.since(opened)).unwrap_or_default();
         if self.settings.rules.breaches.commit(Breach::ForgottenPlace) {
             self.watch_failed(now, &Failure::unreachable("the server ended a watch"), out);
-        } else if *proven || lived >= self.settings.short_watch {
+        } else if lived >= self.settings.short_watch {
+            self.brief.reset();
             self.settle(now);
             out.push(Output::Note(Note::Ended));
             self.watch(now, out);
+        } else if *proven {
+            // What it brought is a proof, but no licence to ask again without a pause: there may be no end of it (R6).
+            out.push(Output::Note(Note::Ended));
+            let until = now + self.brief.fail(&mut self.random);
+            self.phase = Phase::Waiting { until, then: Next::Watch, unreachable: false };
         } else {
             let failure = Failure::unreachable(format!("the server ended a watch after {} ms", lived.as_millis()));
             self.watch_failed(now, &failure, out);
@@ -99,6 +106,7 @@ impl Reflector {
     }
 
     pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        let answered = self.was_answered(now, failure);
         self.settle(now);
         self.quiet_side(out);
         let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
@@ -113,11 +121,28 @@ impl Reflector {
                 self.lagging(now, full, failure, out);
             }
             // The version itself may be what the server cannot take; a list gives another.
-            FailureKind::Invalid => self.relist(now, Full::first(), failure.why.clone(), out),
-            FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
-                self.set_broken(now, failure);
-                self.wait(now, failure, Next::Watch, out);
+            FailureKind::Invalid if !self.polling.is_on() && !self.has_just_listed(now) => {
+                self.relist(now, Full::first(), failure.why.clone(), out);
             }
+            FailureKind::Invalid => self.poll_because(now, failure, out),
+            FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
+                if !self.list_instead(now, failure, answered, out) {
+                    self.set_broken(now, failure);
+                    self.wait(now, failure, Next::Watch, out);
+                }
+            }
+        }
+    }
+
+    /// Whether the failure of the watch says something of watches: not where nobody is there to answer, nor where one
+    /// breaks that was open for some time, as all do some day.
+    fn was_answered(&self, now: Instant, failure: &Failure) -> bool {
+        let Phase::Watching { sent, opened, .. } = &self.phase else { return false };
+        match (failure.kind, opened) {
+            (FailureKind::Unreachable, None) => now >= *sent + self.settings.list_patience,
+            (FailureKind::Unreachable, Some(opened)) => now.since(*opened) < self.settings.short_watch,
+            // Credentials are asked for again with each request.
+            _ => failure.code != 401,
         }
     }
 
@@ -128,13 +153,17 @@ impl Reflector {
         {
             self.backoff.reset();
             self.relist_backoff.reset();
+            if self.polling.is_on() {
+                self.end_polling();
+                self.set_streaming(now);
+            }
         }
     }
 
     pub(super) fn watch_wake(&self, sent: Instant, opened: Option<Instant>) -> Option<Instant> {
         let judged = match opened {
             None => Some(sent + self.settings.list_patience),
-            Some(opened) => (self.attempts() > 0).then(|| opened + self.settings.healthy_after),
+            Some(opened) => (self.attempts() > 0 || self.polling.is_on()).then(|| opened + self.settings.healthy_after),
         };
         [judged, self.unnamed.due].into_iter().flatten().min()
     }

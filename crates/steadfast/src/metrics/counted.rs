@@ -56,7 +56,7 @@ pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
 /// What an informer notes of itself.
-pub(crate) const NOTES: [&str; 14] = [
+pub(crate) const NOTES: [&str; 15] = [
     "synced",
     "resumed",
     "watch_ended",
@@ -71,6 +71,7 @@ pub(crate) const NOTES: [&str; 14] = [
     "moved",
     "audited",
     "lost",
+    "polling",
 ];
 
 /// What could not be decoded: an object that is known, whose key then answers as unknown, or a record of no known one.
@@ -129,6 +130,7 @@ impl Counted {
             Note::Moved { .. } => 11,
             Note::Audited { .. } => 12,
             Note::Lost { .. } => 13,
+            Note::Polling { .. } => 14,
             // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
             // ended after all, by what it was about.
             Note::Proven | Note::Endless { .. } => return,
