@@ -23,10 +23,12 @@
 //! # }
 //! ```
 
+mod aggregate;
 mod lines;
 mod process;
 mod programs;
 mod restore;
+mod users;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -45,6 +47,9 @@ pub use programs::{kubectl, program, skip};
 
 /// How long anything may take to start, to stop or to become quiet.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long before it is asked again whether something has come about.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// A real etcd, the history of it, and the API servers on it. All end when this is dropped.
 #[derive(Debug)]
@@ -359,7 +364,7 @@ impl Reference {
             if begun.elapsed() > PATIENCE {
                 return Err(format!("the history does not come to revision {revision} within {PATIENCE:?}").into());
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use steadfast_contract::{Change, History};
 
 use crate::WorldError;
@@ -17,7 +17,8 @@ struct Line {
     namespace: Option<String>,
     name: String,
     uid: String,
-    object: Option<Value>,
+    /// Read only where it is wanted: it may be nested deeper than a document may be.
+    object: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,11 +40,11 @@ impl Wanted<'_> {
     pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), WorldError> {
         let begun = self.begun.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
-            let line: Line =
-                serde_json::from_str(line).map_err(|error| format!("line {} of the history: {error}", index + 1))?;
+            let unreadable = |error| format!("line {} of the history: {error}", index + 1);
+            let line: Line = serde_json::from_str(line).map_err(unreadable)?;
             let of_it = line.resource.group == self.group && line.resource.plural == self.plural;
             if of_it && line.revision > after {
-                history.push(change(line, begun).in_epoch(history.epoch()));
+                history.push(change(line, begun).map_err(unreadable)?.in_epoch(history.epoch()));
             }
         }
         Ok(())
@@ -59,13 +60,16 @@ pub(super) fn last_revision(text: &str) -> Option<u64> {
     serde_json::from_str::<Revision>(text.lines().next_back()?).ok().map(|line| line.revision)
 }
 
-fn change(line: Line, begun: Duration) -> Change {
+fn change(line: Line, begun: Duration) -> serde_json::Result<Change> {
     let namespace = line.namespace.as_deref();
     let change = match line.object {
-        Some(object) => Change::new(line.revision, &line.uid, namespace, &line.name, object),
+        Some(object) => {
+            let object = serde_json::from_str(object.get())?;
+            Change::new(line.revision, &line.uid, namespace, &line.name, object)
+        }
         None => Change::gone(line.revision, &line.uid, namespace, &line.name),
     };
-    change.at(Duration::from_millis(line.at_ms).saturating_sub(begun))
+    Ok(change.at(Duration::from_millis(line.at_ms).saturating_sub(begun)))
 }
 
 #[cfg(test)]

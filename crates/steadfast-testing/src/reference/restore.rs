@@ -32,6 +32,25 @@ impl Reference {
     ///
     /// Where there is no backup, or something does not end or start.
     pub async fn restore(&mut self, to: u64) -> Result<(), WorldError> {
+        self.undo(to).await?;
+        copy(&self.backup(), &self.folder.etcd())?;
+        self.start_the_etcd().await
+    }
+
+    /// Kills everything, and starts another etcd, which knows nothing, in the place of the old one, and its history. The
+    /// API servers are to be [started again](Self::start_again): at their old addresses they then are another cluster.
+    ///
+    /// # Errors
+    ///
+    /// Where something does not end or start.
+    pub async fn replace_etcd(&mut self) -> Result<(), WorldError> {
+        self.undo(0).await?;
+        fs::remove_dir_all(self.folder.etcd())?;
+        self.start_the_etcd().await
+    }
+
+    /// Kills everything, and keeps what the history says: all since the revision `to` is undone.
+    async fn undo(&mut self, to: u64) -> Result<(), WorldError> {
         for server in 0..self.servers.len() {
             self.kill(server);
         }
@@ -41,8 +60,11 @@ impl Reference {
         let history = self.folder.path.join(format!("undone-{}.jsonl", self.undone.len()));
         fs::rename(self.folder.history(), &history)?;
         self.undone.push(Undone { history, to, at });
-        copy(&self.backup(), &self.folder.etcd())?;
-        // At its old address, where the API servers look for it.
+        Ok(())
+    }
+
+    /// At its old address, where the API servers look for it, with its history.
+    async fn start_the_etcd(&mut self) -> Result<(), WorldError> {
         let port = self.etcd_address()?.port();
         (self.etcd, self.etcd_url) = start_etcd(&self.program, &self.folder, port).await?;
         self.historian = Some(start_historian(&self.program, &self.folder, &self.etcd_url).await?);

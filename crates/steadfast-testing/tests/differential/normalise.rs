@@ -115,8 +115,8 @@ impl Names {
             match digits.parse() {
                 // Whatever else was written has made it.
                 Ok(_) if named.ends_with(", current: ") => named.push_str("<current>"),
-                // A part of a name, as that of an RFC.
-                Ok(_) if named.ends_with('-') => named.push_str(&digits),
+                // A part of a name, as that of an RFC, or of a time; what is said as an example.
+                Ok(_) if letter == '-' || named.ends_with(['-', '\'']) => named.push_str(&digits),
                 Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));
                 }
@@ -173,4 +173,13 @@ fn without_suffix(text: &str, prefix: &str) -> String {
     }
     named.push_str(rest);
     named
+}
+
+/// A year is a number as a version is, and one server's object may have just that version.
+#[test]
+fn a_year_or_an_example_is_no_version() {
+    let said = "Invalid value: \"2020-01-01T00:00:00Z\": field is immutable, as '2020' and RFC-2020 are; not 2020";
+    let body = json!({"message": said, "metadata": {"resourceVersion": "2020"}});
+    let seen = [Seen { body, ..Seen::default() }];
+    assert_eq!(normalised(&seen)[0]["body"]["message"], said.replace("not 2020", "not <version 1>"));
 }

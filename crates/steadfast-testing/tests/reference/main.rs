@@ -3,4 +3,5 @@
 //!
 //! Where the reference is not built this is skipped, and says so; see `docs/testing.md`.
 
+mod hardships;
 mod limits;

@@ -1,0 +1,65 @@
+//! Another API server behind the reference: an aggregated API.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::{AGAIN, PATIENCE, Reference};
+use crate::WorldError;
+
+/// Where the services are by which the reference finds what it aggregates.
+const NAMESPACE: &str = "default";
+
+impl Reference {
+    /// Has whatever serves TLS at `address`, on this machine, answer for `version` of `group`, and waits until the first
+    /// API server says that it is available: it discovers the version there, and asks for no certificate of that server.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not become available.
+    pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), WorldError> {
+        let client = self.connection().await?.client();
+        let name = format!("{version}.{group}");
+        let service = name.replace('.', "-");
+        let services = Api::namespaced(client.clone(), NAMESPACE);
+        let found_by_name = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        });
+        services
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value::<k8s_openapi::api::core::v1::Service>(found_by_name)?,
+            )
+            .await?;
+        let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+        let registrations: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&kind));
+        let registration = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name},
+            "spec": {
+                "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": {"namespace": NAMESPACE, "name": service, "port": address.port()},
+                "insecureSkipTLSVerify": true,
+            },
+        });
+        registrations.create(&PostParams::default(), &serde_json::from_value(registration)?).await?;
+        let begun = Instant::now();
+        loop {
+            let conditions = registrations.get(&name).await?.data["status"]["conditions"].take();
+            if conditions.as_array().into_iter().flatten().any(is_available) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{name} is not available after {PATIENCE:?}: {conditions}").into());
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+fn is_available(condition: &Value) -> bool {
+    condition["type"] == "Available" && condition["status"] == "True"
+}

@@ -1,0 +1,61 @@
+//! Users of the reference who may do less than its administrator.
+
+use std::time::Instant;
+
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use steadfast::Connection;
+
+use super::{AGAIN, PATIENCE, Reference};
+use crate::WorldError;
+
+impl Reference {
+    /// A connection to the first API server as `user`, who may do what [`allow`](Self::allow) lets him, and little else.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be made.
+    pub async fn connection_as(&self, user: &str) -> Result<Connection, WorldError> {
+        let mut config = self.kube_config().await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        Ok(Connection::new(config)?)
+    }
+
+    /// Lets `user` do `verbs` to the resource `plural` of `group` in all namespaces, and waits until the first API server
+    /// knows of it.
+    ///
+    /// # Errors
+    ///
+    /// Where that is refused, or not known in time.
+    pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), WorldError> {
+        let client = self.connection().await?.client();
+        let name = format!("{user}-{plural}.{group}");
+        let role = json!({
+            "metadata": {"name": name}, "rules": [{"apiGroups": [group], "resources": [plural], "verbs": verbs}],
+        });
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        });
+        let now = PostParams::default();
+        Api::<ClusterRole>::all(client.clone()).create(&now, &serde_json::from_value(role)?).await?;
+        Api::<ClusterRoleBinding>::all(client).create(&now, &serde_json::from_value(binding)?).await?;
+        let reviews = Api::<SelfSubjectAccessReview>::all(self.connection_as(user).await?.client());
+        let begun = Instant::now();
+        for verb in verbs {
+            let review: SelfSubjectAccessReview = serde_json::from_value(json!({
+                "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": plural}},
+            }))?;
+            while !reviews.create(&now, &review).await?.status.is_some_and(|status| status.allowed) {
+                if begun.elapsed() > PATIENCE {
+                    return Err(format!("{user} may not {verb} {plural} after {PATIENCE:?}").into());
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+        Ok(())
+    }
+}
