@@ -67,6 +67,14 @@ pub type SharedEnvironment = Arc<dyn Environment>;
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// The address at the other end, for messages.
     fn peer(&self) -> String;
+
+    /// From now on the peer may take its time to read what is written, for as long as it acknowledges; or may not, and is
+    /// given up as one that has vanished.
+    ///
+    /// Nothing happens where nobody would give it up.
+    fn allow_slow_peer(&self, allowed: bool) {
+        let _ = allowed;
+    }
 }
 
 /// A task that was spawned; dropping this lets it go on.

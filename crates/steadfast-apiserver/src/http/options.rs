@@ -34,7 +34,7 @@ impl Query {
     /// A flag; anything but `false` and `0` is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
-        Some(!matches!(value.as_str(), "false" | "0"))
+        Some(value.as_str() != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     pub(super) fn is_watch(&self) -> bool {

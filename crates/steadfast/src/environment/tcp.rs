@@ -13,13 +13,20 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(4);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// How long sent bytes may stay unacknowledged.
-#[cfg(target_os = "linux")]
+/// How long sent bytes may stay unacknowledged, or not be taken: the kernel gives up a peer that acknowledges all the time and
+/// has no room for more, too.
 const USER_TIMEOUT: Duration = Duration::from_secs(12);
 
 impl Socket for TcpStream {
     fn peer(&self) -> String {
         self.peer_addr().map_or_else(|_| "a closed socket".to_owned(), |address| address.to_string())
+    }
+
+    fn allow_slow_peer(&self, allowed: bool) {
+        let limit = (!allowed).then_some(USER_TIMEOUT);
+        if let Err(error) = limit_unacknowledged(self, limit) {
+            tracing::debug!(%error, "the kernel does not let a peer be slow");
+        }
     }
 }
 
@@ -31,17 +38,66 @@ pub(super) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
 /// Connects to `address`.
 pub(super) async fn dial(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
     let stream = TcpStream::connect(address).await?;
-    configure(&stream)?;
+    configure(&stream, USER_TIMEOUT)?;
     Ok(Box::new(stream))
 }
 
-fn configure(stream: &TcpStream) -> io::Result<()> {
+fn configure(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
+    limit_unacknowledged(stream, Some(user_timeout))
+}
+
+/// How long what was written may stay in the kernel; none is as long as it tries, and for ever where the peer answers that
+/// it has no room.
+fn limit_unacknowledged(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    SockRef::from(stream).set_tcp_user_timeout(limit)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = (stream, limit);
     Ok(())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// More than two kernels hold.
+    const MUCH: usize = 32 << 20;
+
+    /// Of two peers that read nothing, the kernel gives up the one. The other, which is allowed that, was there before, and
+    /// so for longer, and takes everything in the end.
+    #[tokio::test]
+    async fn a_peer_that_may_be_slow_outlives_the_time_in_which_another_is_given_up() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let connect = async || -> io::Result<_> {
+            let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let near = near?;
+            configure(&near, Duration::from_secs(1))?;
+            Ok((near, far?.0))
+        };
+        let (patient, mut slow) = connect().await?;
+        patient.allow_slow_peer(true);
+        let writing = tokio::spawn(write_much(patient));
+        let (impatient, _unread) = connect().await?;
+        let given_up = write_much(impatient).await.expect_err("nobody reads");
+        assert_eq!(given_up.kind(), io::ErrorKind::TimedOut);
+        let mut read = Vec::new();
+        slow.read_to_end(&mut read).await?;
+        writing.await.expect("no panic")?;
+        assert_eq!(read.len(), MUCH);
+        Ok(())
+    }
+
+    async fn write_much(mut stream: TcpStream) -> io::Result<()> {
+        stream.write_all(&vec![b'x'; MUCH]).await?;
+        stream.shutdown().await
+    }
 }

@@ -313,6 +313,16 @@ impl Connection {
         Some(sender)
     }
 
+    /// Whether it would take requests, but for its peer, which allows none at once.
+    pub(super) fn takes_none(&self) -> bool {
+        let shared = self.lock();
+        let allowed = match &shared.sender {
+            Some(Sender::Http2(sender)) => sender.current_max_send_streams(),
+            Some(Sender::Http1(_)) | None => return false,
+        };
+        shared.state.accepts() && allowed == 0
+    }
+
     /// A request has left.
     fn leave(&self) {
         let now = self.environment.now();

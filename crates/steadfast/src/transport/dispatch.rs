@@ -98,20 +98,27 @@ struct Kind {
     watch: bool,
     /// It may rightly be silent for long.
     long: bool,
+    /// So may what comes before it: a kubelet sends the head of a log that is followed with the first line, and what answers
+    /// through a proxy is not the server's to hurry.
+    late: bool,
 }
 
 impl Kind {
     fn of(uri: &Uri) -> Self {
+        // As API servers read it: what is there and not a no is a yes.
         let set = |name: &str| {
-            uri.query().unwrap_or_default().split('&').any(|pair| {
-                pair.split_once('=').is_some_and(|(key, value)| key == name && matches!(value, "1" | "true"))
-            })
+            let value = uri.query().unwrap_or_default().split('&').find_map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (key == name).then_some(value)
+            });
+            value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
         };
         let watch = set("watch");
         let path = uri.path();
         let last = path.rsplit('/').next().unwrap_or_default();
-        let streamed = matches!(last, "attach" | "exec" | "log" | "portforward" | "proxy");
-        Self { watch, long: watch || streamed || path.contains("/proxy/") }
+        let streamed = matches!(last, "attach" | "exec" | "log" | "portforward");
+        let passed_on = last == "proxy" || path.contains("/proxy/");
+        Self { watch, long: watch || streamed || passed_on, late: passed_on || (last == "log" && set("follow")) }
     }
 }
 
@@ -141,7 +148,7 @@ impl Pool {
         let answer = if upgrade::is_upgrade(&request) {
             self.upgrade(request, limit).await
         } else {
-            self.attempts(request, want, limit).await
+            self.attempts(request, want, limit, kind.late && deadlines.headers.is_none()).await
         };
         self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
         let mut answer = answer?;
@@ -155,6 +162,7 @@ impl Pool {
         request: Request<Body>,
         want: Want,
         limit: Duration,
+        late: bool,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
         let begun = environment.now();
@@ -187,7 +195,7 @@ impl Pool {
                     Ok(answer) => return Ok(answer),
                     Err(failure) => failure,
                 },
-                () = &mut deadline => {
+                () = &mut deadline, if !late => {
                     // With HTTP/2 it may still be written, for others go on there.
                     let maybe_sent = !(alone && connection.traffic.seal_at(mark));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
@@ -215,9 +223,12 @@ impl Pool {
         let connections = self.connections();
         let busy: usize = connections.iter().map(|connection| connection.streams).sum();
         let opening = connections.iter().filter(|connection| connection.state == ConnectionState::Connecting).count();
-        let detail = match opening {
-            0 => format!("{} connections carry {busy} requests", connections.len()),
-            opening => format!("{opening} of {} are still being opened", connections.len()),
+        let detail = match (opening, self.inner.barren()) {
+            (0, 0) => format!("{} connections carry {busy} requests", connections.len()),
+            (0, barren) => {
+                format!("on {barren} of {} connections the server takes no requests for now", connections.len())
+            }
+            (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
         TransportError::Busy { peer: self.server(), detail, waited }
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
 use http::{Request, Response, Uri, Version};
+use http_body::Body as _;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 
 use super::body::ResponseBody;
-use super::connection::{End, Lease};
+use super::connection::{End, Lease, Role};
 use super::dispatch::Failure;
 use super::error::{TransportError, root_cause};
 use super::socket::Stream;
@@ -45,6 +46,10 @@ pub(super) async fn send(
     let Turn { lease: Some(lease), sender: Some(sender) } = &mut turn else {
         unreachable!("a turn has both until its end")
     };
+    if lease.connection.purpose.role != Role::Upgrade {
+        // Whatever reads the body may be slow; what has none is written at once or never.
+        lease.connection.traffic.allow_slow_peer(!request.body().is_end_stream());
+    }
     let mark = lease.connection.traffic.sent();
     match sender.try_send_request(request).await {
         Ok(answer) => Ok(answer.map(|incoming| ResponseBody::http1(incoming, turn, environment.clone()))),

@@ -73,7 +73,7 @@ pub(super) async fn handshake(
         .handshake(stream)
         .await?;
     let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are there to be taken") };
-    let driver = Driver { h2, probe: Some(sender.clone()), goodbye: false, connection, pool };
+    let driver = Driver { h2, probe: Some(sender.clone()), allowed: 0, goodbye: false, connection, pool };
     Ok((sender, driver, pings))
 }
 
@@ -82,6 +82,8 @@ pub(super) struct Driver {
     h2: h2::client::Connection<Box<dyn Stream>, Bytes>,
     /// Tells of a GOAWAY, which h2 reports only to those who would send.
     probe: Option<SendRequest<Bytes>>,
+    /// How many streams the server allows at once.
+    allowed: usize,
     /// The server has announced, in peace, that it will close.
     goodbye: bool,
     connection: Arc<Connection>,
@@ -105,6 +107,13 @@ impl Future for Driver {
                 Ok(()) => End::Failed("the server closed it".to_owned()),
                 Err(error) => End::Failed(describe(&error)),
             });
+        }
+        // h2 tells nobody of more streams who has none.
+        let allowed = self.probe.as_ref().map_or(0, SendRequest::current_max_send_streams);
+        if std::mem::replace(&mut self.allowed, allowed) < allowed
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.serve();
         }
         let probed = self.probe.as_mut().map(|probe| probe.poll_ready(context));
         if let Some(Poll::Ready(Err(error))) = probed {

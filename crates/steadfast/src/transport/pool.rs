@@ -25,6 +25,9 @@ const DIALS: usize = 8;
 /// How old a connection may be to count as another one than that of a doubted stream.
 const NEW: Duration = Duration::from_secs(10);
 
+/// How long a server that takes no streams for now is left alone before another connection to it is tried.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// How many connections are remembered after their end.
 const REMEMBERED: usize = 16;
 
@@ -56,6 +59,8 @@ struct State {
     expected: usize,
     opened: u64,
     closed: bool,
+    /// Someone will look again whether to dial.
+    looking: bool,
     /// Something failed since the server was last known to answer.
     failing: bool,
     told: Option<Instant>,
@@ -75,6 +80,13 @@ struct Waiter {
 }
 
 impl State {
+    /// Whether a connection for `purpose` is being opened.
+    fn is_connecting(&self, purpose: Purpose) -> bool {
+        self.connections
+            .iter()
+            .any(|connection| connection.purpose == purpose && connection.state() == ConnectionState::Connecting)
+    }
+
     /// How many wait for a connection for a purpose `such` as this.
     fn waiting(&self, such: impl Fn(Purpose) -> bool) -> usize {
         Want::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
@@ -91,6 +103,7 @@ impl Pool {
             expected: settings.streams,
             opened: 0,
             closed: false,
+            looking: false,
             failing: false,
             told: None,
             ended: VecDeque::new(),
@@ -172,7 +185,8 @@ impl Pool {
             if state.closed {
                 return Err(TransportError::Closed { peer: self.server(), maybe_sent: false });
             }
-            let first = state.waiting[want.index()].is_empty();
+            // Who avoids a connection keeps nobody from it.
+            let first = state.waiting[want.index()].iter().all(|waiter| !waiter.avoid.is_empty());
             if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
                 return Ok(place);
             }
@@ -220,6 +234,9 @@ impl Inner {
     /// Opens as many connections for `purpose` as those who wait are expected to need.
     fn dial(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
         let wanted = state.waiting(|other| other == purpose);
+        if wanted == 0 || self.is_held_off(state, purpose) {
+            return;
+        }
         let connecting = |connection: &&Arc<Connection>| {
             connection.purpose == purpose && connection.state() == ConnectionState::Connecting
         };
@@ -238,6 +255,31 @@ impl Inner {
             dialling += 1;
             self.dial_one(state, purpose);
         }
+    }
+
+    /// Whether a connection that was made just now takes no requests, as any other would not; it is tried again later.
+    fn is_held_off(self: &Arc<Self>, state: &mut State, purpose: Purpose) -> bool {
+        let now = self.environment.now();
+        let barren = |connection: &Arc<Connection>| {
+            connection.purpose == purpose && now.since(connection.opened) < AGAIN && connection.takes_none()
+        };
+        let is_held_off = state.connections.iter().any(barren);
+        if is_held_off && !std::mem::replace(&mut state.looking, true) {
+            let (later, pool) = (self.environment.sleep_until(now + AGAIN), Arc::downgrade(self));
+            self.environment.spawn(Box::pin(async move {
+                later.await;
+                if let Some(pool) = pool.upgrade() {
+                    pool.lock().looking = false;
+                    pool.serve();
+                }
+            }));
+        }
+        is_held_off
+    }
+
+    /// How many connections take no requests for now.
+    pub(super) fn barren(&self) -> usize {
+        self.lock().connections.iter().filter(|connection| connection.takes_none()).count()
     }
 
     /// Whether there may be one more connection for what `reader` reads.
@@ -313,26 +355,43 @@ impl Inner {
         {
             let mut state = self.lock();
             for want in Want::all() {
-                while let Some(waiter) = state.waiting[want.index()].pop_front() {
-                    if waiter.place.is_closed() {
-                        continue;
-                    }
-                    if let Some(place) = self.choose(&state, want, &waiter.avoid) {
-                        given.push((waiter, place));
-                    } else {
-                        state.waiting[want.index()].push_front(waiter);
-                        break;
-                    }
-                }
+                self.give(&mut state, want, &mut given);
             }
             for purpose in Purpose::SHARED {
                 self.dial(&mut state, purpose);
+            }
+            for want in Want::all() {
+                // Where there will be no other connection, those that are avoided are better than none.
+                if state.waiting[want.index()].iter().any(|waiter| !waiter.avoid.is_empty())
+                    && !state.is_connecting(want.purpose())
+                {
+                    state.waiting[want.index()].iter_mut().for_each(|waiter| waiter.avoid.clear());
+                    self.give(&mut state, want, &mut given);
+                }
             }
         }
         for (waiter, place) in given {
             // A place that nobody takes any more goes back when it is dropped.
             drop(waiter.place.send(Ok(place)));
         }
+    }
+
+    /// Finds places for those who `want` this, in their order.
+    fn give(self: &Arc<Self>, state: &mut State, want: Want, given: &mut Vec<(Waiter, Place)>) {
+        let mut queue = std::mem::take(&mut state.waiting[want.index()]);
+        let mut index = 0;
+        while let Some(waiter) = queue.get(index) {
+            if waiter.place.is_closed() {
+                queue.remove(index);
+            } else if let Some(place) = self.choose(state, want, &waiter.avoid) {
+                given.extend(queue.remove(index).map(|waiter| (waiter, place)));
+            } else if waiter.avoid.is_empty() {
+                break;
+            } else {
+                index += 1;
+            }
+        }
+        state.waiting[want.index()] = queue;
     }
 
     /// A connection takes requests now.
@@ -367,10 +426,8 @@ impl Inner {
             gone.count_end(&self.traffic, error.as_ref());
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
             state.failing |= lost || error.is_some();
-            let others = state
-                .connections
-                .iter()
-                .any(|other| other.purpose == gone.purpose && other.state() == ConnectionState::Connecting);
+            let others = state.is_connecting(gone.purpose);
+            let well = state.connections.iter().any(|other| other.purpose == gone.purpose && other.state().accepts());
             if error.is_some() && !gone.was_superseded() {
                 // Those whom this one would have served fail with it, and all when no other is on its way:
                 // to dial again at once would be a spin.
@@ -379,7 +436,15 @@ impl Inner {
                     let queue = &mut state.waiting[want.index()];
                     let taken = queue.len().min(share);
                     share -= taken;
-                    failed.extend(queue.drain(..taken));
+                    for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {
+                        if well && !waiter.avoid.is_empty() {
+                            // Refused once, it may be taken now; and if it is not, that is what to tell.
+                            waiter.avoid.clear();
+                            queue.push_front(waiter);
+                        } else {
+                            failed.push(waiter);
+                        }
+                    }
                 }
             }
         }

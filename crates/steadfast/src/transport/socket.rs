@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,12 +34,19 @@ pub(super) struct Traffic {
     sent: AtomicU64,
     /// Nanoseconds since the clock's zero.
     heard: AtomicU64,
+    /// The peer may be slow to read.
+    slow: AtomicBool,
 }
 
 impl Traffic {
     /// Nothing yet, as of `now`.
     pub(super) fn new(now: Instant) -> Self {
-        Self { received: AtomicU64::new(0), sent: AtomicU64::new(0), heard: AtomicU64::new(nanos(now)) }
+        Self {
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            heard: AtomicU64::new(nanos(now)),
+            slow: AtomicBool::new(false),
+        }
     }
 
     /// Bytes received.
@@ -60,6 +67,11 @@ impl Traffic {
             // Where it is sealed, what would write finds that and writes nothing.
             Err(found) => found & !WRITING == still | SEALED,
         }
+    }
+
+    /// Whether the peer may take its time to read what is written from now on.
+    pub(super) fn allow_slow_peer(&self, allowed: bool) {
+        self.slow.store(allowed, Ordering::SeqCst);
     }
 
     /// Runs one `write`, unless nothing is to be written any more.
@@ -89,12 +101,22 @@ pub(super) struct Counted {
     socket: Box<dyn Socket>,
     traffic: Arc<Traffic>,
     environment: SharedEnvironment,
+    /// What the socket was told of a slow peer.
+    slow: bool,
 }
 
 impl Counted {
     /// `socket`, counted in `traffic`.
     pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>, environment: SharedEnvironment) -> Self {
-        Self { socket, traffic, environment }
+        Self { socket, traffic, environment, slow: false }
+    }
+
+    /// Tells the socket whether the peer may be slow, before what is written for which that holds.
+    fn tell(&mut self) {
+        let slow = self.traffic.slow.load(Ordering::SeqCst);
+        if std::mem::replace(&mut self.slow, slow) != slow {
+            self.socket.allow_slow_peer(slow);
+        }
     }
 }
 
@@ -113,6 +135,7 @@ impl AsyncRead for Counted {
 
 impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.tell();
         let Self { socket, traffic, .. } = &mut *self;
         traffic.count(|| Pin::new(socket).poll_write(context, bytes))
     }
@@ -122,6 +145,7 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.tell();
         let Self { socket, traffic, .. } = &mut *self;
         traffic.count(|| Pin::new(socket).poll_write_vectored(context, pieces))
     }

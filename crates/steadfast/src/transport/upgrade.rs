@@ -155,6 +155,8 @@ impl Life {
         let connection = &self.connection;
         let environment = self.connector.environment();
         let stage = Stage::new();
+        // What runs at the other end may be busy with what it has. Until the stream is there, deadlines tell who is not.
+        connection.traffic.allow_slow_peer(true);
         let wire = tokio::select! {
             wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
             () = environment.sleep_until(connection.opened + self.connect) => Err(TransportError::ConnectTimeout {

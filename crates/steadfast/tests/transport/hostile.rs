@@ -15,7 +15,7 @@ use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, 
 const PIPE: usize = 64 << 10;
 
 pub(crate) const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
+pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;

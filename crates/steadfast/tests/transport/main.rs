@@ -11,6 +11,8 @@ mod limits;
 mod reaching;
 mod requests;
 mod retries;
+mod slow;
+mod streams;
 mod teardown;
 mod world;
 mod writes;

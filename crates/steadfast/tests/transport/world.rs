@@ -114,6 +114,7 @@ struct Counts {
     open: AtomicUsize,
     written_after_failure: AtomicUsize,
     failures: Mutex<Vec<io::ErrorKind>>,
+    slow: Mutex<Vec<bool>>,
 }
 
 impl Sockets {
@@ -127,6 +128,11 @@ impl Sockets {
 
     pub(crate) fn written_after_failure(&self) -> usize {
         self.shared.written_after_failure.load(Ordering::SeqCst)
+    }
+
+    /// What the sockets were told of whether their peers may be slow, in order.
+    pub(crate) fn slow(&self) -> Vec<bool> {
+        self.shared.slow.lock().expect("no panic").clone()
     }
 
     pub(crate) fn watch<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, socket: S) -> Box<dyn Socket> {
@@ -160,6 +166,10 @@ impl<S> Drop for Watched<S> {
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for Watched<S> {
     fn peer(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn allow_slow_peer(&self, allowed: bool) {
+        self.shared.slow.lock().expect("no panic").push(allowed);
     }
 }
 

@@ -1,0 +1,178 @@
+//! Servers that take no streams, or not this one, for now.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use steadfast::Connection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, sleep};
+
+use crate::hostile::{ACK, HEADERS, PING, RST_STREAM, SETTINGS, frame};
+use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text};
+
+const DATA: u8 = 0;
+const END: u8 = 1;
+const REFUSED: [u8; 4] = [0, 0, 0, 7];
+
+/// `SETTINGS_MAX_CONCURRENT_STREAMS`.
+fn streams(allowed: u8) -> [u8; 6] {
+    [0, 3, 0, 0, 0, allowed]
+}
+
+/// Answers `ok`, but refuses the first `refused` requests.
+async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
+    loop {
+        let mut head = [0; 9];
+        pipe.read_exact(&mut head).await?;
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        pipe.read_exact(&mut payload).await?;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        match (head[3], head[4] & ACK) {
+            (PING, 0) => pipe.write_all(&frame(PING, ACK, 0, &payload)).await?,
+            (SETTINGS, 0) => pipe.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
+            (HEADERS, _) if refused > 0 => {
+                refused -= 1;
+                pipe.write_all(&frame(RST_STREAM, 0, stream, &REFUSED)).await?;
+            }
+            (HEADERS, _) => {
+                // 200, and all of the answer.
+                pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
+                pipe.write_all(&frame(DATA, END, stream, b"ok")).await?;
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn begin(pipe: &mut DuplexStream, settings: &[u8]) -> io::Result<()> {
+    // A round trip takes its time.
+    sleep(Duration::from_millis(5)).await;
+    pipe.read_exact(&mut [0; 24]).await?;
+    pipe.write_all(&frame(SETTINGS, 0, 0, settings)).await
+}
+
+struct World {
+    connection: Connection,
+    dials: Arc<AtomicUsize>,
+}
+
+impl World {
+    /// What is behind the dial of each number, from 0, `serve` says; where that is nothing, it does not end.
+    async fn new<F>(serve: impl Fn(usize, DuplexStream) -> Option<F> + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        let dials = Arc::new(AtomicUsize::new(0));
+        let counted = dials.clone();
+        let connection = dialled(config(&in_memory().await).await, http2(), move || {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let served = serve(counted.fetch_add(1, Ordering::SeqCst), far);
+            async move {
+                let Some(served) = served else { return std::future::pending().await };
+                tokio::spawn(served);
+                Ok(Sockets::default().watch(near))
+            }
+        });
+        Self { connection, dials }
+    }
+
+    fn ask(&self) -> tokio::task::JoinHandle<Result<String, String>> {
+        let connection = self.connection.clone();
+        tokio::spawn(async move { text(&connection, get(PODS)).await.map_err(|error| error.to_string()) })
+    }
+
+    fn dials(&self) -> usize {
+        self.dials.load(Ordering::SeqCst)
+    }
+}
+
+/// RFC 9113, section 6.5.2: such a value can come from a server that has too much to do.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_streams_for_now_is_not_dialled_again_and_again() {
+    let world = World::new(|_, mut pipe| {
+        Some(async move {
+            begin(&mut pipe, &streams(0)).await?;
+            speak(&mut pipe, 0).await
+        })
+    })
+    .await;
+    let asked: Vec<_> = (0..20).map(|_| world.ask()).collect();
+    sleep(Duration::from_secs(12)).await;
+    assert!((2..=3).contains(&world.dials()), "{} dials in 12 s", world.dials());
+    for asked in asked {
+        let error = asked.await.expect("no panic").expect_err("no place");
+        assert!(error.contains("the server takes no requests for now"), "{error}");
+    }
+    assert!(world.dials() <= 7, "{} dials in 30 s", world.dials());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_served_once_the_server_takes_streams_again() {
+    let world = World::new(|_, mut pipe| {
+        Some(async move {
+            begin(&mut pipe, &streams(0)).await?;
+            let raised = async {
+                sleep(Duration::from_secs(2)).await;
+                io::Result::Ok(frame(SETTINGS, 0, 0, &streams(10)))
+            };
+            // What comes in the meantime is the client's greeting, whose ping it waits for.
+            tokio::pin!(raised);
+            loop {
+                let mut head = [0; 9];
+                tokio::select! {
+                    frame = &mut raised => {
+                        pipe.write_all(&frame?).await?;
+                        return speak(&mut pipe, 0).await;
+                    }
+                    read = pipe.read_exact(&mut head) => drop(read?),
+                }
+                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                pipe.read_exact(&mut payload).await?;
+                if head[3] == PING {
+                    pipe.write_all(&frame(PING, ACK, 0, &payload)).await?;
+                }
+            }
+        })
+    })
+    .await;
+    let begun = Instant::now();
+    assert_eq!(world.ask().await.expect("no panic").as_deref(), Ok("ok"));
+    assert_eq!(begun.elapsed().as_secs(), 2);
+    assert_eq!(world.dials(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_refused_keeps_no_other_from_a_connection_that_is_well() {
+    let world = World::new(|number, mut pipe| {
+        (number == 0).then_some(async move {
+            begin(&mut pipe, &[]).await?;
+            speak(&mut pipe, 1).await
+        })
+    })
+    .await;
+    let refused = world.ask();
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.dials(), 2, "it was refused, and wants another connection");
+    let begun = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(world.ask().await.expect("no panic").as_deref(), Ok("ok"));
+    }
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert_eq!(refused.await.expect("no panic").as_deref(), Ok("ok"), "where it was refused, for there is no other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_whatever_it_is_asked_is_not_asked_without_an_end() {
+    let world = World::new(|_, mut pipe| {
+        Some(async move {
+            begin(&mut pipe, &[]).await?;
+            speak(&mut pipe, usize::MAX).await
+        })
+    })
+    .await;
+    let error = world.ask().await.expect("no panic").expect_err("refused");
+    assert!(error.contains("refused"), "{error}");
+    assert!(world.dials() <= 4, "{}", world.dials());
+}
