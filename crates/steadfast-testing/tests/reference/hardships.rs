@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams, WatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steadfast::{Informer, InformerFactory, Scope};
+use steadfast::{Freshness, Informer, InformerFactory, Kept, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, ResourceDeclaration, Verb};
 use steadfast_contract::check;
 use steadfast_testing::WorldError;
@@ -25,6 +25,8 @@ const SOON: Duration = Duration::from_secs(30);
 const AT_ONCE: Duration = Duration::from_secs(8);
 /// How long after it is reached a server that began anew is taken for the old one, and how long a list may then take.
 const NOTICED: Duration = Duration::from_secs(5);
+/// How often is listed what cannot be watched.
+const POLL: Duration = Duration::from_secs(1);
 const GROUP: &str = "hardships.steadfast.test";
 /// Deeper than `serde_json` and most others read; a real server takes thousands.
 const LEVELS: usize = 200;
@@ -48,7 +50,19 @@ async fn a_user_who_may_only_list(reference: &Reference) -> Result<(), WorldErro
     assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 403), "{watch:?}");
     let namespaces = Api::<Namespace>::all(connection.client()).list(&ListParams::default()).await.err();
     assert!(matches!(&namespaces, Some(kube::Error::Api(status)) if status.code == 403), "{namespaces:?}");
-    Ok(())
+
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.build::<ConfigMap>(Scope::namespace("default")).poll_every(POLL).start()?;
+    informer.wait_for_sync(SOON).await?;
+    let polled = until_polled(&informer).await?;
+    assert!(polled.contains("403"), "{polled}");
+    let writer = Writer::new(reference.connection().await?.client(), "default");
+    writer.create("listed", "1").await?;
+    let lister = informer.lister()?;
+    until("it is listed", || lister.get("default", "listed").is_ok_and(|found| found.is_some())).await?;
+    writer.delete("listed").await?;
+    until("it is no longer listed", || lister.get("default", "listed").is_ok_and(|found| found.is_none())).await?;
+    until_polled(&informer).await.map(drop)
 }
 
 async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), WorldError> {
@@ -56,8 +70,9 @@ async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), 
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
     behind.faults().answer_with(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
-    behind
-        .create(&json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": "a"}}))?;
+    let node =
+        |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
+    behind.create(&node("a"))?;
     reference.aggregate("metrics.k8s.io", "v1beta1", behind.address(0).ok_or("no address")?).await?;
 
     let connection = reference.connection().await?;
@@ -67,6 +82,16 @@ async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), 
     assert_eq!(nodes.list(&ListParams::default()).await?.items.len(), 1);
     let watch = nodes.watch(&WatchParams::default(), "0").await.err();
     assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 405), "{watch:?}");
+
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.build_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
+    informer.wait_for_sync(SOON).await?;
+    let polled = until_polled(&informer).await?;
+    assert!(polled.contains("405"), "{polled}");
+    behind.create(&node("b"))?;
+    let lister = informer.lister()?;
+    until("it is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;
+    assert!(lister.get_cluster("a")?.is_some());
     Ok(())
 }
 
@@ -239,10 +264,24 @@ async fn until_namespace(reference: &Reference, name: &str) -> Result<(), WorldE
 }
 
 async fn until_fresh(informer: &Informer<ConfigMap>) -> Result<(), WorldError> {
+    until("it is fresh", || informer.freshness().is_fresh()).await
+}
+
+/// Waits until the informer says that it is fresh by lists alone, and returns why.
+async fn until_polled<K: Kept>(informer: &Informer<K>) -> Result<String, WorldError> {
+    let told = || match informer.freshness() {
+        Freshness::Fresh { polled: Some(polled), .. } => Some(polled.why.to_string()),
+        _ => None,
+    };
+    until("it is fresh by lists", || told().is_some()).await?;
+    Ok(told().unwrap_or_default())
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), WorldError> {
     let begun = Instant::now();
-    while !informer.freshness().is_fresh() {
+    while !holds() {
         if begun.elapsed() > SOON {
-            return Err(format!("{} after {SOON:?}", informer.freshness()).into());
+            return Err(format!("it was not to be seen in {SOON:?} that {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
