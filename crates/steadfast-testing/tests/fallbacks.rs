@@ -1,0 +1,211 @@
+//! What the server refuses is had in another way (R3): pages where it streams no lists, lists where it lets nobody watch.
+//! In virtual time, on a server in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::transport::Settings;
+use steadfast::{Connection, Freshness, Informer, InformerFactory, Scope};
+use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
+use steadfast_testing::{InMemory, WorldError, config_map, until};
+
+const SOON: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct World {
+    server: Arc<ApiServer>,
+    connection: Connection,
+}
+
+impl World {
+    async fn new() -> Result<Self, WorldError> {
+        let server = Arc::new(ApiServer::builder().in_memory().start().await?);
+        server.create(&config_map("a", "1"))?;
+        let settings = Settings { prior_knowledge: true, ..Settings::default() };
+        let connection = InMemory { seed: 11, settings, ..InMemory::default() }.connection(&server).await?;
+        Ok(Self { server, connection })
+    }
+
+    fn informer(&self, scope: Scope) -> Result<Informer<ConfigMap>, WorldError> {
+        // Each of a factory of its own, as another part of a program would have it.
+        Ok(InformerFactory::new(&self.connection).informer::<ConfigMap>(scope)?)
+    }
+
+    /// Requests of these verbs are answered in this way.
+    fn refuse(&self, verbs: &[Verb], answer: impl Into<Answer>) {
+        let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
+        self.server.faults().answer_with(rule, answer);
+    }
+
+    /// How many requests of this verb came.
+    fn asked(&self, verb: Verb) -> usize {
+        self.server.requests().iter().filter(|request| request.verb == verb).count()
+    }
+}
+
+fn holds(informer: &Informer<ConfigMap>, name: &str) -> bool {
+    informer.snapshot().entry(Some("default"), name).is_some()
+}
+
+/// What is said of lists in place of a watch.
+fn polled(informer: &Informer<ConfigMap>) -> Option<String> {
+    let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
+    polled.map(|polled| polled.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_refuses_a_streamed_list_it_comes_in_pages() -> Result<(), WorldError> {
+    for code in [400, 403, 404, 405, 406, 415, 422, 500, 501] {
+        let world = World::new().await?;
+        world.refuse(&[Verb::StreamedList], Answer::code(code));
+        let informer = world.informer(Scope::all())?;
+        informer.wait_for_sync(SOON).await.map_err(|error| format!("{code}: {error}"))?;
+        until(SOON, || informer.freshness().is_fresh()).await?;
+        assert_eq!(polled(&informer), None, "{code}: there is a watch");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_that_are_always_cut_are_given_up_for_pages() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let streams = RequestRule::any().verb(Verb::StreamedList);
+    world.server.faults().corrupt(streams, Corruption::Truncated);
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    assert_eq!((world.asked(Verb::StreamedList), world.asked(Verb::List)), (3, 1));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_a_streamed_list_for_a_watch_and_goes_on_sending_is_asked_for_pages() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    world.server.faults().ignore_streamed_lists(true);
+    world.server.faults().no_bookmarks(true);
+    let server = world.server.clone();
+    tokio::spawn(async move {
+        for number in 0_u32.. {
+            tokio::time::sleep(SOON).await;
+            if server.create(&config_map(&format!("n-{number}"), "1")).is_err() {
+                return;
+            }
+        }
+    });
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(Duration::from_secs(40)).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_that_the_server_does_not_take_says_nothing_of_streams() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let bad = world.informer(Scope::all().labels("a in (b"))?;
+    tokio::time::sleep(SOON).await;
+    assert!(matches!(bad.freshness(), Freshness::Failed(_)), "{}", bad.freshness());
+    let before = world.asked(Verb::StreamedList);
+    let good = world.informer(Scope::all())?;
+    good.wait_for_sync(SOON).await?;
+    assert_eq!(world.asked(Verb::StreamedList), before + 1, "it was streamed at once");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_streams_do_not_work_is_remembered_for_a_while_and_not_for_ever() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().refuse_streamed_lists(true);
+    let first = world.informer(Scope::all())?;
+    first.wait_for_sync(SOON).await?;
+    world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
+    assert_eq!(world.asked(Verb::StreamedList), 1, "the second asks for pages at once");
+    world.server.faults().refuse_streamed_lists(false);
+    tokio::time::sleep(HOUR).await;
+    world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
+    assert_eq!(world.asked(Verb::StreamedList), 2, "a server may have learnt it");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_only_lists_are_allowed_a_cache_is_listed_every_minute_and_says_so() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::Forbidden);
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    until(SOON, || polled(&informer).is_some()).await?;
+    let told = polled(&informer).unwrap_or_default();
+    assert!(told.contains("listed every 60 s") && told.contains("needs watch on configmaps"), "{told}");
+
+    world.server.create(&config_map("b", "1"))?;
+    world.server.delete_named("configmaps", "default", "a")?;
+    until(MINUTE + SOON, || holds(&informer, "b") && !holds(&informer, "a")).await?;
+    let (lists, watches) = (world.asked(Verb::List), world.asked(Verb::Watch) + world.asked(Verb::StreamedList));
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < HOUR {
+        let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
+        assert!(age <= 2 * MINUTE, "{age:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (lists, watches) = (
+        world.asked(Verb::List) - lists,
+        world.asked(Verb::Watch) + world.asked(Verb::StreamedList) - watches,
+    );
+    assert!((55..=70).contains(&lists), "{lists} lists in an hour");
+    assert!((8..=20).contains(&watches), "{watches} watches tried in an hour");
+
+    world.server.faults().answer_truly();
+    until(10 * MINUTE, || informer.freshness().is_fresh() && polled(&informer).is_none()).await?;
+    world.server.create(&config_map("c", "1"))?;
+    until(SOON, || holds(&informer, "c")).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_to_watch_that_is_taken_away_leaves_lists() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    tokio::time::sleep(10 * MINUTE).await;
+    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::Forbidden);
+    world.server.faults().end_watches();
+    world.server.delete_named("configmaps", "default", "a")?;
+    until(Duration::from_secs(20), || !holds(&informer, "a") && polled(&informer).is_some()).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_write_where_lists_are_polled_has_not_to_wait_a_minute() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    tokio::time::sleep(SOON).await;
+    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    let begun = tokio::time::Instant::now();
+    informer.wait_for(&written).await?;
+    assert!(holds(&informer, "b") && begun.elapsed() < 2 * SOON, "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_always_fails_leads_to_lists_and_to_no_storm() -> Result<(), WorldError> {
+    let store = Status::of_code(500).with_reason("StoreReadError");
+    for answer in [Answer::code(500), Answer::InStream(store), Answer::InStream(Status::of_code(599)), Answer::code(503)] {
+        let world = World::new().await?;
+        let informer = world.informer(Scope::all())?;
+        informer.wait_for_sync(SOON).await?;
+        world.refuse(&[Verb::Watch], answer.clone());
+        world.server.faults().end_watches();
+        world.server.delete_named("configmaps", "default", "a")?;
+        until(2 * MINUTE, || !holds(&informer, "a")).await.map_err(|error| format!("{answer:?}: {error}"))?;
+        let lists = world.asked(Verb::List) + world.asked(Verb::StreamedList);
+        tokio::time::sleep(HOUR).await;
+        let lists = world.asked(Verb::List) + world.asked(Verb::StreamedList) - lists;
+        assert!(lists <= 80, "{answer:?}: {lists} lists in an hour");
+        world.server.faults().answer_truly();
+        world.server.create(&config_map("b", "1"))?;
+        until(MINUTE, || holds(&informer, "b") && polled(&informer).is_none()).await?;
+    }
+    Ok(())
+}
