@@ -7,11 +7,14 @@
 //! |---|---|---|
 //! | `Idle` | [`Input::Start`] | `Queued` for the first list |
 //! | `Queued` | one of the few places for full transfers | `Listing` |
-//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again |
-//! | `Watching` | records, for as long as it lasts | regular end: `Watching` anew at once. Break, refusal, very short life: `Waiting`, to watch on. `410`: `Waiting`, to list |
+//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again, or to watch where the list took a watch's place |
+//! | `Watching` | records, for as long as it lasts | regular end: `Watching` anew at once, or `Waiting` where it lived less than a second. Break, refusal, very short life: `Waiting`, to watch on; time after time, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a moment | `Watching`, `Queued` or `Deciding` |
 //! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
 //! | `Stopped` | nothing | |
+//!
+//! Whether lists are streamed or come in pages is found out (`streaming`), and where watches are refused or always fail,
+//! lists take their place (`polling`).
 //!
 //! Beside a watch, a proof of freshness may be sought (`proof`), by the rhythm that the stream has shown (`rhythm`), and
 //! what is held may be compared with a list (`comparing`): that never disturbs the watch. A watch whose connection is to

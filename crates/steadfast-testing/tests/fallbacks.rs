@@ -80,8 +80,8 @@ async fn initial_events_that_are_always_cut_are_given_up_for_pages() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_a_streamed_list_for_a_watch_and_goes_on_sending_is_asked_for_pages() -> Result<(), WorldError>
-{
+async fn a_server_that_takes_a_streamed_list_for_a_watch_and_goes_on_sending_is_asked_for_pages()
+-> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().ignore_streamed_lists(true);
     world.server.faults().no_bookmarks(true);
@@ -147,10 +147,8 @@ async fn where_only_lists_are_allowed_a_cache_is_listed_every_minute_and_says_so
         assert!(age <= 2 * MINUTE, "{age:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let (lists, watches) = (
-        world.asked(Verb::List) - lists,
-        world.asked(Verb::Watch) + world.asked(Verb::StreamedList) - watches,
-    );
+    let (lists, watches) =
+        (world.asked(Verb::List) - lists, world.asked(Verb::Watch) + world.asked(Verb::StreamedList) - watches);
     assert!((55..=70).contains(&lists), "{lists} lists in an hour");
     assert!((8..=20).contains(&watches), "{watches} watches tried in an hour");
 
@@ -191,7 +189,9 @@ async fn who_waits_for_a_write_where_lists_are_polled_has_not_to_wait_a_minute()
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_always_fails_leads_to_lists_and_to_no_storm() -> Result<(), WorldError> {
     let store = Status::of_code(500).with_reason("StoreReadError");
-    for answer in [Answer::code(500), Answer::InStream(store), Answer::InStream(Status::of_code(599)), Answer::code(503)] {
+    for answer in
+        [Answer::code(500), Answer::InStream(store), Answer::InStream(Status::of_code(599)), Answer::code(503)]
+    {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await?;
