@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn item(item: &Bytes, value: Option<&Value>) {
-    match list_item(Encoding::Json, item) {
+    match list_item(Encoding::Json, item, None) {
         Ok(object) => {
             if let Some(value) = value {
                 assert_identity(&object.identity, value);
@@ -41,11 +41,11 @@ fn item(item: &Bytes, value: Option<&Value>) {
 
 fn event(record: &Bytes, value: Option<&Value>) {
     let Some(value) = value else {
-        drop(watch_record(Encoding::Json, record));
+        drop(watch_record(Encoding::Json, record, None));
         return;
     };
     let object = &value["object"];
-    match watch_record(Encoding::Json, record) {
+    match watch_record(Encoding::Json, record, None) {
         Ok(WatchRecord::Object { object: raw, .. }) => {
             assert!(matches!(value["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED")));
             assert_identity(&raw.identity, object);

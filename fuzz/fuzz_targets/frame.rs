@@ -72,7 +72,7 @@ fn known_alike(passed: &Line, held: &Line) {
     if serde_json::from_slice::<Value>(held).is_err() || held.len() > 4096 {
         return;
     }
-    let (kind, identity) = match decode::watch_record(Encoding::Json, held) {
+    let (kind, identity) = match decode::watch_record(Encoding::Json, held, None) {
         Ok(WatchRecord::Object { kind, object }) => {
             let whole = object.identity;
             let identity = PartialIdentity { key: Some(whole.key), uid: Some(whole.uid), version: Some(whole.version) };
@@ -81,7 +81,7 @@ fn known_alike(passed: &Line, held: &Line) {
         Ok(_) => return,
         Err(error) => (error.kind, error.identity),
     };
-    let error = decode::overlong(passed);
+    let error = decode::overlong(passed, None);
     assert_eq!((error.kind, error.identity), (kind, identity));
 }
 

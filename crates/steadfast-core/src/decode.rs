@@ -10,6 +10,7 @@ mod error;
 mod kept;
 mod raw;
 mod record;
+mod wanted;
 
 pub use encoding::{Encoding, UnsupportedContentType};
 pub use envelope::status;
@@ -18,3 +19,4 @@ pub use error::DecodeError;
 pub use kept::{DecodeOptions, Decoder, Kept};
 pub use raw::RawObject;
 pub use record::{PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, overlong, watch_record};
+pub use wanted::Wanted;

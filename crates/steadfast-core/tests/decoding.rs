@@ -16,18 +16,18 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_core::decode::{
-    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, WatchRecord, list_item, status,
-    watch_record,
+    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord, list_item,
+    status, watch_record,
 };
 use steadfast_core::record::{Bookmark, RecordKind, Status};
 use steadfast_core::{Encoding, Kept, ObjectKey, RawObject};
 
 fn item(written: &str) -> Result<RawObject, RecordError> {
-    list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()))
+    list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()), None)
 }
 
 fn record(written: &str) -> Result<WatchRecord, RecordError> {
-    watch_record(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()))
+    watch_record(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()), None)
 }
 
 fn decode<K: Kept>(raw: &RawObject) -> Result<K, DecodeError> {
@@ -155,7 +155,7 @@ proptest! {
         let at = at.index(written.len());
         written[at] = byte;
         let well_formed = serde_json::from_slice::<Value>(&written).is_ok();
-        match list_item(Encoding::Json, &Bytes::from(written)) {
+        match list_item(Encoding::Json, &Bytes::from(written), None) {
             Ok(raw) => {
                 let _ = decode::<ConfigMap>(&raw);
                 let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
@@ -367,4 +367,34 @@ fn a_status_is_read_in_a_stream_and_as_a_body() {
     for other in ["", "<html>", "{}", r#"{"kind":"Pod"}"#, "[1]"] {
         assert_eq!(status(Encoding::Json, other.as_bytes()), None, "{other}");
     }
+}
+
+#[test]
+fn an_object_of_another_kind_is_none_of_those_wanted_and_metadata_are_where_they_were_asked_for() {
+    let wanted = |metadata| Wanted { api_version: "v1".into(), kind: "Pod".into(), metadata };
+    let of = |types: &str| format!(r#"{{{types}"metadata":{{"name":"a","uid":"u","resourceVersion":"5"}}}}"#);
+    let metadata = r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#;
+    for (types, whole, alone) in [
+        ("", true, true),
+        (r#""kind":"Pod","#, true, true),
+        (r#""kind":"Pod","apiVersion":"v1","#, true, true),
+        (r#""kind":"","apiVersion":"","#, true, true),
+        (metadata, false, true),
+        (r#""kind":"Service","apiVersion":"v1","#, false, false),
+        (r#""kind":"Service","#, false, false),
+        (r#""kind":"Pod","apiVersion":"v2","#, false, false),
+    ] {
+        for (metadata, takes) in [(false, whole), (true, alone)] {
+            let object = Bytes::from(of(types));
+            let listed = list_item(Encoding::Json, &object, Some(&wanted(metadata)));
+            let record = Bytes::from(format!(r#"{{"type":"ADDED","object":{}}}"#, of(types)));
+            let watched = watch_record(Encoding::Json, &record, Some(&wanted(metadata)));
+            assert_eq!((listed.is_ok(), watched.is_ok()), (takes, takes), "{types} {metadata}");
+        }
+    }
+    let service = Bytes::from(of(r#""kind":"Service\u001b","apiVersion":"v1","#));
+    let error = list_item(Encoding::Json, &service, Some(&wanted(false))).expect_err("it is no pod");
+    assert_eq!(error.to_string(), r"a at version 5: a Service\u{1b} of v1, not the Pod of v1 that was asked for");
+    let ended = Bytes::from(r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}"#);
+    assert!(matches!(watch_record(Encoding::Json, &ended, Some(&wanted(false))), Ok(WatchRecord::Error(_))));
 }

@@ -148,14 +148,14 @@ proptest! {
         prop_assume!(body.len() > 2);
         let (records, _) = cut_lines(1, &chunks(&body, &cuts));
         let [Line::Overlong(passed)] = &records[..] else { panic!("{records:?}") };
-        let (kind, identity) = match watch_record(Encoding::Json, &body.slice(..body.len() - 1)) {
+        let (kind, identity) = match watch_record(Encoding::Json, &body.slice(..body.len() - 1), None) {
             Ok(WatchRecord::Object { kind, object: RawObject { identity: Identity { key, uid, version }, .. } }) => {
                 (Some(kind), PartialIdentity { key: Some(key), uid: Some(uid), version: Some(version) })
             }
             Ok(_) => return Ok(()),
             Err(error) => (error.kind, error.identity),
         };
-        let error = overlong(passed);
+        let error = overlong(passed, None);
         prop_assert_eq!((error.kind, error.identity), (kind, identity));
     }
 
@@ -239,7 +239,7 @@ fn a_record_that_may_have_no_end_is_told_once() {
 
 /// Who a record that is above the limit is about, as it is said of it.
 fn said(record: &Overlong) -> String {
-    let error = overlong(record);
+    let error = overlong(record, None);
     format!("{:?} {:?} {error}", error.kind, error.identity.uid)
 }
 

@@ -13,7 +13,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding};
+use steadfast_core::decode::{self, Encoding, Wanted};
 use steadfast_core::frame::{ListFramer, ListPart};
 use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, Request, RequestId};
@@ -68,6 +68,8 @@ pub(crate) struct Asker {
     pub(crate) everywhere: String,
     /// The `kind` that its lists have to have, where that is known.
     pub(crate) list_kind: Option<String>,
+    /// What objects may say they are.
+    pub(crate) wanted: Wanted,
     /// The namespace that all objects have to be in, none for any.
     pub(crate) namespace: Option<String>,
     /// The resource as permissions name it, for people.

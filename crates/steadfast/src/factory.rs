@@ -447,6 +447,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             path: self.collection.path().to_owned(),
             everywhere: self.collection.everywhere().to_owned(),
             list_kind: self.collection.list_kind().map(str::to_owned),
+            wanted: self.collection.wanted(K::metadata_only()),
             namespace: self.scope.in_namespace().map(str::to_owned),
             resource,
             selectors: self.scope.query(),

@@ -1,6 +1,9 @@
 //! Which collection an informer asks for.
 
+use std::sync::Arc;
+
 use kube::Resource;
+use steadfast_core::decode::Wanted;
 
 use crate::scope::Scope;
 
@@ -11,6 +14,8 @@ pub(crate) struct Collection {
     everywhere: String,
     name: String,
     list_kind: Option<String>,
+    api_version: Arc<str>,
+    kind: Arc<str>,
     group: String,
     version: String,
     plural: String,
@@ -30,6 +35,8 @@ impl Collection {
             everywhere: K::url_path(kind, None),
             name,
             list_kind,
+            api_version: K::api_version(kind).into(),
+            kind: K::kind(kind).into(),
             group: group.into_owned(),
             version: K::version(kind).into_owned(),
             plural: plural.into_owned(),
@@ -49,6 +56,11 @@ impl Collection {
     /// The `kind` of its lists, where that is beyond doubt.
     pub(crate) fn list_kind(&self) -> Option<&str> {
         self.list_kind.as_deref()
+    }
+
+    /// What its objects say they are; where `metadata` alone are asked for, they may say that they are those.
+    pub(crate) fn wanted(&self, metadata: bool) -> Wanted {
+        Wanted { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }
 
     /// How metrics name an informer of it in `scope`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Encoding, RawObject, envelope};
+use super::{Encoding, RawObject, Wanted, envelope};
 use crate::frame::Overlong;
 use crate::key::ObjectKey;
 use crate::record::{Bookmark, Identity, RecordKind, Status};
@@ -79,6 +79,14 @@ pub enum RecordProblem {
         /// The path that has no value.
         missing: &'static str,
     },
+    /// Its object is none of those that were asked for, but of another sort.
+    #[error("a {told}, not the {wanted} that was asked for")]
+    OtherKind {
+        /// What it says it is.
+        told: String,
+        /// What it was to be.
+        wanted: String,
+    },
     /// It is an `ERROR` whose object is no `Status`.
     #[error("an ERROR without a Status")]
     NoStatus,
@@ -142,39 +150,42 @@ fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }
 
-/// Reads one record of a watch.
+/// Reads one record of a watch of what is `wanted`.
 ///
 /// # Errors
 ///
 /// Where it cannot be understood; the stream can be read on, for its records are lines.
-pub fn watch_record(encoding: Encoding, record: &Bytes) -> Result<WatchRecord, RecordError> {
+pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     match encoding {
-        Encoding::Json => json_watch_record(record),
+        Encoding::Json => json_watch_record(record, wanted),
     }
 }
 
-/// Reads one item of a list.
+/// Reads one item of a list of what is `wanted`.
 ///
 /// # Errors
 ///
 /// Where it cannot be understood; the list can be read on.
-pub fn list_item(encoding: Encoding, item: &Bytes) -> Result<RawObject, RecordError> {
+pub fn list_item(encoding: Encoding, item: &Bytes, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
     match encoding {
         Encoding::Json => {
             let mut scan = ObjectScan::default();
             if let Err(fault) = scan.scan(item) {
-                return Err(failed(None, &scan.metadata, fault.into()));
+                return Err(failed(None, &scan, fault.into(), wanted));
             }
-            json_object(item, None, &scan)
+            json_object(item, None, &scan, wanted)
         }
     }
 }
 
 /// What is known of a record of a stream, or of an item of a list, that was longer than the limit.
-pub fn overlong(record: &Overlong) -> RecordError {
+pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
     let RecordScan { kind, object } = record.found();
     let problem = RecordProblem::TooLarge { bytes: record.bytes(), limit: record.limit() };
-    failed(record_kind(kind.as_deref().unwrap_or_default()), &object.metadata, problem)
+    let said = kind.as_deref();
+    let kind = said.and_then(record_kind);
+    // Bookmarks and errors are of no object that was wanted.
+    failed(kind, object, problem, wanted.filter(|_| said.is_none() || kind.is_some()))
 }
 
 fn record_kind(name: &str) -> Option<RecordKind> {
@@ -186,19 +197,19 @@ fn record_kind(name: &str) -> Option<RecordKind> {
     }
 }
 
-fn json_watch_record(record: &Bytes) -> Result<WatchRecord, RecordError> {
+fn json_watch_record(record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     let mut scan = RecordScan::default();
     let scanned = scan.scan(record);
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
-    let fail = |problem| Err(failed(kind, &scan.object.metadata, problem));
+    let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));
     if let Err(fault) = scanned {
         return fail(fault.into());
     }
     let Some(range) = scan.object.span.clone() else { return fail(RecordProblem::NoObject) };
     match (kind, name) {
         (Some(kind), _) => {
-            json_object(record, Some(kind), &scan.object).map(|object| WatchRecord::Object { kind, object })
+            json_object(record, Some(kind), &scan.object, wanted).map(|object| WatchRecord::Object { kind, object })
         }
         (None, "BOOKMARK") => match bookmark(record, &scan.object.metadata) {
             Ok(bookmark) => Ok(WatchRecord::Bookmark(bookmark)),
@@ -212,8 +223,16 @@ fn json_watch_record(record: &Bytes) -> Result<WatchRecord, RecordError> {
     }
 }
 
-fn json_object(text: &Bytes, kind: Option<RecordKind>, scan: &ObjectScan<'_>) -> Result<RawObject, RecordError> {
-    let Some(range) = scan.span.clone() else { return Err(failed(kind, &scan.metadata, RecordProblem::NoObject)) };
+fn json_object(
+    text: &Bytes,
+    kind: Option<RecordKind>,
+    scan: &ObjectScan<'_>,
+    wanted: Option<&Wanted>,
+) -> Result<RawObject, RecordError> {
+    let Some(range) = scan.span.clone() else { return Err(failed(kind, scan, RecordProblem::NoObject, wanted)) };
+    if let Some(problem) = contradiction(scan, wanted) {
+        return Err(RecordError { kind, identity: PartialIdentity::of(&scan.metadata), problem });
+    }
     let identity = PartialIdentity::of(&scan.metadata).whole().map_err(|(identity, missing)| RecordError {
         kind,
         identity,
@@ -240,8 +259,20 @@ fn bookmark(record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordPr
     Ok(Bookmark { version, initial_events_end })
 }
 
-fn failed(kind: Option<RecordKind>, metadata: &Metadata<'_>, problem: RecordProblem) -> RecordError {
-    RecordError { kind, identity: PartialIdentity::of(metadata), problem }
+/// What there is to say of a record with this `problem`: that its object is none of those wanted says more.
+fn failed(
+    kind: Option<RecordKind>,
+    object: &ObjectScan<'_>,
+    problem: RecordProblem,
+    wanted: Option<&Wanted>,
+) -> RecordError {
+    let problem = contradiction(object, wanted).unwrap_or(problem);
+    RecordError { kind, identity: PartialIdentity::of(&object.metadata), problem }
+}
+
+/// What an object says that contradicts what was wanted.
+fn contradiction(object: &ObjectScan<'_>, wanted: Option<&Wanted>) -> Option<RecordProblem> {
+    wanted?.takes(object.api_version.as_deref(), object.kind.as_deref()).err()
 }
 
 impl From<Fault> for RecordProblem {

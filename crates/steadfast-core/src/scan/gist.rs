@@ -72,6 +72,8 @@ enum Place {
 enum Member {
     Type,
     Object,
+    ApiVersion,
+    Kind,
     Metadata,
     Namespace,
     Name,
@@ -203,6 +205,8 @@ impl Gist {
         self.member = match (level, name.as_deref().unwrap_or_default()) {
             (Some(Level::Record), "type") => Member::Type,
             (Some(Level::Record), "object") => Member::Object,
+            (Some(Level::Object), "apiVersion") => Member::ApiVersion,
+            (Some(Level::Object), "kind") => Member::Kind,
             (Some(Level::Object), "metadata") => Member::Metadata,
             (Some(Level::Metadata), "namespace") => Member::Namespace,
             (Some(Level::Metadata), "name") => Member::Name,
@@ -233,6 +237,8 @@ impl Gist {
     fn set(&mut self, text: Option<Cow<'static, str>>) {
         match self.member {
             Member::Type => self.found.kind = text,
+            Member::ApiVersion => self.found.object.api_version = text,
+            Member::Kind => self.found.object.kind = text,
             Member::Namespace => self.metadata.namespace = text,
             Member::Name => self.metadata.name = text,
             Member::Uid => self.metadata.uid = text,

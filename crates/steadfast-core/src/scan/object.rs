@@ -20,6 +20,10 @@ pub(crate) struct RecordScan<'a> {
 pub(crate) struct ObjectScan<'a> {
     /// Where it lies; none where it is missing or did not end.
     pub(crate) span: Option<Range<usize>>,
+    /// Its `apiVersion`.
+    pub(crate) api_version: Option<Cow<'a, str>>,
+    /// Its `kind`.
+    pub(crate) kind: Option<Cow<'a, str>>,
     /// Its `metadata`; what there is of them only once they ended, lest a key is taken for another's without its
     /// namespace.
     pub(crate) metadata: Metadata<'a>,
@@ -74,6 +78,10 @@ impl<'a> ObjectScan<'a> {
             if member.name.is("metadata") {
                 self.metadata = Metadata::default();
                 self.metadata = Metadata::walk(cursor)?;
+            } else if member.name.is("apiVersion") {
+                self.api_version = cursor.string()?;
+            } else if member.name.is("kind") {
+                self.kind = cursor.string()?;
             } else {
                 cursor.skip()?;
             }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
-use steadfast_core::decode::{self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, WatchRecord};
+use steadfast_core::decode::{
+    self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, WatchRecord,
+};
 use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
@@ -18,10 +20,11 @@ use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, encoding: Encoding, framer: &mut LineFramer) {
+        let wanted = self.asker.wanted.clone();
         while let Some(line) = framer.next() {
             let record = match &line {
-                Line::Whole(record) => decode::watch_record(encoding, record),
-                Line::Overlong(record) => Err(decode::overlong(record)),
+                Line::Whole(record) => decode::watch_record(encoding, record, Some(&wanted)),
+                Line::Overlong(record) => Err(decode::overlong(record, Some(&wanted))),
             };
             let (verdict, object) = match record {
                 Ok(WatchRecord::Object { object, .. }) if self.is_stray(&object.identity) => {
@@ -69,9 +72,13 @@ impl<K: Kept> Driver<K> {
         framer: &mut ListFramer,
         meta: &mut Option<ListMeta>,
     ) -> Result<(), Failure> {
+        // To be compared, metadata are asked for, whatever is kept.
+        let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
+        let asked = &self.asker.wanted;
+        let wanted = Wanted { metadata: asked.metadata || compared, ..asked.clone() };
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
-                ListPart::Item(item) => match decode::list_item(encoding, &item) {
+                ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
                     Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
                     Ok(object) => {
                         let verdict = self.reflector.list_item(now, id);
@@ -83,10 +90,10 @@ impl<K: Kept> Driver<K> {
                     }
                     Err(error) => self.unreadable(now, id, &error),
                 },
-                ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item)),
+                ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::End { kind, items } => self.check_list(kind.as_deref(), items)?,
+                ListPart::End { kind, items } => self.check_list(kind.as_deref(), items, wanted.metadata)?,
             }
         }
         if let Some(bytes) = framer.endless() {
@@ -137,14 +144,15 @@ impl<K: Kept> Driver<K> {
     }
 
     /// That a document was a list of what was asked for: any other could pass for an empty one, which deletes everything.
-    fn check_list(&self, kind: Option<&str>, items: bool) -> Result<(), Failure> {
+    fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
         let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
         if !items {
             return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
         }
         // Metadata alone come in lists of their own name, whatever they are of.
         match (&self.asker.list_kind, kind) {
-            (Some(wanted), Some(kind)) if kind != wanted && kind != "PartialObjectMetadataList" => {
+            (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
+            (Some(wanted), Some(kind)) if kind != wanted => {
                 Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was asked for")))
             }
             _ => Ok(()),
@@ -246,6 +254,10 @@ impl<K: Kept> Driver<K> {
 
 /// Which object a record is about that cannot be read, where enough of it could be.
 fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
+    // One of another sort may well have the name of one of ours.
+    if let RecordProblem::OtherKind { .. } = error.problem {
+        return None;
+    }
     let PartialIdentity { key, uid, version } = error.identity.clone();
     let kind = error.kind.unwrap_or(RecordKind::Added);
     Some((kind, Identity { key: key?, uid: uid?, version: version? }))

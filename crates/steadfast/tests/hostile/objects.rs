@@ -213,3 +213,33 @@ async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_re
     assert!(world.transfers() < 12, "{} lists in an hour", world.transfers());
     assert!(world.notes.text().contains("an object without a known name"), "{}", world.notes.text());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() {
+    let _alone = ALONE.lock().await;
+    let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);
+    let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
+    let world = world::<ConfigMap>(&(), Way::Pages, &[service.clone(), ours]).await;
+    assert_eq!(world.names(), (vec!["c".to_owned()], Vec::new()));
+    let told = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was asked for";
+    assert!(world.notes.text().contains(told), "{}", world.notes.text());
+    assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
+    drop(world);
+
+    // In a watch: a list says that it is none of ours, and all is well.
+    let server = Server::default();
+    server
+        .attack(Some(open_watch(&events(&[("ADDED", service), ("ADDED", object("c", 7, "", "").replace('7', "17"))]))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let informer =
+        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(notes.text().contains(told), "{}", notes.text());
+    let snapshot = informer.snapshot();
+    let names: Vec<_> = snapshot.iter().map(|(key, _)| key.name()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
