@@ -1,8 +1,10 @@
 //! The faults that lie on a replica now.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use super::rules::Spoiling;
 
 /// What is wrong with a replica.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +25,8 @@ pub(crate) struct Condition {
     pub(crate) delay: Duration,
     /// How many events from before its start a resumed watch is sent again.
     pub(crate) repeat_events: usize,
-    /// Objects, by namespace and name, that are sent with fields of a wrong type.
-    pub(crate) undecodable: Arc<BTreeSet<(String, String)>>,
+    /// Objects, by namespace and name, that are not sent as they are.
+    pub(crate) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
     /// How many continue tokens from here on have expired when they are used.
     pub(crate) expired_tokens: u32,
     /// The largest piece of a body that is sent at once; 0 sends what there is.

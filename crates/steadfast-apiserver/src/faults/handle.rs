@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::conditions::Condition;
 use super::log::FaultRecord;
-use super::rules::{Answer, Corruption, RequestRule, Ruling};
+use super::rules::{Answer, Corruption, RequestRule, Ruling, Spoiling};
 use crate::cluster::Cluster;
 use crate::storage::Change;
 use crate::streams::StreamControl;
@@ -211,14 +211,18 @@ impl Faults {
 
     /// An object is sent with fields of a wrong type, on watches that are open too.
     pub fn undecodable(&self, namespace: &str, name: &str, on: bool) {
+        self.spoil(namespace, name, on.then_some(Spoiling::WrongTypes));
+    }
+
+    /// An object is sent spoiled in this way, or as it is again; on watches that are open too.
+    pub fn spoil(&self, namespace: &str, name: &str, how: Option<Spoiling>) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.set("undecodable", on, |now| {
-            let undecodable = Arc::make_mut(&mut now.undecodable);
-            if on {
-                undecodable.insert(key.clone());
-            } else {
-                undecodable.remove(&key);
-            }
+        self.set("spoil", how.is_some(), |now| {
+            let spoiled = Arc::make_mut(&mut now.spoiled);
+            match how {
+                Some(how) => spoiled.insert(key.clone(), how),
+                None => spoiled.remove(&key),
+            };
         });
     }
 

@@ -9,5 +9,5 @@ pub(crate) use conditions::Conditions;
 pub use handle::Faults;
 pub(crate) use log::FaultLog;
 pub use log::FaultRecord;
-pub use rules::{Answer, Corruption, RequestRule, TooLarge};
+pub use rules::{Answer, Corruption, RequestRule, Spoiling, TooLarge};
 pub(crate) use rules::{Rules, Ruling};

@@ -119,6 +119,17 @@ impl From<Status> for Answer {
     }
 }
 
+/// How an object is sent that is not sent as it is. Who it is stays readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoiling {
+    /// With fields of a wrong type.
+    WrongTypes,
+    /// With a field that is nested so many levels deep, and `managedFields` as deep.
+    Deep(usize),
+    /// With a text of so many bytes.
+    Huge(usize),
+}
+
 /// What is done to the body of a true answer; of a stream, to its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {

@@ -1,6 +1,6 @@
 //! How objects look in the answer to one request.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,6 +10,7 @@ use super::encode;
 use super::negotiate::{Form, Included};
 use super::tables;
 use crate::clock::Clock;
+use crate::faults::Spoiling;
 use crate::resources::ServedResource;
 use crate::storage::{Change, metadata};
 
@@ -24,8 +25,8 @@ pub(super) struct Rendering {
     pub(super) included: Included,
     /// Tables tell of their columns: in a watch, the first one does.
     pub(super) with_columns: bool,
-    /// Objects sent with fields of a wrong type.
-    pub(super) undecodable: Arc<BTreeSet<(String, String)>>,
+    /// Objects that are not sent as they are.
+    pub(super) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
 }
 
 /// An object as it is, or as it last was.
@@ -152,8 +153,10 @@ impl Rendering {
 
     fn fields(&self, change: &Change, shown: Shown) -> Bytes {
         let namespace = change.namespace.clone().unwrap_or_default();
-        if !self.undecodable.is_empty() && self.undecodable.contains(&(namespace, change.name.clone())) {
-            return encode::fields(&spoiled(&self.object_of(change, shown)), None);
+        if !self.spoiled.is_empty()
+            && let Some(how) = self.spoiled.get(&(namespace, change.name.clone()))
+        {
+            return encode::fields(&spoiled(&self.object_of(change, shown), *how), None);
         }
         if !self.reads_as_stored(change) {
             return encode::fields(&self.object_of(change, shown), None);
@@ -194,8 +197,23 @@ fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// The object with numbers where no type has a number; its identity stays readable.
-fn spoiled(object: &Value) -> Value {
+/// The object as it is sent once it is spoiled; its identity stays readable.
+fn spoiled(object: &Value, how: Spoiling) -> Value {
+    let mut object = object.clone();
+    match how {
+        Spoiling::WrongTypes => return of_wrong_types(&object),
+        Spoiling::Deep(levels) => {
+            let nested = (0..levels).fold(json!(1), |within, _| json!({ "f:a": within }));
+            object["metadata"]["managedFields"] = json!([{ "manager": "deep", "fieldsV1": nested }]);
+            object["data"] = nested;
+        }
+        Spoiling::Huge(bytes) => object["data"] = json!({ "huge": "x".repeat(bytes) }),
+    }
+    object
+}
+
+/// The object with numbers where no type has a number.
+fn of_wrong_types(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     let mut spoiled: Map<String, Value> = fields
         .map(|(key, value)| {

@@ -255,7 +255,7 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         clock: exchange.cluster.clock,
         included: Included::Metadata,
         with_columns: true,
-        undecodable: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.undecodable)),
+        spoiled: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.spoiled)),
     }
 }
 

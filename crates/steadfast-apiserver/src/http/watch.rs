@@ -249,8 +249,8 @@ impl WatchStream {
             self.cursor = self.cursor.max(news.cursor);
             self.last_taken = Instant::now();
             let mut buffer = BytesMut::new();
-            self.rendering.undecodable =
-                self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.undecodable));
+            self.rendering.spoiled =
+                self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.spoiled));
             for change in &news.changes {
                 self.put_event(&mut buffer, change);
                 self.told = change.revision;

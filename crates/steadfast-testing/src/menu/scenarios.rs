@@ -6,6 +6,7 @@ mod failures;
 mod hanging;
 mod lists;
 mod losses;
+mod objects;
 mod pitfalls;
 mod refusals;
 mod silence;
@@ -26,6 +27,7 @@ const FAMILIES: &[&[Scenario]] = &[
     hanging::SCENARIOS,
     clients::SCENARIOS,
     losses::SCENARIOS,
+    objects::SCENARIOS,
 ];
 
 /// All scenarios, in the order in which they are told.

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use steadfast::core::random::Random;
-use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, TooLarge, Verb};
+use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, TooLarge, Verb};
 
 use super::fault::Fault;
 
 /// The objects that are written, by number, and the namespace they live in.
 pub(super) const NAMES: u64 = 6;
+
+/// The longest object that informers read here, in bytes: a huge one is to be no burden to the machine.
+pub(super) const OBJECT_LIMIT: usize = 32 * 1024;
 
 /// The name of the object `number`.
 pub(super) fn name(number: u64) -> String {
@@ -128,7 +131,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "forbidden"
         }
         Fault::UndecodableObject => {
-            faults.undecodable("default", &name(random.draw() % NAMES), on);
+            spoil(&faults, on, random.draw());
             "undecodable object"
         }
         Fault::FrozenEtcd => {
@@ -149,4 +152,11 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
 
 fn any_read(random: &mut Random) -> Verb {
     [Verb::Watch, Verb::List, Verb::StreamedList, Verb::Probe][random.draw() as usize % 4]
+}
+
+/// Spoils an object in one of the ways there are, as `drawn` has it.
+fn spoil(faults: &Faults, on: bool, drawn: u64) {
+    let ways = [Spoiling::WrongTypes, Spoiling::Deep(200), Spoiling::Huge(2 * OBJECT_LIMIT)];
+    let way = ways[(drawn / NAMES) as usize % ways.len()];
+    faults.spoil("default", &name(drawn % NAMES), on.then_some(way));
 }

@@ -19,7 +19,7 @@ use super::findings::{Cost, Findings};
 use super::ground::Ground;
 use super::scenario::Trouble;
 use super::stage::{NAMESPACE, PROMPT, Way, until};
-use super::strike::{NAMES, is_switch, name, strike};
+use super::strike::{NAMES, OBJECT_LIMIT, is_switch, name, strike};
 use super::unread::{self, Unread};
 use crate::{Recorder, Recording, history, labelled_config_map};
 
@@ -101,7 +101,8 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
         for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
-            let informer = factory.build::<ConfigMap>(scope).streamed_lists(!streamed).page_size(Some(page)).start()?;
+            let builder = factory.build::<ConfigMap>(scope).streamed_lists(!streamed).page_size(Some(page));
+            let informer = builder.object_limit(OBJECT_LIMIT).start()?;
             held.push(world.recorder.record_as(&informer, &name));
         }
     }

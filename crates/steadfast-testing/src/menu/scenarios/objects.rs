@@ -1,0 +1,88 @@
+//! Objects that nobody can read, and what they cost the others.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::Scope;
+use steadfast_apiserver::Spoiling;
+use tokio::time::Instant;
+
+use crate::menu::fault::Fault;
+use crate::menu::findings::Findings;
+use crate::menu::ground::Ground;
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::stage::{PROMPT, Stage, Watched, until};
+
+/// Its scenarios.
+pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "deep-and-huge",
+    faults: &[Fault::UndecodableObject],
+    source: Source::Menu,
+    story: "Of five objects one comes nested 200 levels deep and one above the limit, in a watch, in initial events and \
+            in pages, and both are changed, deleted and created again. They alone are unknown and named, their ends are \
+            told, and nobody lists because of them.",
+    clauses: "C2, C11, R8",
+    bounds: Bounds::NONE.recover(2).lists(2),
+    seconds: 2,
+    play: |ground| Box::pin(deep_and_huge(ground)),
+}];
+
+/// The longest object that is read here, in bytes.
+const LIMIT: usize = 64 * 1024;
+
+fn watch(stage: &Stage, scope: Scope, streamed: bool) -> Result<Watched, Trouble> {
+    let builder = stage.factory.build::<ConfigMap>(scope).object_limit(LIMIT).streamed_lists(streamed);
+    Ok(stage.record(builder.start()?))
+}
+
+async fn deep_and_huge(ground: Ground) -> Result<Findings, Trouble> {
+    let mut stage = Stage::plain(&ground).await?;
+    ["a", "b", "c", "deep", "huge"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    let live = watch(&stage, Scope::all(), true)?;
+    stage.ready(&[&live]).await?;
+    stage.fault();
+    stage.faults().spoil("default", "deep", Some(Spoiling::Deep(200)));
+    stage.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * LIMIT)));
+    ["a", "deep", "huge", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
+    // Two more find them in their lists.
+    let streamed = watch(&stage, Scope::namespace("default"), true)?;
+    let paged = watch(&stage, Scope::namespace("default").labels("none!=such"), false)?;
+    let all = [("a watch", &live), ("initial events", &streamed), ("pages", &paged)];
+    stage.ready(&[&live, &streamed, &paged]).await?;
+    for (how, watched) in all {
+        let lister = watched.informer.lister()?;
+        for name in ["deep", "huge"] {
+            let unknown = until(PROMPT, || lister.get("default", name).is_err()).await;
+            stage.checks.within(&format!("that {name} is unknown by {how}"), unknown, PROMPT);
+        }
+        let named =
+            until(PROMPT, || watched.informer.freshness().to_string().contains("default/deep and 1 more")).await;
+        stage.checks.within(&format!("that the freshness by {how} names both"), named, PROMPT);
+    }
+    ["deep", "huge"].into_iter().try_for_each(|name| stage.delete(name))?;
+    stage.change("b", "3")?;
+    let going_on = stage.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
+    stage.checks.within("what comes behind their ends", going_on, PROMPT);
+    for (how, watched) in all {
+        let gone = ["deep", "huge"]
+            .iter()
+            .all(|name| watched.informer.lister().is_ok_and(|lister| lister.get("default", name).is_ok()));
+        stage.checks.expect(gone, format_args!("their ends were not told by {how}"));
+    }
+
+    ["deep", "huge"].into_iter().try_for_each(|name| stage.create(name, "4"))?;
+    stage.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
+    for name in ["deep", "huge"] {
+        stage.faults().spoil("default", name, None);
+    }
+    let healed = Instant::now();
+    ["deep", "huge"].into_iter().try_for_each(|name| stage.change(name, "5"))?;
+    let recover = stage.recovery(&[&live, &streamed, &paged], healed, PROMPT).await;
+    for (how, watched) in all {
+        let known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
+        stage.checks.expect(known, format_args!("they are not known again by {how}"));
+    }
+    stage.checks.same("full transfers", &stage.lists(), &3);
+    stage.settle(&[&live, &streamed, &paged]).await;
+    Ok(stage.judge(None, recover))
+}

@@ -1,0 +1,95 @@
+//! Versions that do not come from one counter, as some aggregated servers give them.
+//!
+//! A watch's record below the version that is held says nothing new, where one counter gives the versions: it is an old one
+//! that comes again. Where each object has its own, it may be all that is ever said of a change. So such a record is
+//! compared with what is held. What is known already is a repetition. What is not, nobody can tell from here, and a list
+//! decides: it puts the cache right in any case, and where it shows that the record was true, though its stream had been at
+//! a higher version before it, the versions are in no order (C12).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use steadfast_core::ResourceVersion;
+use steadfast_core::record::{Identity, RecordKind};
+use steadfast_core::store::Snapshot;
+
+/// How many objects that ended are remembered: that they come again is no news.
+const ENDED: usize = 4096;
+
+/// How many records wait for the list that decides.
+const MOST_DOUBTED: usize = 64;
+
+/// What has been seen of the order of versions.
+#[derive(Default)]
+pub(super) struct Disorder {
+    /// The UIDs of what has ended, the oldest first.
+    ended: VecDeque<Arc<str>>,
+    known_to_have_ended: HashSet<Arc<str>>,
+    /// What came below a version that its own stream had brought, and was not known.
+    doubted: Vec<(RecordKind, Identity)>,
+    /// Whether it is known that there is no order.
+    pub(super) is_known: bool,
+}
+
+impl Disorder {
+    /// Takes note that an object has ended.
+    pub(super) fn ended(&mut self, uid: &Arc<str>) {
+        if !self.known_to_have_ended.insert(uid.clone()) {
+            return;
+        }
+        self.ended.push_back(uid.clone());
+        if self.ended.len() > ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.known_to_have_ended.remove(&oldest);
+        }
+    }
+
+    /// Whether a record that is below the version held says what is not known; `held` are UID and version of what is held
+    /// under its name.
+    pub(super) fn is_news(
+        &self,
+        kind: RecordKind,
+        record: &Identity,
+        held: Option<(&Arc<str>, &ResourceVersion)>,
+    ) -> bool {
+        match (kind, held.filter(|(uid, _)| **uid == record.uid)) {
+            // An object that was deleted, or left, after this state of it, is not held in an older one.
+            (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
+            (RecordKind::Deleted, None) => false,
+            (_, Some((_, version))) => record.version.is_newer_than(version),
+            (_, None) => !self.known_to_have_ended.contains(&record.uid),
+        }
+    }
+
+    /// Keeps a record for the list that is to decide.
+    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity) {
+        if self.doubted.len() < MOST_DOUBTED {
+            self.doubted.push((kind, record.clone()));
+        }
+    }
+
+    /// Whether the list that is held now says that a record was true that came out of order. A list of another history
+    /// says nothing of it.
+    pub(super) fn is_proven<K>(&mut self, listed: &Snapshot<K>, new_epoch: bool) -> bool {
+        let doubted = std::mem::take(&mut self.doubted);
+        if new_epoch || self.is_known {
+            return false;
+        }
+        doubted.iter().any(|(kind, record)| {
+            let entry = listed.entry(record.key.namespace(), record.key.name());
+            let same = entry.filter(|entry| entry.uid == record.uid);
+            match kind {
+                RecordKind::Deleted => same.is_none(),
+                RecordKind::Added | RecordKind::Modified => same.is_some_and(|entry| entry.version == record.version),
+            }
+        })
+    }
+
+    /// The version as it counts here: without order, where there is known to be none.
+    pub(super) fn count(&self, version: &mut ResourceVersion) {
+        if self.is_known && version.is_ordered() {
+            *version = version.unordered();
+        }
+    }
+}
