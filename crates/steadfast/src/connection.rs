@@ -1,5 +1,6 @@
 //! One Kubernetes API server: its connections, how to authenticate there, and an ordinary `kube::Client`.
 
+mod attempts;
 mod auth;
 mod builder;
 mod client;
@@ -233,7 +234,7 @@ impl Connection {
             Err(error @ TransportError::Tls { .. }) => {
                 // No request has left yet, so that one may be sent by what the configuration says now.
                 let Some(spare) = spare else { return Err(error.into()) };
-                if !inner.keeper.refused(inner, known).await {
+                if !inner.keeper.refused(&self.inner, known).await {
                     return Err(error.into());
                 }
                 return Ok(self.send_once(spare).await?.0?);
@@ -243,9 +244,9 @@ impl Connection {
         let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !passed_on) else {
             return Ok(answer);
         };
-        let renewed = inner.authorizer.renew(generation).await;
+        let renewed = inner.authorizer.renew(&self.inner, generation).await;
         let other = matches!(renewed, Ok(true)) && !inner.authorizer.has_none();
-        if !other && !inner.keeper.refused(inner, known).await {
+        if !other && !inner.keeper.refused(&self.inner, known).await {
             renewed?;
             inner.authorizer.complain();
             return Ok(answer);
@@ -266,7 +267,7 @@ impl Connection {
         let inner = &*self.inner;
         let mut request = inner.addressing.load().address(request);
         request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
-        let generation = inner.authorizer.authorize(request.headers_mut()).await?;
+        let generation = inner.authorizer.authorize(&self.inner, request.headers_mut()).await?;
         Ok((inner.pool.send(request).await, generation))
     }
 }

@@ -2,6 +2,7 @@
 
 mod forms;
 mod malformed;
+mod refused;
 mod rotation;
 mod tunnel;
 mod world;

@@ -21,12 +21,12 @@ use crate::world::{Folder, Outcome, PODS, SECRET, ask, base64, config, kubeconfi
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
-async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Fault> {
+pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Fault> {
     Ok(builder.in_memory().tls(true).closed().start().await?)
 }
 
 /// The world of `server`, in memory and in this runtime's time.
-fn around(server: &ApiServer) -> SharedEnvironment {
+pub(crate) fn around(server: &ApiServer) -> SharedEnvironment {
     let dialer = server.dialer();
     Arc::new(Local::new(1, move |host, _| {
         let dialer = dialer.clone();

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Request, Response};
-use kube::client::{Body, ConfigExt};
+use kube::client::{AuthError, Body, ConfigExt};
 use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 use steadfast_core::Instant;
@@ -17,8 +18,9 @@ use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
+use super::attempts::Attempts;
 use super::error::{describe, describe_boxed};
-use super::{ConnectError, SendError};
+use super::{ConnectError, Inner, SendError};
 use crate::environment::SharedEnvironment;
 
 /// How often credentials are renewed at most because a server refuses them.
@@ -29,6 +31,9 @@ const TOKEN_FILE: Duration = Duration::from_secs(60);
 
 /// How often it is said that the server refuses the credentials.
 const COMPLAINT: Duration = Duration::from_secs(60);
+
+/// Why nothing came of an attempt whose task is gone.
+const GIVEN_UP: &str = "the attempt was given up";
 
 type Source = BoxCloneService<Request<Body>, Shown, BoxError>;
 
@@ -42,7 +47,7 @@ pub(super) struct Authorizer {
     /// How long getting credentials may take.
     patience: Duration,
     current: Mutex<Current>,
-    renewing: tokio::sync::Mutex<Option<Instant>>,
+    renewals: Attempts<Result<(), String>>,
     complained: Mutex<Option<Instant>>,
 }
 
@@ -58,7 +63,21 @@ enum Credentials {
     Fixed(HeaderValue),
     File(Arc<TokenFile>),
     /// From a plugin, which is asked again before they expire.
-    Sourced(Source),
+    Sourced(Arc<Sourced>),
+}
+
+/// A source of credentials, asked by one at a time for all.
+struct Sourced {
+    source: Mutex<Source>,
+    asked: Attempts<Result<Option<HeaderValue>, NoAnswer>>,
+}
+
+/// Why a source gave nothing.
+#[derive(Clone)]
+struct NoAnswer {
+    detail: String,
+    /// It gives something of another kind now, as does a plugin whose tokens expire no more.
+    changed: bool,
 }
 
 /// A token in a file, as it was read last.
@@ -82,7 +101,7 @@ impl Authorizer {
             environment,
             patience,
             current: Mutex::new(Current { config, credentials, generation: 0 }),
-            renewing: tokio::sync::Mutex::new(None),
+            renewals: Attempts::new(),
             complained: Mutex::new(None),
         })
     }
@@ -98,7 +117,7 @@ impl Authorizer {
 
     /// Takes the credentials of `config` from now on.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), SendError> {
-        let credentials = self.load(config.clone()).await?;
+        let credentials = self.load(config.clone()).await.map_err(|detail| self.failed(detail))?;
         let mut current = self.current();
         *current = Current { config, credentials, generation: current.generation + 1 };
         Ok(())
@@ -125,24 +144,27 @@ impl Authorizer {
     }
 
     /// Puts credentials into `headers`; says which generation of them.
-    pub(super) async fn authorize(&self, headers: &mut HeaderMap) -> Result<u64, SendError> {
-        let (credentials, generation) = {
-            let current = self.current();
-            (current.credentials.clone(), current.generation)
-        };
-        let value = match credentials {
-            Credentials::None => None,
-            Credentials::Fixed(value) => Some(value),
-            Credentials::File(file) => Some(self.token(file).await),
-            Credentials::Sourced(source) => {
-                let (done, asked) = oneshot::channel();
-                // A plugin's threads are those of the runtime that it is asked on.
-                let asking = self.environment.spawn(Box::pin(async move {
-                    drop(done.send(source.oneshot(Request::new(Body::empty())).await));
-                }));
-                let asked = self.within_patience(asked).await.inspect_err(|_| asking.abort())?;
-                asked.map_err(|error| self.failed(describe_boxed(&error)))?.into_body()
-            }
+    pub(super) async fn authorize(&self, connection: &Arc<Inner>, headers: &mut HeaderMap) -> Result<u64, SendError> {
+        let mut loaded_anew = false;
+        let (value, generation) = loop {
+            let (credentials, generation) = {
+                let current = self.current();
+                (current.credentials.clone(), current.generation)
+            };
+            let value = match credentials {
+                Credentials::None => None,
+                Credentials::Fixed(value) => Some(value),
+                Credentials::File(file) => Some(self.token(file).await),
+                Credentials::Sourced(sourced) => match self.ask(&sourced).await {
+                    Ok(value) => value,
+                    Err(NoAnswer { changed: true, .. }) if !std::mem::replace(&mut loaded_anew, true) => {
+                        self.renew(connection, generation).await?;
+                        continue;
+                    }
+                    Err(NoAnswer { detail, .. }) => return Err(self.failed(detail)),
+                },
+            };
+            break (value, generation);
         };
         if let Some(mut value) = value {
             value.set_sensitive(true);
@@ -151,22 +173,57 @@ impl Authorizer {
         Ok(generation)
     }
 
+    /// What `sourced` gives, asked now or by someone else just before.
+    async fn ask(&self, sourced: &Sourced) -> Result<Option<HeaderValue>, NoAnswer> {
+        let ask = || -> BoxFuture<'static, Result<Option<HeaderValue>, NoAnswer>> {
+            let source = sourced.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (given_up, detail) =
+                (self.environment.sleep_until(self.environment.now() + self.patience), self.too_long());
+            Box::pin(async move {
+                tokio::select! {
+                    asked = source.oneshot(Request::new(Body::empty())) => match asked {
+                        Ok(shown) => Ok(shown.into_body()),
+                        Err(error) => {
+                            let known = error.downcast_ref::<AuthError>();
+                            let changed = matches!(known, Some(AuthError::UnrefreshableTokenResponse));
+                            Err(NoAnswer { detail: describe_boxed(&error), changed })
+                        }
+                    },
+                    () = given_up => Err(NoAnswer { detail, changed: false }),
+                }
+            })
+        };
+        // A plugin's threads are those of the runtime that it is asked on, as the attempt is.
+        let asked = sourced.asked.join(&self.environment, Duration::ZERO, ask).await;
+        asked.unwrap_or_else(|| Err(NoAnswer { detail: GIVEN_UP.to_owned(), changed: false }))
+    }
+
     /// Gets other credentials than those of the generation `refused`; says whether there are any.
-    pub(super) async fn renew(&self, refused: u64) -> Result<bool, SendError> {
-        let config = self.current().config.clone();
-        if !renewable(&config.auth_info) {
+    pub(super) async fn renew(&self, connection: &Arc<Inner>, refused: u64) -> Result<bool, SendError> {
+        if !renewable(&self.current().config.auth_info) {
             return Ok(false);
         }
-        let mut renewed = self.renewing.lock().await;
         if self.current().generation > refused {
             return Ok(true);
         }
-        let now = self.environment.now();
-        if renewed.is_some_and(|renewed| now.since(renewed) < RENEWAL) {
-            return Ok(false);
+        let renewing = Arc::downgrade(connection);
+        let renew = || -> BoxFuture<'static, Result<(), String>> {
+            Box::pin(async move {
+                match renewing.upgrade() {
+                    Some(connection) => connection.authorizer.renew_now().await,
+                    None => Err(GIVEN_UP.to_owned()),
+                }
+            })
+        };
+        if let Some(renewed) = self.renewals.join(&self.environment, RENEWAL, renew).await {
+            renewed.map_err(|detail| self.failed(detail))?;
         }
-        *renewed = Some(now);
-        tracing::info!(server = %self.server, "the server refuses the credentials; they are asked for anew");
+        Ok(self.current().generation > refused)
+    }
+
+    async fn renew_now(&self) -> Result<(), String> {
+        let config = self.current().config.clone();
+        tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are asked for anew");
         let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
         // Where another configuration was adopted meanwhile, these are of the one before.
@@ -174,44 +231,51 @@ impl Authorizer {
             current.credentials = credentials;
             current.generation += 1;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The credentials of `config`, from wherever it has them.
-    async fn load(&self, config: Arc<kube::Config>) -> Result<Credentials, SendError> {
+    async fn load(&self, config: Arc<kube::Config>) -> Result<Credentials, String> {
         let (done, loaded) = oneshot::channel();
         let now = self.environment.now();
         self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config, now)))));
-        self.within_patience(loaded).await?.map_err(|detail| self.failed(detail))
+        self.within_patience(loaded).await?
     }
 
-    /// The token in `file`, read again where it was read long ago; the last one where it cannot be.
+    /// The token in `file`, read again by one request where it was read long ago; the last one where it cannot be, and for
+    /// those who ask meanwhile.
     async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
         let now = self.environment.now();
-        let (last, read) = file.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if now.since(read) < TOKEN_FILE {
-            return last;
-        }
+        let last = {
+            let mut read = file.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let (last, at) = read.clone();
+            if now.since(at) < TOKEN_FILE {
+                return last;
+            }
+            read.1 = now;
+            last
+        };
         let (done, found) = oneshot::channel();
         let path = file.path.clone();
         self.environment.run_blocking(Box::new(move || drop(done.send(read_token(&path)))));
-        let found = self.within_patience(found).await.map_err(|error| error.to_string());
-        let token = found.and_then(|found| found).unwrap_or_else(|error| {
+        let found = self.within_patience(found).await.and_then(|found| found);
+        let token = found.unwrap_or_else(|error| {
             tracing::warn!(server = %self.server, error, "the token cannot be read again; the last one is used");
             last
         });
-        *file.read.lock().unwrap_or_else(PoisonError::into_inner) = (token.clone(), now);
+        file.read.lock().unwrap_or_else(PoisonError::into_inner).0 = token.clone();
         token
     }
 
-    async fn within_patience<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, SendError> {
+    async fn within_patience<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
-            answer = answer => answer.map_err(|_| self.failed("the attempt was given up".to_owned())),
-            () = self.environment.sleep_until(self.environment.now() + self.patience) => {
-                let waited = self.patience.as_secs_f64();
-                Err(self.failed(format!("their source gave none within {waited:.1} s; check the plugin")))
-            }
+            answer = answer => answer.map_err(|_| GIVEN_UP.to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
         }
+    }
+
+    fn too_long(&self) -> String {
+        format!("their source gave none within {:.1} s; check the plugin", self.patience.as_secs_f64())
     }
 
     fn failed(&self, detail: String) -> SendError {
@@ -278,7 +342,10 @@ impl Credentials {
                 Ok(shown) => shown.into_body().map_or(Self::None, Self::Fixed),
                 Err(_) => Self::None,
             },
-            Either::Right(source) => Self::Sourced(BoxCloneService::new(source)),
+            Either::Right(source) => {
+                let source = Mutex::new(BoxCloneService::new(source));
+                Self::Sourced(Arc::new(Sourced { source, asked: Attempts::new() }))
+            }
         })
     }
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use steadfast_core::Instant;
 use tokio::sync::oneshot;
 
+use super::attempts::Attempts;
 use super::{ConnectError, Inner, builder, reach};
 use crate::environment::{SharedEnvironment, Task};
 use crate::transport::{Route, Settings, Target};
@@ -37,8 +37,10 @@ pub(super) struct Keeper {
     patience: Duration,
     loader: Option<Loader>,
     followed: Mutex<Followed>,
-    /// When a refusal last led to a look; held while one is under way.
-    looking: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while a look is under way.
+    looking: tokio::sync::Mutex<()>,
+    /// Looks because of refusals.
+    looks: Attempts<bool>,
 }
 
 struct Followed {
@@ -76,7 +78,8 @@ impl Keeper {
             patience: settings.headers,
             loader,
             followed: Mutex::new(followed),
-            looking: tokio::sync::Mutex::new(None),
+            looking: tokio::sync::Mutex::new(()),
+            looks: Attempts::new(),
         }
     }
 
@@ -98,19 +101,28 @@ impl Keeper {
     }
 
     /// The server does not take us as we are, as of `generation`; says whether we are someone else now.
-    pub(super) async fn refused(&self, connection: &Inner, generation: u64) -> bool {
-        let mut looked = self.looking.lock().await;
+    ///
+    /// No longer than loading may take, whatever the look that is waited for does.
+    pub(super) async fn refused(&self, connection: &Arc<Inner>, generation: u64) -> bool {
         if self.generation() > generation {
             return true;
         }
-        let now = self.environment.now();
-        if looked.is_some_and(|looked| now.since(looked) < REFUSALS) {
-            return false;
-        }
-        *looked = Some(now);
-        // A plugin's certificate is known to no file: it is asked for another.
-        let plugin = self.config().auth_info.exec.is_some() && connection.authorizer.has_none();
-        self.look(connection, true, plugin).await
+        let looking = Arc::downgrade(connection);
+        let look = || -> BoxFuture<'static, bool> {
+            Box::pin(async move {
+                let Some(connection) = looking.upgrade() else { return false };
+                let keeper = &connection.keeper;
+                let _looking = keeper.looking.lock().await;
+                // A plugin's certificate is known to no file: it is asked for another.
+                let plugin = keeper.config().auth_info.exec.is_some() && connection.authorizer.has_none();
+                keeper.look(&connection, true, plugin).await
+            })
+        };
+        let found = tokio::select! {
+            found = self.looks.join(&self.environment, REFUSALS, look) => found,
+            () = self.environment.sleep_until(self.environment.now() + self.patience) => None,
+        };
+        found == Some(true) || self.generation() > generation
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Followed> {

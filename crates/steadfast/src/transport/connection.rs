@@ -1,6 +1,7 @@
 //! One connection: its state, the requests on it, and its record. Sockets are its driver's affair.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -369,6 +370,9 @@ impl Connection {
 
     /// The error of a request whose connection ended, said by the connection if it knows, else `how`.
     pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
+        if let Some(refusal) = self.refusal() {
+            return refusal;
+        }
         let peer = self.peer();
         match self.ended() {
             Some(End::Closed) => TransportError::Closed { peer, maybe_sent },
@@ -377,6 +381,12 @@ impl Connection {
                 TransportError::ConnectionLost { peer, how, maybe_sent }
             }
         }
+    }
+
+    /// That TLS ended it since the server does not take us as we are; what was sent it has not looked at.
+    pub(super) fn refusal(&self) -> Option<TransportError> {
+        let said = self.traffic.refusal()?;
+        Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, said)))
     }
 
     /// Counts the end of the connection, and what went over it; `error` says why it never came to be.

@@ -3,6 +3,7 @@
 mod connect;
 mod proxy;
 mod race;
+mod refusal;
 mod socks;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use super::socket::{Counted, Stream, Traffic};
 use crate::environment::SharedEnvironment;
 pub(crate) use proxy::Proxy;
 use race::{Addresses, Reached};
+use refusal::Judged;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +152,7 @@ impl Connector {
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
         let peer = socket.peer();
-        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic, self.environment.clone()));
+        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic.clone(), self.environment.clone()));
         if let Some(proxy) = &route.proxy {
             stage.enter("the proxy");
             let passed = proxy.pass(stream, &self.target).await;
@@ -167,7 +169,7 @@ impl Connector {
         let stream = connecting.await.map_err(|error| TransportError::tls(self.name(), error))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         let protocol = if agreed == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        Ok(Wire { stream: Box::new(stream), protocol, peer, reached })
+        Ok(Wire { stream: Box::new(Judged::new(stream, traffic)), protocol, peer, reached })
     }
 
     fn refused(&self, proxy: &Proxy, detail: String) -> TransportError {

@@ -201,6 +201,10 @@ impl Pool {
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
             };
+            if matches!(error, TransportError::Tls { .. }) {
+                // No connection is another to whoever is not taken.
+                return Err(error);
+            }
             if attempt == ATTEMPTS && again == Again::Safe {
                 return Err(error.refused(self.server(), attempt));
             }

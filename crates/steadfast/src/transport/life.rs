@@ -36,6 +36,7 @@ pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connecto
     let end = match opened {
         Ok(opened) => drive(opened, &connection, &pool, &environment, &settings).await,
         Err(error) => {
+            let error = connection.refusal().unwrap_or(error);
             let end = End::Failed(error.to_string());
             record.error = Some(error);
             end

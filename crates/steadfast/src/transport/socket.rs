@@ -2,8 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(super) struct Traffic {
     heard: AtomicU64,
     /// The peer may be slow to read.
     slow: AtomicBool,
+    /// What TLS said where the peer does not take us as we are.
+    refusal: OnceLock<rustls::Error>,
 }
 
 impl Traffic {
@@ -46,6 +48,7 @@ impl Traffic {
             sent: AtomicU64::new(0),
             heard: AtomicU64::new(nanos(now)),
             slow: AtomicBool::new(false),
+            refusal: OnceLock::new(),
         }
     }
 
@@ -72,6 +75,16 @@ impl Traffic {
     /// Whether the peer may take its time to read what is written from now on.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
         self.slow.store(allowed, Ordering::SeqCst);
+    }
+
+    /// The peer does not take us as we are, before it has looked at anything that was sent.
+    pub(super) fn refused(&self, said: rustls::Error) {
+        self.refusal.get_or_init(|| said);
+    }
+
+    /// What was said where the peer does not take us.
+    pub(super) fn refusal(&self) -> Option<rustls::Error> {
+        self.refusal.get().cloned()
     }
 
     /// Runs one `write`, unless nothing is to be written any more.

@@ -1,0 +1,131 @@
+//! Who is refused, and how it goes on once there is something better to show.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use kube::client::Body;
+use serde_json::{Value, json};
+use steadfast::Connection;
+use steadfast::connection::ConnectError;
+use steadfast_apiserver::{ApiServer, ClientIdentity};
+use tokio::time::{Instant, sleep};
+
+use crate::rotation::{around, in_memory};
+use crate::world::{Folder, Outcome, PODS, SECRET, ask, config, kubeconfig};
+
+/// The longest that a refusal may lie back before another leads to a look.
+const A_LOOK: Duration = Duration::from_secs(6);
+
+/// An upgrade, which has HTTP/1.1 to itself.
+async fn exec(connection: &Connection) -> Result<u16, Box<dyn std::error::Error + Send + Sync>> {
+    let request = Request::post(format!("{PODS}/none/exec?command=date"))
+        .header("connection", "upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(Body::empty())?;
+    Ok(connection.send(request).await?.status().as_u16())
+}
+
+/// With TLS 1.3 the client is done with the handshake when the server looks at its certificate.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_tls_refuses_after_the_handshake_is_looked_for_at_once() -> Outcome {
+    for over_http1 in [false, true] {
+        let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
+        let folder = Folder::new();
+        let wrong = other.issue_client_certificate("first")?.ok_or("no TLS")?;
+        let certificate = folder.write("client.crt", &wrong.certificate_pem);
+        let key = folder.write("client.key", &wrong.key_pem);
+        let user = json!({"client-certificate": certificate, "client-key": key});
+        let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
+        let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+        let asked = async || if over_http1 { exec(&connection).await } else { ask(&connection).await };
+        let error = asked().await.expect_err("no such authority").to_string();
+        assert!(error.contains("check the client certificate"), "{error}");
+
+        sleep(A_LOOK).await;
+        let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
+        fs::write(&certificate, &right.certificate_pem)?;
+        fs::write(&key, &right.key_pem)?;
+        assert_eq!(asked().await?, if over_http1 { 404 } else { 200 }, "at the first request");
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn plugin(folder: &Folder, status: &Value) -> Value {
+    let answer = answer(folder, status);
+    json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "interactiveMode": "Never", "args": [answer],
+    }})
+}
+
+/// What the plugin says from now on.
+#[cfg(unix)]
+fn answer(folder: &Folder, status: &Value) -> std::path::PathBuf {
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+    });
+    folder.write("credential.json", &credential.to_string())
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_plugins_certificate_that_tls_refuses_after_the_handshake_is_asked_for_again_at_once() -> Outcome {
+    let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
+    let folder = Folder::new();
+    let status = |identity: &ClientIdentity| json!({"clientCertificateData": identity.certificate_pem, "clientKeyData": identity.key_pem});
+    let wrong = other.issue_client_certificate("first")?.ok_or("no TLS")?;
+    let user = plugin(&folder, &status(&wrong));
+    let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
+    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let error = ask(&connection).await.expect_err("no such authority").to_string();
+    assert!(error.contains("check the client certificate"), "{error}");
+
+    sleep(A_LOOK).await;
+    let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
+    answer(&folder, &status(&right));
+    assert_eq!(ask(&connection).await?, 200, "at the first request");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_plugins_token_without_an_expiry_is_asked_for_again_when_it_is_refused() -> Outcome {
+    let server = in_memory(ApiServer::builder().token(SECRET)).await?;
+    // The second plugin says at first when its token expires, as it did, and no more when it is asked again.
+    for first in [json!({"token": "old"}), json!({"token": "old", "expirationTimestamp": "2020-01-01T00:00:00Z"})] {
+        let folder = Folder::new();
+        let user = plugin(&folder, &first);
+        let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
+        let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+        answer(&folder, &json!({"token": SECRET}));
+        assert_eq!(ask(&connection).await?, 200);
+        assert_eq!(ask(&connection).await?, 200);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_queue_up_before_a_source_that_hangs() -> Outcome {
+    let server = Arc::new(in_memory(ApiServer::builder().token("first")).await?);
+    let folder = Folder::new();
+    let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &json!({"token": "old"})).to_string());
+    let connection = Connection::builder(config(&file, None).await?)
+        .environment(around(&server))
+        .loader(|| std::future::pending::<Result<kube::Config, ConnectError>>())
+        .build()?;
+    let begun = Instant::now();
+    let mut asked = Vec::new();
+    for _ in 0..20 {
+        let connection = connection.clone();
+        asked.push(tokio::spawn(async move { (ask(&connection).await, begun.elapsed()) }));
+        sleep(Duration::from_millis(500)).await;
+    }
+    for (number, asked) in asked.into_iter().enumerate() {
+        let (answer, after) = asked.await?;
+        assert_eq!(answer?, 401, "what nothing better is found for");
+        assert!(after.as_secs() <= 31, "request {number} was answered after {after:?}");
+    }
+    Ok(())
+}

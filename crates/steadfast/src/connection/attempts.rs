@@ -1,0 +1,113 @@
+//! One attempt for all who want one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use steadfast_core::Instant;
+use tokio::sync::watch;
+
+use crate::environment::SharedEnvironment;
+
+/// Attempts at one thing, one at a time: whoever wants one while another is under way has what comes of that.
+///
+/// So many that wait wait for one, and not each for those before it.
+pub(super) struct Attempts<T> {
+    state: Arc<Mutex<State<T>>>,
+}
+
+struct State<T> {
+    /// When one began or ended last.
+    last: Option<Instant>,
+    running: Option<watch::Receiver<Option<T>>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> Attempts<T> {
+    /// None was made.
+    pub(super) fn new() -> Self {
+        Self { state: Arc::new(Mutex::new(State { last: None, running: None })) }
+    }
+
+    /// What comes of the attempt under way, or else of the one that is `made` now; none where the last was less than `pause`
+    /// ago, or panics.
+    ///
+    /// It goes on, as a task of its own, where those who wait for it go away.
+    pub(super) async fn join(
+        &self,
+        environment: &SharedEnvironment,
+        pause: Duration,
+        made: impl FnOnce() -> BoxFuture<'static, T>,
+    ) -> Option<T> {
+        let mut running = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = environment.now();
+            // One whose task is gone without a word has panicked.
+            match state.running.clone().filter(|running| running.has_changed().is_ok()) {
+                Some(running) => running,
+                None if state.last.is_some_and(|last| now.since(last) < pause) => return None,
+                None => {
+                    let (done, running) = watch::channel(None);
+                    state.last = Some(now);
+                    state.running = Some(running.clone());
+                    let (attempt, state, clock) = (made(), self.state.clone(), environment.clone());
+                    environment.spawn(Box::pin(async move {
+                        let outcome = attempt.await;
+                        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                        state.last = Some(clock.now());
+                        state.running = None;
+                        done.send_replace(Some(outcome));
+                    }));
+                    running
+                }
+            }
+        };
+        running.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+
+    use super::*;
+    use crate::environment::local::Local;
+
+    const PAUSE: Duration = Duration::from_secs(5);
+
+    fn environment() -> SharedEnvironment {
+        Arc::new(Local::new(1, |_, _| unreachable!("nobody dials")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_wait_have_what_comes_of_one_attempt() {
+        let (environment, attempts, made) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
+        let join = || {
+            let made = made.clone();
+            attempts.join(&environment, PAUSE, move || {
+                Box::pin(async move {
+                    tokio::time::sleep(Duration::from_secs(30)).await;
+                    made.fetch_add(1, Ordering::SeqCst)
+                })
+            })
+        };
+        // Whoever made it does not wait for it.
+        tokio::time::timeout(Duration::from_secs(1), join()).await.expect_err("it takes longer");
+        let begun = tokio::time::Instant::now();
+        assert_eq!(join_all((0..20).map(|_| join())).await, [Some(0); 20]);
+        assert_eq!(begun.elapsed(), Duration::from_secs(29));
+        assert_eq!(join().await, None, "it was just now");
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(join().await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_panics_is_none_and_stands_in_no_ones_way() {
+        let (environment, attempts) = (environment(), Attempts::new());
+        let panics = || -> BoxFuture<'static, usize> { Box::pin(async { std::panic::resume_unwind(Box::new("no")) }) };
+        assert_eq!(attempts.join(&environment, PAUSE, panics).await, None);
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(attempts.join(&environment, PAUSE, || Box::pin(async { 7 })).await, Some(7));
+    }
+}

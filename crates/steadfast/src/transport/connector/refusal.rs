@@ -1,0 +1,97 @@
+//! What a server says of us in TLS once the handshake is over: with TLS 1.3 it looks at a client's certificate after the client
+//! is done.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::AlertDescription;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::transport::socket::{Stream, Traffic};
+
+/// A stream over TLS that notes in its traffic where the server does not take us as we are.
+pub(super) struct Judged<S> {
+    stream: S,
+    traffic: Arc<Traffic>,
+    /// The server has spoken, as it does to nobody whom it does not take.
+    taken: bool,
+}
+
+impl<S: Stream> Judged<S> {
+    /// `stream`, whose handshake is over.
+    pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
+        Self { stream, traffic, taken: false }
+    }
+
+    fn note<T>(&self, done: &Poll<io::Result<T>>) {
+        let Poll::Ready(Err(error)) = done else { return };
+        let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(said @ rustls::Error::AlertReceived(alert)) = said
+            && !self.taken
+            && is_refusal(*alert)
+        {
+            self.traffic.refused(said.clone());
+        }
+    }
+}
+
+/// Whether it is the client's certificate, or that there is none, which the server says is wrong.
+fn is_refusal(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate
+    )
+}
+
+impl<S: Stream> AsyncRead for Judged<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        self.note(&read);
+        self.taken |= into.filled().len() > before;
+        read
+    }
+}
+
+impl<S: Stream> AsyncWrite for Judged<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.note(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.note(&flushed);
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
