@@ -113,7 +113,7 @@ async fn requests_do_not_queue_up_before_a_source_that_hangs() -> Outcome {
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &json!({"token": "old"})).to_string());
     let connection = Connection::builder(config(&file, None).await?)
         .environment(around(&server))
-        .loader(|| std::future::pending::<Result<kube::Config, ConnectError>>())
+        .loader(std::future::pending::<Result<kube::Config, ConnectError>>)
         .build()?;
     let begun = Instant::now();
     let mut asked = Vec::new();
