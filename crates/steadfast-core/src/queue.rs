@@ -83,11 +83,14 @@ impl<K> DeliveryQueue<K> {
     }
 
     /// Takes in a change of the store, made known at `now`.
-    pub fn push(&mut self, change: Change<K>, now: Instant) {
+    ///
+    /// Returns the state that the handler saw, where it is told of neither that nor another: this may have been its last
+    /// holder, and its `Drop` is the user's. All else that is let go of is in the change too.
+    pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Arc<K>> {
         let Change { key, event, .. } = change;
         if self.breaches.commit(Breach::UnboundedQueue) {
             self.unbounded.push_back(Delivery { key, event, since: now });
-            return;
+            return None;
         }
         let slot =
             self.slots.entry(key.clone()).or_insert(Slot { calling: None, turn: None, pending: None, since: now });
@@ -95,9 +98,14 @@ impl<K> DeliveryQueue<K> {
             slot.since = now;
         }
         self.initial -= usize::from(slot.tells_initial());
+        let unwanted = match (&slot.pending, &event) {
+            (Some(Pending::Update { seen, .. }), Event::Deleted { .. }) => Some(seen.clone()),
+            _ => None,
+        };
         slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
         self.initial += usize::from(slot.tells_initial());
         self.settle(key);
+        unwanted
     }
 
     /// The next call to make; none while all that waits is for keys with a call running.

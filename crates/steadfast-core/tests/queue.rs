@@ -251,7 +251,7 @@ fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
 
 fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
     let mut queue = DeliveryQueue::new(Breaches::NONE);
-    changes.into_iter().for_each(|change| queue.push(change, Instant::ZERO));
+    changes.into_iter().for_each(|change| drop(queue.push(change, Instant::ZERO)));
     queue
 }
 
@@ -269,6 +269,16 @@ fn states_between_are_skipped_and_the_last_is_told() {
     queue.push(updated("a", "3", "4"), Instant::ZERO);
     queue.push(updated("a", "4", "5"), Instant::ZERO);
     assert_eq!(told(&mut queue), ["a updated 3 to 5"]);
+}
+
+#[test]
+fn what_was_seen_and_is_told_no_more_is_handed_back_to_be_dropped_elsewhere() {
+    let mut queue = queue([added("a", "1")]);
+    assert_eq!(told(&mut queue), ["a added 1"]);
+    assert!(queue.push(updated("a", "1", "2"), Instant::ZERO).is_none());
+    assert!(queue.push(updated("a", "2", "3"), Instant::ZERO).is_none(), "it is told as the old state");
+    assert_eq!(queue.push(deleted("a", "3"), Instant::ZERO).as_deref(), Some(&"1"));
+    assert_eq!(told(&mut queue), ["a deleted 3"]);
 }
 
 #[test]

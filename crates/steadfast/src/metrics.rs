@@ -24,6 +24,7 @@
 //! | `counted` | the counters of one informer |
 //! | `ledger` | what became of each of an informer's requests, told to its counters |
 //! | `traffic` | the counters of one connection's pool |
+//! | `register` | items by their labels, numbered where those are the same |
 //! | `observed` | which informers there are, by weak references, and how they are now |
 //! | `collector`, `families`, `samples` | all of it as families of Prometheus |
 
@@ -37,6 +38,8 @@ mod collector;
 mod families;
 #[cfg(feature = "metrics")]
 pub(crate) mod observed;
+#[cfg(feature = "metrics")]
+mod register;
 #[cfg(feature = "metrics")]
 mod samples;
 

@@ -81,6 +81,8 @@ struct State<K> {
     /// How the handler is called; nothing once it is closed, so that what the handler holds is let go.
     mode: Option<Mode<K>>,
     queue: DeliveryQueue<K>,
+    /// What is held for nobody any more, to be dropped where no lock is held: its `Drop` is the user's.
+    unwanted: Vec<Arc<K>>,
     /// The whole first view is in the queue, or was.
     viewed: bool,
     /// Workers that were given an event and have not begun to tell it.
@@ -114,6 +116,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let state = State {
             mode: Some(mode),
             queue: DeliveryQueue::new(breaches),
+            unwanted: Vec::new(),
             viewed: false,
             waiting: 0,
             running: 0,
@@ -151,13 +154,19 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if self.is_closed() {
             return;
         }
-        changes.into_iter().for_each(|change| state.queue.push(change, now));
+        for change in changes {
+            if let Some(unwanted) = state.queue.push(change, now) {
+                state.unwanted.push(unwanted);
+            }
+        }
         state.viewed |= viewed;
         self.tell_view(&state);
     }
 
     /// Starts workers for what waits, as many as the handler allows.
     pub(crate) fn start(self: &Arc<Self>) {
+        let unwanted = std::mem::take(&mut self.lock().unwanted);
+        drop_contained(unwanted);
         loop {
             let (mode, delivery, place) = {
                 let mut state = self.lock();

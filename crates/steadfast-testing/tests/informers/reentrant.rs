@@ -1,10 +1,14 @@
 //! The user's code may ask the informer that runs it for anything.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
-use steadfast::{Index, Informer, Registration};
+use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Deserialize;
+use steadfast::{Event, Index, Informer, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{Told, World, names, settled};
@@ -71,7 +75,7 @@ async fn a_transform_may_ask_its_informer_for_indexes_and_handlers() -> Result<(
         }
         object
     };
-    let informer = world.factory.build::<ConfigMap>(steadfast::Scope::all()).transform(transform).start()?;
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(transform).start()?;
     drop(own.set(informer.clone()));
     settled().await;
     world.write("a", "2")?;
@@ -101,5 +105,43 @@ async fn a_note_callback_may_ask_its_informer_for_indexes_and_handlers() -> Resu
     settled().await;
     curious.check(1);
     informer.stop();
+    Ok(())
+}
+
+/// An object whose `Drop` asks the informer that held it.
+#[derive(Deserialize, Resource)]
+#[resource(inherit = ConfigMap)]
+struct Nosy {
+    metadata: ObjectMeta,
+}
+
+static ASKED: OnceLock<Informer<Nosy>> = OnceLock::new();
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        if let Some(informer) = ASKED.get() {
+            let _ = (informer.handlers(), informer.snapshot(), informer.index(|_: &Nosy| Some(())));
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drop_may_ask_its_informer_also_where_a_queue_lets_go_of_the_object() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all());
+    assert!(matches!(watch.next().await, Some(Event::Added { .. })));
+    assert!(ASKED.set(watch.informer().clone()).is_ok());
+    // The queue is the last to hold what was seen, until that is told no more.
+    world.write("a", "2")?;
+    settled().await;
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 0);
+    world.server.delete(&config_map("a", "2"))?;
+    settled().await;
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    assert!(matches!(watch.next().await, Some(Event::Deleted { .. })));
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! The informers there are on a connection, and how each is at the moment of a scrape.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -8,21 +7,14 @@ use std::time::Duration;
 use steadfast_core::Freshness;
 
 use super::counted::Counted;
-use crate::ordinals::Ordinals;
+use super::register::Register;
 use crate::runner::HandlerCounts;
 use crate::scope::Scope;
 
 /// The informers on one connection, which this does not keep alive. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Observed {
-    informers: Arc<Mutex<BTreeMap<Labels, Alike>>>,
-}
-
-/// Informers whose labels are the same but for the ordinal.
-#[derive(Default)]
-struct Alike {
-    ordinals: Ordinals,
-    informers: BTreeMap<usize, Weak<dyn Observe>>,
+    informers: Arc<Mutex<Register<Labels, Weak<dyn Observe>>>>,
 }
 
 /// An informer's place among the observed, until it is dropped.
@@ -104,10 +96,7 @@ fn hash(parts: &[&str]) -> u64 {
 impl Observed {
     /// Takes in an informer, for as long as the observation is held. What that costs does not depend on the others.
     pub(crate) fn add(&self, labels: Labels, informer: Weak<dyn Observe>) -> Observation {
-        let mut informers = self.lock();
-        let alike = informers.entry(Labels { ordinal: 0, ..labels.clone() }).or_default();
-        let ordinal = alike.ordinals.take();
-        alike.informers.insert(ordinal, informer);
+        let ordinal = self.lock().add(Labels { ordinal: 0, ..labels.clone() }, informer);
         Observation { observed: self.clone(), labels: Labels { ordinal, ..labels } }
     }
 
@@ -115,18 +104,15 @@ impl Observed {
     pub(crate) fn read(&self) -> Vec<(Labels, Reading)> {
         let living: Vec<_> = {
             let informers = self.lock();
-            let each = informers.iter().flat_map(|(labels, alike)| {
-                alike
-                    .informers
-                    .iter()
-                    .map(|(ordinal, informer)| (Labels { ordinal: *ordinal, ..labels.clone() }, informer))
-            });
-            each.filter_map(|(labels, informer)| Some((labels, informer.upgrade()?))).collect()
+            let living = |(labels, ordinal, informer): (&Labels, usize, &Weak<dyn Observe>)| {
+                Some((Labels { ordinal, ..labels.clone() }, informer.upgrade()?))
+            };
+            informers.iter().filter_map(living).collect()
         };
         living.into_iter().map(|(labels, informer)| (labels, informer.read())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Labels, Alike>> {
+    fn lock(&self) -> MutexGuard<'_, Register<Labels, Weak<dyn Observe>>> {
         self.informers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -134,13 +120,7 @@ impl Observed {
 impl Drop for Observation {
     fn drop(&mut self) {
         let Labels { ordinal, .. } = self.labels;
-        let mut informers = self.observed.lock();
         let alike = Labels { ordinal: 0, ..self.labels.clone() };
-        let Some(others) = informers.get_mut(&alike) else { return };
-        others.informers.remove(&ordinal);
-        others.ordinals.give_back(ordinal);
-        if others.informers.is_empty() {
-            informers.remove(&alike);
-        }
+        self.observed.lock().remove(&alike, ordinal);
     }
 }
