@@ -312,6 +312,8 @@ impl<K: Kept> Informer<K> {
     pub fn stop(&self) {
         self.shared().stop();
         let _ = self.owner.commands.send(Command::Stop { handlers: true });
+        // Here and not by the driver alone, which the user's code may hold up.
+        self.shared().close_handlers();
     }
 }
 

@@ -119,6 +119,32 @@ async fn a_transform_that_hangs_holds_up_nobody() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_informer_that_is_held_up_can_be_stopped_and_made_anew() -> Result<(), WorldError> {
+    static GATE: Gate = Gate::new();
+    let world = World::new().await?;
+    let passing = |object: ConfigMap| {
+        GATE.pass();
+        object
+    };
+    GATE.set(true);
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let registration = informer.on_event(|_| {});
+    let stopped = async {
+        until(LONG, || GATE.holds_someone()).await?;
+        informer.stop();
+        assert!(!tokio::time::timeout(LONG, registration.until_synced()).await?, "it never will be");
+        let next = world.factory.informer::<ConfigMap>(Scope::all())?;
+        next.wait_for_sync(LONG).await?;
+        assert_eq!((informer.snapshot().len(), next.snapshot().len()), (0, 1));
+        world.factory.shutdown();
+        Ok(())
+    };
+    let stopped = stopped.await;
+    GATE.set(false);
+    stopped
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_function_that_hangs_on_a_change_holds_up_nobody() -> Result<(), WorldError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;

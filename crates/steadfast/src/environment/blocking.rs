@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const IDLE: Duration = Duration::from_secs(10);
 
 /// After how long a job counts as stuck.
-const STUCK: Duration = Duration::from_secs(10);
+pub(super) const STUCK: Duration = Duration::from_secs(10);
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 

@@ -3,13 +3,13 @@
 //! Both are done by turns on one thread, so that an event reaches its informer without a switch of threads. An informer
 //! runs the user's code, though: types that decode themselves, transforms, index functions, `Drop`. What that does with
 //! its time is not known before. So a second thread looks, while an informer runs, whether it is still in the same step
-//! as at the last look; then it takes over everything else, and leaves the first one to that step. An informer that was
-//! left alone runs on threads taken on demand until it has been prompt for a while.
+//! as at the last look; then it takes over everything else, and leaves the first one to that step. An informer to which
+//! that happens again runs on threads taken on demand until it has been prompt for a while.
 //!
 //! The sockets can change hands because informers run *between* two stays in the runtime, not within: see
 //! [`Inner::lead`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,19 +21,23 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use super::Task;
-use super::blocking::Crew;
+use super::blocking::{BlockingThreads, Crew, STUCK};
 
 /// A step that lasts from one look to the next holds up the others: they wait for twice this at most.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// So many steps are made before the sockets have their turn.
-const STEPS: u32 = 8;
+/// So many steps are made at most before the sockets have their turn, and none is begun after so long.
+const STEPS: u32 = 16;
+const TURN: Duration = Duration::from_millis(2);
+
+/// A task that has held up the others twice within so long makes its steps on threads of its own: once is a large list.
+const TWICE: Duration = Duration::from_secs(10);
 
 /// A step that is longer is not prompt.
-const PROMPT: Duration = Duration::from_millis(1);
+const PROMPT: Duration = Duration::from_millis(5);
 
-/// A task that was left alone comes back when all its steps were prompt for so long.
-const PROBATION: Duration = Duration::from_secs(10);
+/// A task on threads of its own comes back when all its steps were prompt for so long.
+const PROBATION: Duration = Duration::from_secs(2);
 
 /// The threads, as one value; they end with it.
 pub(super) struct Relay {
@@ -57,6 +61,8 @@ struct State {
     charge: u64,
     /// Whether that one is with the sockets.
     serving: bool,
+    /// Which threads were relieved and are not back from their step, since when.
+    relieved: BTreeMap<u64, Instant>,
     /// The task in whose step it is.
     stepping: Option<Arc<Foreign>>,
     /// How many steps were begun.
@@ -74,6 +80,7 @@ impl Relay {
         let state = State {
             charge: 0,
             serving: false,
+            relieved: BTreeMap::new(),
             stepping: None,
             steps: 0,
             asleep: false,
@@ -101,9 +108,16 @@ impl Relay {
         &self.inner.handle
     }
 
+    /// The threads that are left alone with a task, beside those of the crew.
+    pub(super) fn relieved(&self) -> BlockingThreads {
+        let state = self.inner.lock();
+        let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK).count();
+        BlockingThreads { threads: state.relieved.len(), running: state.relieved.len(), stuck }
+    }
+
     /// Runs a task that may hold up its thread.
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
-        let step = Mutex::new(Step { stage: Stage::Ready, apart: None });
+        let step = Mutex::new(Step { stage: Stage::Ready, held_up: None, apart: None });
         let future = Mutex::new(Some(future));
         let task = Arc::new(Foreign { relay: self.inner.clone(), step, future });
         let running = Arc::downgrade(&task);
@@ -158,16 +172,19 @@ impl Inner {
     /// While a task makes a step nobody is in the runtime, so that whoever relieves this thread can enter it.
     fn lead(self: &Arc<Self>, charge: u64) {
         let mut steps = 0;
+        let mut begun = Instant::now();
         let mut state = self.lock();
         loop {
             if state.charge != charge {
+                state.relieved.remove(&charge);
                 return;
             }
             state.stepping = None;
             if state.closed {
                 break;
             }
-            let next = if steps < STEPS { state.ready.pop_front() } else { None };
+            let turn = steps == 0 || (steps < STEPS && begun.elapsed() < TURN);
+            let next = if turn { state.ready.pop_front() } else { None };
             if let Some(task) = next {
                 steps += 1;
                 state.steps += 1;
@@ -190,6 +207,7 @@ impl Inner {
                     runtime.block_on(tokio::task::yield_now());
                 }
                 steps = 0;
+                begun = Instant::now();
             }
             state = self.lock();
             if state.charge == charge {
@@ -238,10 +256,12 @@ impl Inner {
             state = self.lock();
             // Two that look at once would both have seen it.
             if state.steps == seen && state.stepping.take().is_some() && !state.closed {
+                let relieved = state.charge;
+                state.relieved.insert(relieved, Instant::now());
                 state.charge += 1;
                 let charge = state.charge;
                 drop(state);
-                task.set_apart();
+                task.held_up();
                 drop(task);
                 self.lead(charge);
             }
@@ -272,7 +292,9 @@ struct Foreign {
 
 struct Step {
     stage: Stage,
-    /// When it last was not prompt, if it is left alone.
+    /// When it last held up the others.
+    held_up: Option<Instant>,
+    /// When it last was not prompt, if it is on threads of its own.
     apart: Option<Instant>,
 }
 
@@ -295,8 +317,13 @@ impl Foreign {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_apart(&self) {
-        self.lock().apart = Some(Instant::now());
+    /// Takes note that it holds up the others.
+    fn held_up(&self) {
+        let now = Instant::now();
+        let mut step = self.lock();
+        if step.held_up.replace(now).is_some_and(|last| now - last < TWICE) {
+            step.apart = Some(now);
+        }
     }
 
     fn abort(self: &Arc<Self>) {
@@ -453,26 +480,31 @@ mod tests {
             held.push(hang(&relay));
         }
         goes_on(&relay);
+        let BlockingThreads { threads, running, stuck } = relay.relieved();
+        assert!((5..=6).contains(&running) && threads == running && stuck == 0, "{running} of {threads}");
         drop(held);
         goes_on(&relay);
     }
 
     #[test]
-    fn a_task_that_hung_goes_on_on_threads_of_its_own() {
+    fn a_task_that_hung_again_goes_on_on_threads_of_its_own() {
         let relay = relay();
         let (release, held) = mpsc::channel::<()>();
         let (told, threads) = mpsc::channel();
         let name = || thread::current().name().unwrap_or_default().to_owned();
         relay.spawn(Box::pin(async move {
-            told.send(name()).expect("the test waits");
-            let _ = held.recv();
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            told.send(name()).expect("the test waits");
+            for _ in 0..3 {
+                told.send(name()).expect("the test waits");
+                let _ = held.recv();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }));
-        assert!(["steadfast-io", "steadfast-relief"].contains(&&*threads.recv_timeout(LONG).expect("it begins")));
-        goes_on(&relay);
-        drop(release);
-        assert_eq!(threads.recv_timeout(LONG).expect("it ends"), "steadfast-handler");
+        for shared in [true, true, false] {
+            let name = threads.recv_timeout(LONG).expect("it goes on");
+            assert_eq!(["steadfast-io", "steadfast-relief"].contains(&&*name), shared, "{name}");
+            goes_on(&relay);
+            release.send(()).expect("it waits");
+        }
     }
 
     #[test]

@@ -41,7 +41,12 @@ impl Threads {
 
     /// How many threads run handlers and informers that are held up, and how many of those are stuck.
     pub fn blocking_threads(&self) -> BlockingThreads {
-        self.crew.count()
+        let (crew, relieved) = (self.crew.count(), self.relay.relieved());
+        BlockingThreads {
+            threads: crew.threads + relieved.threads,
+            running: crew.running + relieved.running,
+            stuck: crew.stuck + relieved.stuck,
+        }
     }
 
     /// Runs `work` on this environment's own threads, wherever the caller's future is polled.
