@@ -40,8 +40,9 @@ pub(crate) enum Command {
     Stop { handlers: bool },
 }
 
-/// So many pieces of answers are taken in before other informers on this thread have their turn.
+/// So many pieces of answers are taken in, or for so long, before other informers on this thread have their turn.
 const ARRIVALS_IN_A_ROW: u32 = 16;
+const TURN: Duration = Duration::from_millis(2);
 
 /// How late a timer may be before that says that this process stood still; and how long what has arrived is read then.
 const LATENESS: Duration = Duration::from_secs(1);
@@ -162,7 +163,7 @@ impl<K: Kept> Driver<K> {
     /// Works until it is told to end; returns whether the handlers are to end too.
     async fn work(&mut self) -> bool {
         self.step(Input::Start);
-        let mut arrivals: u32 = 0;
+        let (mut arrivals, mut took) = (0, Duration::ZERO);
         loop {
             match self.next().await {
                 Wake::Command(None) => return true,
@@ -175,9 +176,12 @@ impl<K: Kept> Driver<K> {
                 Wake::Reachable => self.step(Input::Reachable),
                 Wake::Timer => self.timer_fired(),
                 Wake::Arrival(id, arrival) => {
+                    let begun = self.shared.environment.now();
                     self.arrived(id, arrival);
-                    arrivals = arrivals.wrapping_add(1);
-                    if arrivals.is_multiple_of(ARRIVALS_IN_A_ROW) {
+                    took += self.shared.environment.now().since(begun);
+                    arrivals += 1;
+                    if arrivals == ARRIVALS_IN_A_ROW || took > TURN {
+                        (arrivals, took) = (0, Duration::ZERO);
                         tokio::task::yield_now().await;
                     }
                 }
