@@ -109,9 +109,9 @@ async fn a_replica_can_be_held_at_one_revision() {
 async fn behind_a_frozen_store_bookmarks_go_on_and_nothing_else_does() {
     let server = in_memory().await;
     let start = server.revision();
-    server.create(&config_map("a")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(start)).await;
+    server.create(&config_map("a")).unwrap();
     assert_eq!(watch.told().await.1, "a");
     server.faults().freeze_etcd(true);
     server.create(&config_map("b")).unwrap();

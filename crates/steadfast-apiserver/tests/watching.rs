@@ -81,10 +81,29 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
     let before = server.elapsed();
     let mut watch = client.watch(&path).await;
     assert_eq!(watch.told().await.0, "ADDED");
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    server.create(&config_map("b")).unwrap();
+    assert_eq!(watch.told().await.0, "ADDED");
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 2));
     assert_eq!(seconds_since(&server, before), 2);
     watch.ends().await;
     assert_eq!(seconds_since(&server, before), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_is_sent_that_is_not_above_the_last_change_that_the_watch_began_with() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    let start = server.revision();
+    // Another's, as one that the selector leaves out: the server drops the bookmark all the same.
+    server.create(&labelled("a", &json!({"app": "api"}))).unwrap();
+    let selector = "labelSelector=app%3Dweb&allowWatchBookmarks=true&timeoutSeconds=4";
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
+    watch.ends().await;
+    // Where anything was written since, there is something to tell.
+    let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
+    server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
+    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 2));
+    watch.ends().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,7 +58,7 @@ use moving::Moving;
 pub use note::{Gravity, Note};
 use polling::Polling;
 use proof::{Search, Side};
-pub use request::{ListFrom, Request, RequestId, encoded};
+pub use request::{ListFrom, OF_NOTHING, Reach, Request, RequestId, encoded};
 use rhythm::Rhythm;
 pub use settings::ReflectorSettings;
 use streaming::Streaming;
@@ -154,7 +154,7 @@ pub struct Reflector {
     phase: Phase,
     side: Side,
     moving: Moving,
-    /// The version that the store has reached.
+    /// The version that lists and the watch have brought, from which the watch is resumed.
     version: Option<ResourceVersion>,
     /// When it reached that.
     held_since: Instant,
@@ -247,7 +247,7 @@ impl Reflector {
 
     /// The version that the store has reached.
     pub fn version(&self) -> Option<&ResourceVersion> {
-        self.version.as_ref()
+        self.reached()
     }
 
     /// Whether a first complete list is in the store.
@@ -500,9 +500,9 @@ impl Reflector {
     }
 
     fn hold(&mut self, now: Instant, version: ResourceVersion) {
-        self.standing.version = Some(version.clone());
         self.version = Some(version);
         self.held_since = now;
+        self.standing.version = self.reached().cloned();
     }
 
     /// What is told while no complete list or no stream is there.

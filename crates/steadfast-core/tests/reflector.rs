@@ -33,8 +33,8 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
-    Verdict,
+    Differences, Failure, Input, ListFrom, Note, Output, Reach, Record, Reflector, ReflectorSettings, Request,
+    RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
@@ -377,6 +377,12 @@ fn asked(request: &Request) -> String {
         Request::Probe { .. } => "probe".to_owned(),
         Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
         Request::Versions { limit, .. } => format!("versions, {limit} at once"),
-        Request::ShortWatch { from } => format!("short watch from {from}"),
+        Request::ShortWatch { from, target, reach: Reach::Streamed } => {
+            format!("short watch from {from} where {target} is reached")
+        }
+        Request::ShortWatch { from, target, reach: Reach::Listed } => {
+            format!("short watch from {from} where a list says that {target} is reached")
+        }
+        Request::ShortWatch { from, reach: Reach::Unknown, .. } => format!("short watch from {from}"),
     }
 }

@@ -8,20 +8,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
-use http::StatusCode;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding, Wanted};
-use steadfast_core::frame::{ListFramer, ListPart};
+use steadfast_core::decode::{self, Encoding, Wanted, WatchRecord};
+use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::Status;
-use steadfast_core::reflector::{Failure, Request, RequestId};
+use steadfast_core::reflector::{Failure, FailureKind, Reach, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
-use crate::transport::{Deadlines, Placement, Reader, ResponseBody};
+use crate::transport::{self, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
 
 /// What came of one request.
 pub(crate) enum Arrival {
@@ -75,12 +75,20 @@ pub(crate) struct Asker {
     /// The resource as permissions name it, for people.
     pub(crate) resource: String,
     pub(crate) selectors: String,
+    /// The same, and no object has them.
+    pub(crate) selectors_of_nothing: String,
     pub(crate) metadata_only: bool,
 }
 
 impl Asker {
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
+        let (connection, needs) = (self.connection.clone(), self.needs(request));
+        let request = self.request(request, doubted);
+        Box::pin(async move { read_head(send(&connection, request?).await?, &needs).await })
+    }
+
+    fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
         let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
         let accept = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
             // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
@@ -91,7 +99,6 @@ impl Asker {
             (true, true) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
             (true, false) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
         };
-        let connection = self.connection.clone();
         // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
         let deadlines = Deadlines::default();
         let placement = match request {
@@ -101,16 +108,55 @@ impl Asker {
             _ => Placement::Any,
         };
         let built = http::Request::get(uri)
-            .header(http::header::ACCEPT, accept)
+            .header(ACCEPT, accept)
             .extension(deadlines)
             .extension(placement)
             .extension(Reader::Informer)
             .body(Body::empty());
-        let needs = self.needs(request);
+        built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+    }
+
+    /// Sends a short watch, on the connection on which the server has answered that it has reached the target.
+    fn watch_shortly(
+        &self,
+        short: &Request,
+        target: &ResourceVersion,
+        reach: Reach,
+        doubted: bool,
+    ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
+        let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
+        let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
+        let streamed = reach == Reach::Streamed;
+        let requests = self.request(short, doubted).and_then(|short| {
+            let uri =
+                uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
+            let mut asked = transport::copy(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+            *asked.uri_mut() = uri;
+            if !streamed {
+                asked.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+                asked.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
+            }
+            Ok((asked, short))
+        });
+        let (connection, needs, target) = (self.connection.clone(), self.needs(short), target.clone());
         Box::pin(async move {
-            let request = built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
-            let response = connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))?;
-            read_head(response, &needs).await
+            let (asked, mut short) = requests?;
+            let answer = send(&connection, asked).await?;
+            let carrier = answer.extensions().get::<Carrier>().copied();
+            if streamed && answer.version() != Version::HTTP_2 {
+                return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
+            }
+            let (encoding, body) = read_head(answer, &needs).await?;
+            let reached =
+                if streamed { read_end_of_nothing(encoding, body).await? } else { read_version(body).await? };
+            if reached.is_none_or(|reached| reached.is_older_than(&target)) {
+                let failure = Failure::unreachable(format!("the server has not reached version {target}"));
+                return Err(Failure { kind: FailureKind::TooLarge, ..failure });
+            }
+            let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
+            short.extensions_mut().insert(carrier);
+            let answer = connection.send(short).await.map_err(|error| gone(&error))?;
+            read_head(answer, &needs).await
         })
     }
 
@@ -137,6 +183,48 @@ impl Asker {
             connection.probes().ask(&resource, since, connection.environment(), probe).await
         })
     }
+}
+
+/// That the connection which was to carry a request takes no more decides nothing: it is soon asked again on another.
+fn gone(error: &SendError) -> Failure {
+    let failure = Failure::unreachable(error.to_string());
+    match error {
+        SendError::Transport(TransportError::Busy { .. }) => {
+            Failure { kind: FailureKind::Busy, retry_after: Some(Duration::from_secs(1)), ..failure }
+        }
+        _ => failure,
+    }
+}
+
+async fn send(connection: &Connection, request: http::Request<Body>) -> Result<http::Response<ResponseBody>, Failure> {
+    connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))
+}
+
+/// The version at which initial events end of which there are none.
+async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = LineFramer::new(LONGEST_METADATA);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        if let Some(record) = framer.next() {
+            let Line::Whole(record) = record else {
+                return Err(Failure::unreadable("initial events of nothing are long"));
+            };
+            match decode::watch_record(encoding, &record, None) {
+                Ok(WatchRecord::Bookmark(bookmark)) if bookmark.initial_events_end => {
+                    return Ok(Some(bookmark.version));
+                }
+                Ok(WatchRecord::Error(status)) => return Err(Failure::from_status(&status, None)),
+                _ => {
+                    return Err(Failure::unreadable(
+                        "initial events of nothing have come to something else than their end",
+                    ));
+                }
+            }
+        }
+    }
+    Err(Failure::unreadable("initial events of nothing have come to no end"))
 }
 
 /// The version of a list whose items are of no interest.
@@ -195,6 +283,9 @@ impl Answers {
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, asker: &Asker) {
         let answer = match request {
             Request::Probe { since } => Answer::Probing(asker.probe(request, *since, doubted)),
+            Request::ShortWatch { target, reach, .. } => {
+                Answer::Asked(asker.watch_shortly(request, target, *reach, doubted))
+            }
             _ => Answer::Asked(asker.ask(request, doubted)),
         };
         self.running.push((id, answer));

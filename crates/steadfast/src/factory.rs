@@ -451,6 +451,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             namespace: self.scope.in_namespace().map(str::to_owned),
             resource,
             selectors: self.scope.query(),
+            selectors_of_nothing: self.scope.query_of_nothing(),
             metadata_only: K::metadata_only(),
         };
         let keeping = Keeping {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steadfast_core::reflector::encoded;
+use steadfast_core::reflector::{OF_NOTHING, encoded};
 
 /// The part of a resource's objects that an informer keeps.
 ///
@@ -81,6 +81,16 @@ impl Scope {
             value.as_ref().map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
         };
         parameter("labelSelector", &self.labels) + &parameter("fieldSelector", &self.fields)
+    }
+
+    /// The same, but that no object has them.
+    pub(crate) fn query_of_nothing(&self) -> String {
+        let fields = match self.fields.as_deref().map(str::trim) {
+            // The user's own first: a permission may be for one name alone.
+            Some(fields) if !fields.is_empty() => format!("{fields},{OF_NOTHING}"),
+            _ => OF_NOTHING.to_owned(),
+        };
+        Self { fields: Some(fields), ..self.clone() }.query()
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use dispatch::copy;
 pub use error::TransportError;
 pub use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
-pub(crate) use settings::Reader;
+pub(crate) use settings::{Carrier, Reader};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;
 pub(crate) use upgrade::{Keep, is_upgrade};

@@ -265,10 +265,10 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
         ("GET", false) if query.is_watch() => {
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
-            if everything { Verb::StreamedList } else { Verb::Watch }
+            if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
-        ("GET", false) if query.text("limit") == "1" => Verb::Probe,
+        ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
         ("PUT", _) => Verb::Update,
@@ -277,6 +277,11 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
         ("DELETE", false) => Verb::DeleteCollection,
         _ => Verb::Other,
     }
+}
+
+/// Whether two names are asked for at once, which no object has: nothing is transferred then but a version.
+fn is_of_nothing(query: &Query) -> bool {
+    query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count() > 1
 }
 
 fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incoming>) -> RequestRecord {

@@ -41,6 +41,8 @@ struct Start {
     initial: VecDeque<Arc<Change>>,
     /// The end of the initial objects is told with this revision.
     announce_end: bool,
+    /// No bookmark is sent that is not above this.
+    told: u64,
 }
 
 /// Answers with a stream of events.
@@ -73,7 +75,7 @@ pub(super) async fn watch(
         source: start.source,
         cursor: start.after,
         told: start.after,
-        start_version: start.after,
+        floor: start.told,
         initial: start.initial,
         announce_end: start.announce_end,
         transfer,
@@ -155,15 +157,21 @@ async fn start(
             if version < window {
                 return Err(Refusal::InStream(Status::too_old_resource_version(version, window)));
             }
-            let mut start = from_version(version);
-            start.after = cluster.store.read(|state| state.before(target.resource.store(), version, repeat));
-            Ok(start)
+            Ok(cluster.store.read(|state| {
+                let resource = target.resource.store();
+                let applied = state.caches[replica].applied;
+                let mut start = from_version(version);
+                start.after = state.before(resource, version, repeat);
+                // The changes that there are already, those too that are not for this watch.
+                start.told = state.last_change(resource, applied).max(version);
+                start
+            }))
         }
     }
 }
 
 fn from_version(version: u64) -> Start {
-    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false }
+    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, told: version }
 }
 
 fn from_objects(
@@ -181,7 +189,7 @@ fn from_objects(
             .cloned()
             .collect()
     });
-    Start { source, after: revision, initial, announce_end }
+    Start { source, after: revision, initial, announce_end, told: revision }
 }
 
 /// A watch under way.
@@ -202,7 +210,9 @@ struct WatchStream {
     cursor: u64,
     /// The revision of the last event sent, or where it began.
     told: u64,
-    start_version: u64,
+    /// No bookmark is sent that is not above this: a real server drops one that is not above the version that the watch
+    /// began at and the last change that its cache had then, whether that was sent or was not this watch's.
+    floor: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,
     /// The full transfer, until the initial objects are sent.
@@ -362,7 +372,7 @@ impl WatchStream {
         }
         self.schedule_bookmark(now);
         let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_bookmarks);
-        !silent && self.reached() > self.start_version
+        !silent && self.reached() > self.floor
     }
 
     /// The revision that a bookmark tells.

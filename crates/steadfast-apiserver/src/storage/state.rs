@@ -202,6 +202,13 @@ impl State {
         (table.log[first..taken].to_vec(), end - taken)
     }
 
+    /// The revision of the last change of a resource up to `upto`; 0 where there is none.
+    pub(crate) fn last_change(&self, resource: &GroupResource, upto: u64) -> u64 {
+        let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
+        let seen = log.partition_point(|change| change.revision <= upto);
+        log[..seen].last().map_or(0, |change| change.revision)
+    }
+
     /// The revision before the last `count` changes of a resource up to `version`.
     pub(crate) fn before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
         let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();

@@ -170,7 +170,7 @@ impl Reflector {
     }
 
     fn has_reached(&self, running: &Running) -> bool {
-        match (&running.version, &self.version) {
+        match (running.version.as_ref(), self.reached()) {
             (Some(listed), Some(held)) => listed == held || held.is_newer_than(listed),
             _ => false,
         }

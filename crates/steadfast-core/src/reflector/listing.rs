@@ -266,7 +266,7 @@ impl Reflector {
 
     /// Puts the staged list in the store's place, unless it is older than what the store has (C4).
     fn commit(&mut self, now: Instant, full: &Full, version: Option<ResourceVersion>, out: &mut Vec<Output>) -> bool {
-        let older = match (&version, &self.version) {
+        let older = match (version.as_ref(), self.reached()) {
             (Some(new), Some(held)) => new.is_older_than(held),
             _ => false,
         };
@@ -293,10 +293,11 @@ impl Reflector {
         self.listed_all(now, out);
         self.unnamed.list_complete(now, self.settings.period);
         self.standing.version.clone_from(&version);
-        let newer = match (&version, &self.version) {
+        let newer = match (version.as_ref(), self.reached()) {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
             _ => true,
         };
+        self.search.told = None;
         (self.version, self.held_since) = (version, now);
         // What the server read for this request is a proof; what it had lying there is one only if it is news. Either
         // says what was so when it was asked for, however long its pages or initial events took to come.
@@ -400,7 +401,7 @@ impl Reflector {
     }
 
     fn decided(&mut self, now: Instant, full: Full, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
-        match (&self.version, proof) {
+        match (self.reached(), proof) {
             (Some(held), Some(proof)) if proof.is_older_than(held) => self.begin_epoch(now, proof, out),
             _ => {
                 let patience = self.backoff.fail(&mut self.random);
@@ -421,7 +422,7 @@ impl Reflector {
 
     /// `proof` is lower than what is held, in a consistent read: the history is another one.
     pub(super) fn begin_epoch(&mut self, now: Instant, proof: ResourceVersion, out: &mut Vec<Output>) {
-        let Some(held) = self.version.clone() else { return };
+        let Some(held) = self.reached().cloned() else { return };
         self.epoch_proven(now, held, proof, Full::new_epoch(), out);
     }
 

@@ -4,13 +4,19 @@
 //! version shows that nothing lies between. If neither comes, the watch is suspect, and a second one is opened before
 //! the first is dropped. Where the server sends no bookmarks, a short watch shows nothing: a list does (`comparing`).
 //!
+//! A real server often sends no bookmark in a short watch: it drops one that is not above the last event that it had when
+//! the watch began, those among them that were not this watch's. So the server that answers is first seen to have
+//! reached P ([`Reach`]), and a short watch that then comes to its end in good order has shown all up to P. Our own
+//! stream has not said so: what it tells later is heard, though it be below P, and it is resumed from where it is.
+//!
 //! A probe may be another informer's, sent before this one sought a proof. So it proves what was true when it was sent,
 //! and is no sign of another history to who came to hold a higher version since.
 
 use std::time::Duration;
 
 use super::{
-    Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Record, Reflector, Request, RequestId, Verdict,
+    Failure, FailureKind, LONGEST_RETRY_AFTER, Note, Output, Phase, Reach, Record, Reflector, Request, RequestId,
+    Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::breach::Breach;
@@ -33,20 +39,22 @@ pub(super) enum Side {
         since: Instant,
         deadline: Instant,
     },
-    /// A short watch, whose bookmark has to reach the probe's version.
+    /// A short watch, which has to show all up to the probe's version.
     Reaching {
         id: RequestId,
         target: ResourceVersion,
         /// When the probe was sent that told the target.
         sent: Instant,
-        /// The newest event it showed.
-        ahead: Option<ResourceVersion>,
+        /// The newest event it showed, and when.
+        ahead: Option<(ResourceVersion, Instant)>,
         /// Whether any bookmark came.
         heard: bool,
         /// Whether one came that reached the target.
         complete: bool,
         deadline: Instant,
     },
+    /// A short watch is over, and our own watch is about to bring what that has shown.
+    Following { target: ResourceVersion, sent: Instant, ahead: ResourceVersion, complete: bool, deadline: Instant },
     /// A second watch, to take the place of the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
@@ -66,6 +74,10 @@ pub(super) struct Search {
     overdue: bool,
     /// Since when a proof is needed before anything is fresh again: a stream broke then (C10).
     broken: Option<Instant>,
+    /// How it is found out that a server has reached a version.
+    reach: Reach,
+    /// The version up to which a short watch has shown all, where our own watch has not come as far.
+    pub(super) told: Option<ResourceVersion>,
     /// How patiently it is done again after no proof came.
     backoff: Backoff,
 }
@@ -77,6 +89,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// probe of the first serves the others of its resource.
 const SOON: Duration = Duration::from_secs(2);
 
+/// How long our own watch may take to bring what a short watch has shown; and how long a short watch has to have been
+/// silent at its end, for it may end in the middle of what there is.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// The part of a period that an answer to another informer's probe may be old, to be taken for one of our own: more
 /// than the jitter with which informers seek that fell silent together.
 const SHARED_WITHIN: u32 = 12;
@@ -85,7 +101,17 @@ impl Search {
     pub(super) fn new(period: Duration) -> Self {
         let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
         let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
-        Self { at, wanted: false, earliest, begun, overdue: false, broken: None, backoff: Backoff::new(patience) }
+        Self {
+            at,
+            wanted: false,
+            earliest,
+            begun,
+            overdue: false,
+            broken: None,
+            reach: Reach::Streamed,
+            told: None,
+            backoff: Backoff::new(patience),
+        }
     }
 
     /// Someone needs to know, as soon as there is a stream to prove.
@@ -171,9 +197,10 @@ impl Reflector {
     pub(super) fn side_wake(&self) -> Option<Instant> {
         match &self.side {
             Side::Quiet => matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due()),
-            Side::Probing { deadline, .. } | Side::Reaching { deadline, .. } | Side::Replacing { deadline, .. } => {
-                Some(*deadline)
-            }
+            Side::Probing { deadline, .. }
+            | Side::Reaching { deadline, .. }
+            | Side::Following { deadline, .. }
+            | Side::Replacing { deadline, .. } => Some(*deadline),
         }
     }
 
@@ -195,6 +222,7 @@ impl Reflector {
                 out.push(Output::Cancel(id));
                 self.judge_short_watch(now, out);
             }
+            Side::Following { .. } => self.judge_short_watch(now, out),
             Side::Replacing { id, .. } => {
                 out.push(Output::Cancel(id));
                 self.side = Side::Quiet;
@@ -207,7 +235,7 @@ impl Reflector {
     fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
         let wanted = self.search.wanted;
         self.search.begin(now);
-        let Some(held) = self.version.clone().filter(ResourceVersion::is_ordered) else {
+        let Some(held) = self.reached().cloned().filter(ResourceVersion::is_ordered) else {
             self.seek_in_list(now, out);
             return;
         };
@@ -248,14 +276,42 @@ impl Reflector {
         if older {
             self.leave_watch(out);
             self.begin_epoch(now, target, out);
-        } else if !self.is_news(&target) {
+        } else if self.has_shown(&target) {
             self.proof_found(now, sent, out);
         } else {
-            let id = self.next_id();
-            let deadline = now + self.settings.short_watch_deadline;
-            self.side = Side::Reaching { id, target, sent, ahead: None, heard: false, complete: false, deadline };
-            out.push(Output::Send(id, Request::ShortWatch { from }));
+            self.watch_shortly(now, from, target, sent, out);
         }
+    }
+
+    /// Whether all up to `version` is held, as our own watch or a short one has shown.
+    fn has_shown(&self, version: &ResourceVersion) -> bool {
+        !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
+    }
+
+    /// The version that our own watch has reached, or a short one that has shown more.
+    pub(super) fn reached(&self) -> Option<&ResourceVersion> {
+        match (&self.version, &self.search.told) {
+            (Some(version), Some(told)) if told.is_newer_than(version) => Some(told),
+            (version, _) => version.as_ref(),
+        }
+    }
+
+    /// Opens the short watch.
+    fn watch_shortly(
+        &mut self,
+        now: Instant,
+        from: ResourceVersion,
+        target: ResourceVersion,
+        sent: Instant,
+        out: &mut Vec<Output>,
+    ) {
+        if self.search.reach == Reach::Streamed && !self.streaming.is_to_work(now) {
+            self.search.reach = Reach::Listed;
+        }
+        let id = self.next_id();
+        let (reach, deadline) = (self.search.reach, now + self.settings.short_watch_deadline);
+        out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach }));
+        self.side = Side::Reaching { id, target, sent, ahead: None, heard: false, complete: false, deadline };
     }
 
     /// A record of a stream beside the watch.
@@ -271,11 +327,11 @@ impl Reflector {
             self.rhythm.hear();
         }
         match record {
-            Record::Object(_, identity) => *ahead = Some(identity.version.clone()),
+            Record::Object(_, identity) => *ahead = Some((identity.version.clone(), now)),
             Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
                 *complete = true;
                 // Our own watch may bring in the next moment what this one has shown: that is judged at its end.
-                if ahead.clone().is_none_or(|ahead| !self.is_news(&ahead)) {
+                if ahead.clone().is_none_or(|(ahead, _)| !self.is_news(&ahead)) {
                     let mut out = vec![Output::Cancel(id)];
                     if self.is_news(&bookmark.version) {
                         self.hold(now, bookmark.version.clone());
@@ -292,15 +348,58 @@ impl Reflector {
 
     /// A short watch is over: a proof, if it came as far as the probe and our own watch has all that it showed.
     fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Side::Reaching { ahead, complete, sent, .. } = &self.side else { return };
-        let (ahead, complete, sent) = (ahead.clone(), *complete, *sent);
-        if !complete {
-            self.unproven(now, "no proof of freshness: a short watch ended without a bookmark", out);
-        } else if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
+        let (target, sent, ahead, complete) = match &self.side {
+            Side::Reaching { target, sent, ahead, complete, .. } => {
+                (target.clone(), *sent, ahead.clone().map(|(ahead, _)| ahead), *complete)
+            }
+            Side::Following { target, sent, ahead, complete, .. } => {
+                (target.clone(), *sent, Some(ahead.clone()), *complete)
+            }
+            _ => return,
+        };
+        if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
             self.unproven(now, "another watch has events that ours has not", out);
+        } else if !complete {
+            self.unproven(now, "no proof of freshness: a short watch did not show all there is", out);
         } else {
+            if !self.has_shown(&target) {
+                out.push(Output::Advance(target.clone()));
+                self.search.told = Some(target);
+                self.held_since = now;
+                self.standing.version = self.reached().cloned();
+            }
             self.proof_found(now, sent, out);
         }
+    }
+
+    /// A short watch came to its end in good order. Our own watch has a moment to bring what it has shown last.
+    fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let trusted =
+            self.search.reach == Reach::Streamed || self.search.reach == Reach::Listed && self.rhythm.has_bookmarks();
+        let Side::Reaching { target, sent, ahead, heard, complete, .. } = &mut self.side else { return };
+        let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
+        // A bookmark below the probe's version says that this watch is not there, whatever the server has said.
+        *complete |= trusted && quiet && !*heard;
+        let (complete, heard) = (*complete, *heard);
+        let following = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
+        if let Some((target, sent, ahead)) = following {
+            if self.is_news(&ahead) {
+                self.side = Side::Following { target, sent, ahead, complete, deadline: now + MOMENT };
+                return;
+            }
+        } else if !complete
+            && !heard
+            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.standing.condition == Condition::Suspect)
+        {
+            // It was sent no bookmark. Where none ever was, there are none; else it is a doubt, and a list may end it if
+            // another watch has not.
+            self.side = Side::Quiet;
+            if !self.rhythm.has_bookmarks() {
+                self.rhythm.without_bookmarks();
+            }
+            return self.seek_in_list(now, out);
+        }
+        self.judge_short_watch(now, out);
     }
 
     pub(super) fn side_opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
@@ -318,6 +417,24 @@ impl Reflector {
 
     pub(super) fn side_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.side {
+            Side::Reaching { id: side, target, sent, .. }
+                if *side == id && self.search.reach != Reach::Unknown && is_refusal(failure) =>
+            {
+                // Not taken in this form. In which one it is, if in any, is remembered.
+                let (target, sent) = (target.clone(), *sent);
+                self.search.reach = match self.search.reach {
+                    Reach::Streamed => Reach::Listed,
+                    Reach::Listed | Reach::Unknown => Reach::Unknown,
+                };
+                self.side = Side::Quiet;
+                if let Some(from) = self.version.clone() {
+                    self.watch_shortly(now, from, target, sent, out);
+                }
+            }
+            Side::Reaching { id: side, .. } if *side == id && self.may_lag(now, failure) => {
+                self.side = Side::Quiet;
+                self.search.again(now, &mut self.random);
+            }
             Side::Probing { id: side, .. } | Side::Reaching { id: side, .. } if *side == id => {
                 if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
                     // It asks for patience and so decides nothing; the bound on the age holds meanwhile.
@@ -339,20 +456,15 @@ impl Reflector {
         }
     }
 
+    /// Whether the server that answers is only not as far as the one that answered the probe, within a further period.
+    fn may_lag(&self, now: Instant, failure: &Failure) -> bool {
+        let bound = self.rhythm.period() * 2;
+        failure.kind == FailureKind::TooLarge && self.standing.proven.is_some_and(|proven| now.since(proven) < bound)
+    }
+
     pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        if let Side::Reaching { id: side, ahead: None, heard: false, .. } = self.side
-            && side == id
-            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.standing.condition == Condition::Suspect)
-        {
-            // To its regular end it was sent no bookmark. Where none ever was, there are none; else it is a doubt, and a
-            // list may end it if another watch has not.
-            self.side = Side::Quiet;
-            if !self.rhythm.has_bookmarks() {
-                self.rhythm.without_bookmarks();
-            }
-            self.seek_in_list(now, out);
-        } else if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
-            self.judge_short_watch(now, out);
+        if matches!(self.side, Side::Reaching { id: side, .. } if side == id) {
+            self.short_watch_ended(now, out);
         } else {
             let failure = Failure::unreachable("the server ended the stream");
             self.side_failed(now, id, &failure, out);
@@ -362,7 +474,7 @@ impl Reflector {
     /// Ends what runs beside the watch.
     pub(super) fn quiet_side(&mut self, out: &mut Vec<Output>) {
         match std::mem::replace(&mut self.side, Side::Quiet) {
-            Side::Quiet => {}
+            Side::Quiet | Side::Following { .. } => {}
             Side::Probing { id, .. } | Side::Reaching { id, .. } | Side::Replacing { id, .. } => {
                 out.push(Output::Cancel(id));
             }
@@ -407,4 +519,9 @@ impl Reflector {
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: true }));
     }
+}
+
+/// Whether the server does not take what it was asked in this form.
+fn is_refusal(failure: &Failure) -> bool {
+    matches!(failure.kind, FailureKind::Invalid | FailureKind::Denied | FailureKind::Unreadable)
 }

@@ -50,11 +50,26 @@ pub enum Request {
         /// Where the page before ended.
         continue_token: Option<String>,
     },
-    /// The changes after a version for a few seconds, for the bookmark that the server sends before its end (R2).
+    /// The changes after a version for a few seconds: what it has shown when it ends is all there is (R2).
     ShortWatch {
         /// The version that is held.
         from: ResourceVersion,
+        /// The version that the server that answers has to have reached before it is sent.
+        target: ResourceVersion,
+        /// How that is found out: by [`Request::reach_query`], answered on the connection that carries the watch then.
+        reach: Reach,
     },
+}
+
+/// How it is found out that the server that answers has reached a version (R2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By initial events of nothing, which end at that version or later: watches are told from there.
+    Streamed,
+    /// By a list of nothing that is not older: for servers that stream no lists.
+    Listed,
+    /// Not at all: the server takes neither, so that only a bookmark of the watch itself tells.
+    Unknown,
 }
 
 /// How new a list has to be.
@@ -66,8 +81,11 @@ pub enum ListFrom {
     NotOlderThan(ResourceVersion),
 }
 
-/// The seconds that a short watch lasts; its bookmark comes two seconds before its end (`cacher.go`).
+/// The seconds that a short watch lasts; its bookmark, if one is sent, comes about two seconds before its end.
 const SHORT_WATCH_SECONDS: u32 = 4;
+
+/// A field selector that matches nothing: no object has two names.
+pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
 
 impl Request {
     /// Whether the answer is the whole collection, or a page of it: at most a few of these at once (R5).
@@ -121,7 +139,7 @@ impl Request {
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={timeout_seconds}"
                 );
             }
-            Self::ShortWatch { from } => {
+            Self::ShortWatch { from, .. } => {
                 let from = encoded(from.as_str());
                 let _ = write!(
                     query,
@@ -137,6 +155,22 @@ impl Request {
             }
         }
         query
+    }
+}
+
+impl Request {
+    /// The query parameters of what is asked before a short watch, to be sent with [`OF_NOTHING`] in its field selector.
+    pub fn reach_query(&self) -> Option<String> {
+        let Self::ShortWatch { target, reach, .. } = self else { return None };
+        let least = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", encoded(target.as_str()));
+        match reach {
+            Reach::Streamed => Some(format!(
+                "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&{least}&timeoutSeconds={SHORT_WATCH_SECONDS}"
+            )),
+            // Without a limit: older servers take that to their store, and it is what they have in memory that matters.
+            Reach::Listed => Some(least),
+            Reach::Unknown => None,
+        }
     }
 }
 

@@ -56,6 +56,11 @@ impl Streaming {
     /// Whether a list that begins now is to be streamed; no event of it has come.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         self.highest = None;
+        self.is_to_work(now)
+    }
+
+    /// Whether streamed lists are wanted, and nothing is known to speak against them.
+    pub(super) fn is_to_work(&self, now: Instant) -> bool {
         self.wanted && self.pages_until.is_none_or(|until| now >= until)
     }
 

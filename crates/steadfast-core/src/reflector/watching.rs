@@ -111,13 +111,13 @@ impl Reflector {
         self.quiet_side(out);
         let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
         match failure.kind {
-            _ if forgotten => self.relist(now, Full::again(self.version.as_ref()), failure.why.clone(), out),
+            _ if forgotten => self.relist(now, Full::again(self.reached()), failure.why.clone(), out),
             FailureKind::Expired => {
-                let full = Full::again(self.version.as_ref());
+                let full = Full::again(self.reached());
                 self.relist(now, full, failure.why.clone(), out);
             }
             FailureKind::TooLarge => {
-                let full = Full::again(self.version.as_ref());
+                let full = Full::again(self.reached());
                 self.lagging(now, full, failure, out);
             }
             // The version itself may be what the server cannot take; a list gives another.

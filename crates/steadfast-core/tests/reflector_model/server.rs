@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steadfast_core::random::Random;
 use steadfast_core::record::{ListMeta, RecordKind, Status};
-use steadfast_core::reflector::{ListFrom, Request, RequestId};
+use steadfast_core::reflector::{ListFrom, Reach, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
 use trouble::Trouble;
@@ -361,7 +361,9 @@ impl Server {
                 let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
                 self.plan(now + way, Doing::Probed(id, self.version, since));
             }
-            Request::StreamedList { .. } if !self.habits.streams_lists => {
+            Request::StreamedList { .. } | Request::ShortWatch { reach: Reach::Streamed, .. }
+                if !self.habits.streams_lists =>
+            {
                 self.refuse(id, status(422, "Invalid", false), None, out);
             }
             Request::StreamedList { from, .. } | Request::Page { from, continue_token: None, .. } => {
@@ -394,7 +396,14 @@ impl Server {
                 }
                 self.page(id, version, offset, out);
             }
-            Request::Watch { from, .. } | Request::ShortWatch { from } => {
+            Request::ShortWatch { target, .. } if cache.seen < number(&target) => {
+                if now.since(since) < Duration::from_secs(3) {
+                    self.plan(now + Duration::from_secs(3), Doing::Answer(id));
+                } else {
+                    self.refuse(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
+                }
+            }
+            Request::Watch { from, .. } | Request::ShortWatch { from, .. } => {
                 self.watch(now, id, number(&from), cache, out);
             }
         }

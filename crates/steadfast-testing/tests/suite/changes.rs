@@ -20,6 +20,27 @@ super::stories! {
     a_write_that_changes_nothing_is_told_to_nobody: needs [], tells [];
     an_object_by_name_and_sets_of_labels_are_scopes: needs [], tells [SelectorChurn];
     fifty_informers_on_one_connection_each_hear_their_own: needs [], tells [];
+    ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt: needs [], tells [];
+}
+
+/// No event tells of such a write, and a real server often sends no bookmark either (R2).
+async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(cluster.scope().labels("app=web"))?;
+    let said = Said::by(&informer);
+    recorder.record_as(&informer, "selected").until_synced().await;
+    let writer = cluster.writer();
+    for number in 0..10 {
+        let written = writer.create(&format!("out-{number}"), "1").await?;
+        recorder.wait_for(&informer, "selected", &written).await?;
+        assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    }
+    assert_eq!(said.times("suspect"), 0);
+    judge(cluster, &recorder).await?;
+    Ok(())
 }
 
 async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &mut Cluster) -> Result<(), WorldError> {

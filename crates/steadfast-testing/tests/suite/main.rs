@@ -104,6 +104,7 @@ impl Said {
                 Note::Relisted { .. } => "relisted",
                 Note::Resumed { .. } => "resumed",
                 Note::FellBackToPages { .. } => "fell back to pages",
+                Note::Suspect { .. } => "suspect",
                 _ => return,
             };
             own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());

@@ -11,7 +11,7 @@ use super::body::ResponseBody;
 use super::connection::{Purpose, Role, Sender};
 use super::error::TransportError;
 use super::pool::Pool;
-use super::settings::{Deadlines, Placement};
+use super::settings::{Carrier, Deadlines, Placement};
 use super::state::ConnectionState;
 use super::{http1, http2, upgrade};
 use crate::metrics::traffic::verb;
@@ -168,6 +168,7 @@ impl Pool {
         let begun = environment.now();
         let mut deadline = environment.sleep_until(begun + limit);
         let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let carrier = request.extensions().get::<Carrier>().copied();
         let mut next = Some(request);
         let mut attempt = 0;
         let mut avoid = Vec::new();
@@ -177,7 +178,12 @@ impl Pool {
             let spare = copy(&request);
             let (lease, sender) = tokio::select! {
                 biased;
-                place = self.place(want, &avoid) => place?,
+                place = async {
+                    match carrier {
+                        Some(carrier) => self.place_on(carrier),
+                        None => self.place(want, &avoid).await,
+                    }
+                } => place?,
                 () = &mut deadline => return Err(self.no_place(limit)),
             };
             let connection = lease.connection.clone();
@@ -192,7 +198,10 @@ impl Pool {
             let Failure { error, again } = tokio::select! {
                 biased;
                 sent = sent => match sent {
-                    Ok(answer) => return Ok(answer),
+                    Ok(mut answer) => {
+                        answer.extensions_mut().insert(Carrier(connection.id));
+                        return Ok(answer);
+                    }
                     Err(failure) => failure,
                 },
                 () = &mut deadline, if !late => {

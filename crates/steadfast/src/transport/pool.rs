@@ -14,7 +14,7 @@ use super::dispatch::Want;
 use super::error::TransportError;
 use super::http2;
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
-use super::settings::{Placement, Reader, Settings};
+use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::Traffic;
@@ -202,6 +202,20 @@ impl Pool {
             place
         };
         place.await.unwrap_or_else(|_| Err(TransportError::Closed { peer: self.server(), maybe_sent: false }))
+    }
+
+    /// A place on that connection, if it still has one at once.
+    pub(super) fn place_on(&self, carrier: Carrier) -> Result<Place, TransportError> {
+        let state = self.inner.lock();
+        let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
+        let place = carrying.and_then(|connection| {
+            let sender = connection.admit(self.inner.settings.streams)?;
+            Some((Lease::new(connection.clone(), Arc::downgrade(&self.inner)), sender))
+        });
+        place.ok_or_else(|| {
+            let detail = "the connection that is to carry this request too takes no more".to_owned();
+            TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO }
+        })
     }
 }
 

@@ -104,6 +104,11 @@ pub(crate) enum Reader {
     Caller,
 }
 
+/// The connection that carried an answer, in its extensions; in those of a request, the one that has to carry it, so that
+/// the same server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carrier(pub(super) u64);
+
 /// Which connection one request wants, put into its extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
