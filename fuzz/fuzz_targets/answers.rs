@@ -118,7 +118,7 @@ impl Run {
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
             Verdict::Compare => assert!(self.comparing, "compared, though nothing is"),
             Verdict::Stage => assert!(self.staging, "staged, though no list is"),
-            Verdict::Skip => {}
+            Verdict::Skip | Verdict::Older { .. } => {}
         }
         self.never_back(false);
     }

@@ -86,6 +86,10 @@ pub enum Input {
     Judged(Differences),
     /// A list entry or record arrived that belongs to no object that can be named.
     Unidentified(RequestId, Arc<str>),
+    /// A record of a stream says what is not known, though it is below the version that is held.
+    Contradicted(RequestId, Arc<str>),
+    /// It is known that one counter does not give the versions: they are opaque from here on.
+    Disordered,
     /// A stream came to its regular end.
     Ended(RequestId),
     /// The connection of a stream is to end, or may be dead: the stream is to move to another one.
@@ -304,6 +308,8 @@ impl Reflector {
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
             Input::Judged(found) => self.comparison_judged(now, &found, &mut out),
             Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
+            Input::Contradicted(id, why) => self.contradicted(now, id, why, &mut out),
+            Input::Disordered => self.disordered(&mut out),
             Input::Unsettled(id) => self.unsettled(now, id),
             Input::Settled(id) => self.settled(id, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),

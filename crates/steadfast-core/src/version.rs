@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A resource version as the server wrote it.
@@ -9,18 +10,29 @@ use std::sync::Arc;
 /// Versions that match `[1-9][0-9]*` are ordered as numbers, whatever their length
 /// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)); all others are opaque: they can
 /// be told apart, not ordered.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct ResourceVersion(Arc<str>);
+
+/// What a text begins with that is not to be ordered, though it looks like a number. It is no part of the version.
+const UNORDERED: char = '\0';
 
 impl ResourceVersion {
     /// The version written `text`.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+        let version = Self(text.into());
+        // Whatever a server writes is sent back as it came.
+        if version.0.starts_with(UNORDERED) { Self(format!("{UNORDERED}{}", version.0).into()) } else { version }
+    }
+
+    /// The same version of a server whose versions are in no order, whatever they look like: it is opaque.
+    #[must_use]
+    pub fn unordered(&self) -> Self {
+        if self.0.starts_with(UNORDERED) { self.clone() } else { Self(format!("{UNORDERED}{}", self.0).into()) }
     }
 
     /// As it goes on the wire.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.strip_prefix(UNORDERED).unwrap_or(&self.0)
     }
 
     /// Whether this version can be ordered against others that can.
@@ -31,7 +43,7 @@ impl ResourceVersion {
 
     /// How this version stands to `other`; `None` where one of them is opaque and they differ.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
-        if self.0 == other.0 {
+        if self == other {
             return Some(Ordering::Equal);
         }
         (self.is_ordered() && other.is_ordered()).then(|| {
@@ -51,6 +63,21 @@ impl ResourceVersion {
     }
 }
 
+// By hand: that a version is not to be ordered is no part of it.
+impl PartialEq for ResourceVersion {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for ResourceVersion {}
+
+impl Hash for ResourceVersion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
 impl From<&str> for ResourceVersion {
     fn from(text: &str) -> Self {
         Self::new(text)
@@ -59,13 +86,13 @@ impl From<&str> for ResourceVersion {
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.0)
+        write!(f, "v{}", self.as_str())
     }
 }
 
@@ -79,6 +106,16 @@ mod tests {
         let longer = ResourceVersion::from("100000000000000000000000000000000000000001");
         assert!(longer.is_newer_than(&long));
         assert!(ResourceVersion::from("9").is_older_than(&ResourceVersion::from("10")));
+    }
+
+    #[test]
+    fn a_version_without_order_is_the_same_version_and_opaque() {
+        let (ordered, higher) = (ResourceVersion::from("9"), ResourceVersion::from("10"));
+        let unordered = ordered.unordered();
+        assert_eq!((unordered.as_str(), unordered.is_ordered(), &unordered), ("9", false, &ordered));
+        assert_eq!((unordered.order(&higher), unordered.order(&ordered)), (None, Some(Ordering::Equal)));
+        assert_eq!(unordered.unordered().as_str(), "9");
+        assert_eq!(ResourceVersion::from("\09").as_str(), "\09", "what a server writes is sent back as it came");
     }
 
     #[test]

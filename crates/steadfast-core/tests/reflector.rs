@@ -245,7 +245,7 @@ impl Stage {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
             Verdict::Compare => vec!["compare".to_owned()],
-            Verdict::Skip => vec!["skip".to_owned()],
+            Verdict::Skip | Verdict::Older { .. } => vec!["skip".to_owned()],
             Verdict::Do(outputs) => self.told(&outputs),
         }
     }

@@ -2,6 +2,7 @@
 
 mod comparison;
 mod complaints;
+mod disorder;
 mod edits;
 mod records;
 
@@ -16,6 +17,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeOptions, Decoder, Encoding, Kept};
+use steadfast_core::event::Event;
 use steadfast_core::frame::{LineFramer, ListFramer};
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::{ListMeta, RecordKind};
@@ -30,6 +32,7 @@ use crate::probes::Probed;
 use crate::shared::Shared;
 use comparison::Comparison;
 use complaints::Complaints;
+use disorder::Disorder;
 use edits::Edit;
 
 /// What an informer's handles can ask of its driver.
@@ -85,6 +88,7 @@ pub(crate) struct Driver<K> {
     notes: Vec<Note>,
     edits: Vec<Edit<K>>,
     complaints: Complaints,
+    disorder: Disorder,
     ledger: Ledger,
 }
 
@@ -139,6 +143,7 @@ impl<K: Kept> Driver<K> {
             notes: Vec::new(),
             edits: Vec::new(),
             complaints: Complaints::default(),
+            disorder: Disorder::default(),
             ledger,
         }
     }
@@ -294,7 +299,8 @@ impl<K: Kept> Driver<K> {
                         Err(error) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
                     },
                     Some(Parser::List(_, framer, meta)) => match (framer.finish(), meta) {
-                        (Ok(()), Some(meta)) => {
+                        (Ok(()), Some(mut meta)) => {
+                            meta.version.iter_mut().for_each(|version| self.disorder.count(version));
                             if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
                                 comparison.version.clone_from(&meta.version);
                             }
@@ -436,11 +442,13 @@ impl<K: Kept> Driver<K> {
             tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by notes");
         }
         let edited = !self.edits.is_empty();
-        if edited {
-            self.edit();
-        }
+        let disordered = edited && self.edit();
         if self.shared.stand(self.reflector.standing()) || edited {
             self.shared.tell_moved();
+        }
+        if disordered {
+            self.disorder.is_known = true;
+            self.step(Input::Disordered);
         }
         if std::mem::take(&mut self.judge)
             && let Some(comparison) = &mut self.comparison
@@ -462,10 +470,11 @@ impl<K: Kept> Driver<K> {
         self.shared.tell(note);
     }
 
-    /// Makes the edits, all under one lock and with one publication.
-    fn edit(&mut self) {
+    /// Makes the edits, all under one lock and with one publication; returns whether a list among them has shown that
+    /// versions are in no order.
+    fn edit(&mut self) -> bool {
         let mut changes = Vec::new();
-        let mut viewed = false;
+        let (mut viewed, mut disordered) = (false, false);
         let shared = self.shared.clone();
         // What only it holds is dropped when the lock is released: dropping a great many objects takes its time, and
         // their `Drop` is the user's.
@@ -479,9 +488,17 @@ impl<K: Kept> Driver<K> {
                 }
             }
             for edit in self.edits.drain(..) {
-                let (listed, before) = (matches!(edit, Edit::Commit { .. }), changes.len());
+                let before = changes.len();
+                let committed = if let Edit::Commit { new_epoch, .. } = &edit { Some(*new_epoch) } else { None };
                 viewed |= edit.carry_out(store, &mut changes, &shared.name);
-                shared.counted.changes(&changes[before..], listed);
+                shared.counted.changes(&changes[before..], committed.is_some());
+                let proven = committed.map(|new_epoch| self.disorder.is_proven(store.working(), new_epoch));
+                disordered |= proven.unwrap_or_default();
+            }
+            for change in &changes {
+                if let Event::Deleted { .. } = change.event {
+                    self.disorder.ended(&change.uid);
+                }
             }
             self.reflector.set_tainted(store.working().tainted().clone());
             shared.publish(store, &changes, viewed, self.reflector.standing());
@@ -489,6 +506,7 @@ impl<K: Kept> Driver<K> {
         if viewed && self.resync_at.is_none() {
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);
         }
+        disordered
     }
 
     fn resync(&mut self) {

@@ -216,7 +216,11 @@ impl<K: Kept> Informer<K> {
         if self.shared().breaches.commit(Breach::ImpatientWait) {
             return Ok(());
         }
-        let reached = |shared: &Shared<K>| shared.snapshot().version().is_some_and(|at| !at.is_older_than(version));
+        let reached = |shared: &Shared<K>| shared.snapshot().version().is_some_and(|at| is_at(at, version));
+        // Known by now, or found out while this waits: then it ends at its deadline, and says how things stand.
+        if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
+            return Err(WaitError::Opaque { version: version.to_string() });
+        }
         self.wait_aided(deadline, format!("version {version}"), reached).await
     }
 
@@ -246,9 +250,8 @@ impl<K: Kept> Informer<K> {
             let snapshot = shared.snapshot();
             // A cache that has not reached the object's own version lacks it for another reason. In another epoch its
             // version says nothing, and the list that began that epoch all.
-            let reached = was_held
-                || snapshot.epoch() != epoch
-                || snapshot.version().is_some_and(|at| !at.is_older_than(&version));
+            let reached =
+                was_held || snapshot.epoch() != epoch || snapshot.version().is_some_and(|at| is_at(at, &version));
             reached && !held(&snapshot)
         };
         self.wait_aided(deadline, format!("the end of {name} ({uid})"), gone).await
@@ -365,4 +368,9 @@ impl<K: Send + Sync + 'static> Registration<K> {
     pub(crate) fn runner(&self) -> &Arc<Runner<K>> {
         &self.runner
     }
+}
+
+/// Whether `held` is known to be at `version` or past it.
+fn is_at(held: &ResourceVersion, version: &ResourceVersion) -> bool {
+    held.order(version).is_some_and(std::cmp::Ordering::is_ge)
 }

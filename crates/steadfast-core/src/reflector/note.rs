@@ -106,6 +106,13 @@ pub enum Note {
         /// Which object it is and what is wrong with it, without its content.
         why: Arc<str>,
     },
+    /// A record of a watch says what is not known, though its version is below the one held: a list decides.
+    Contradicted {
+        /// Which object it is about, and how it contradicts.
+        why: Arc<str>,
+    },
+    /// The server's versions do not come from one counter: they are taken for opaque from here on.
+    Disordered,
     /// A record is very much longer than the limit, and has not ended yet: what comes behind it waits for that.
     Endless {
         /// How long it is so far, in bytes.
@@ -150,6 +157,8 @@ impl Note {
             | Self::Suspect { .. }
             | Self::Lost { .. }
             | Self::Undecodable { .. }
+            | Self::Contradicted { .. }
+            | Self::Disordered
             | Self::Endless { .. }
             | Self::Unidentified { .. } => Gravity::Fault,
         }
@@ -192,6 +201,11 @@ impl fmt::Display for Note {
                 write!(f, "a change of {key} ({uid}) was lost by the server's watch: held {held}, listed {listed}")
             }
             Self::Undecodable { why, .. } => write!(f, "{why}; it answers as unknown until a later version can be"),
+            Self::Contradicted { why } => write!(f, "{why}; listing to see"),
+            Self::Disordered => f.write_str(
+                "the server's versions do not come from one counter: they are taken for opaque, so changes follow the order \
+                 of the stream and only lists prove that nothing is missing",
+            ),
             Self::Endless { bytes, limit } => {
                 write!(f, "a record has {bytes} bytes and no end yet; it is longer than the limit of {limit} bytes")
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::listing::Full;
 use super::{Failure, Note, Output, Phase, Reflector, RequestId};
 use crate::time::Instant;
+use crate::version::ResourceVersion;
 
 /// What came unnamed, and when a list is to tell what it was.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Unnamed {
     pub(super) why: Option<Arc<str>>,
     /// When to list.
     pub(super) due: Option<Instant>,
+    /// Whether it was about a record whose version contradicts what is held.
+    contradicted: bool,
     /// The end of the last list that was made for this.
     listed: Option<Instant>,
     /// The lists in a row that had unnamed entries themselves.
@@ -72,6 +75,25 @@ impl Reflector {
         }
     }
 
+    /// Takes in [`super::Input::Contradicted`]: a list decides, once a period at most.
+    pub(super) fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+        if !self.is_read_from(id) {
+            return;
+        }
+        self.unnamed.record(now, self.settings.period);
+        self.unnamed.why = Some(why.clone());
+        self.unnamed.contradicted = true;
+        out.push(Output::Note(Note::Contradicted { why }));
+        self.set_streaming(now);
+    }
+
+    /// Takes in [`super::Input::Disordered`]: from here on the version that is held is only what to watch from.
+    pub(super) fn disordered(&mut self, out: &mut Vec<Output>) {
+        out.push(Output::Note(Note::Disordered));
+        self.version = self.version.as_ref().map(ResourceVersion::unordered);
+        self.standing.version.clone_from(&self.version);
+    }
+
     /// Lists to find out what came unnamed, if that is due.
     pub(super) fn list_unnamed(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.unnamed.due.is_none_or(|due| now < due) {
@@ -79,6 +101,9 @@ impl Reflector {
         }
         self.leave_watch(out);
         let why = self.unnamed.why.clone().unwrap_or_else(|| "a record could not be read".into());
-        self.relist(now, Full::again(self.version.as_ref()), why, out);
+        // Where versions are in doubt, none can be asked for.
+        let contradicted = std::mem::take(&mut self.unnamed.contradicted);
+        let full = if contradicted { Full::first() } else { Full::again(self.version.as_ref()) };
+        self.relist(now, full, why, out);
     }
 }

@@ -25,6 +25,11 @@ pub enum Verdict {
     Compare,
     /// Nothing: it says what is known.
     Skip,
+    /// The same, if one counter gives the versions: it is not above what is held.
+    Older {
+        /// Whether this very stream has brought something above it before.
+        unbroken: bool,
+    },
     /// These.
     Do(Vec<Output>),
 }

@@ -41,7 +41,8 @@ impl Reflector {
         match record {
             Record::Object(_, identity) => {
                 if !self.is_news(&identity.version) {
-                    return Verdict::Skip;
+                    let unbroken = matches!(self.phase, Phase::Watching { proven: true, .. });
+                    return Verdict::Older { unbroken };
                 }
                 self.reach(now, identity.version.clone());
                 self.brief.reset();

@@ -98,6 +98,8 @@ fn name_of(note: &Note) -> &'static str {
         Note::Suspect { .. } => "suspect",
         Note::Proven => "proven",
         Note::Undecodable { .. } => "undecodable",
+        Note::Contradicted { .. } => "contradicted",
+        Note::Disordered => "disordered",
         Note::Endless { .. } => "endless",
         Note::Unidentified { .. } => "unnamed",
         Note::Audited { .. } => "compared",
@@ -218,7 +220,7 @@ impl Client {
                     Verdict::Apply => self.apply(kind, key, version),
                     Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
                     Verdict::Stage => drop(self.staged.insert(key, version)),
-                    Verdict::Skip | Verdict::Compare => {}
+                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare => {}
                     Verdict::Do(outputs) => self.perform(&outputs),
                 }
             }

@@ -5,7 +5,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{
     self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, WatchRecord,
@@ -14,6 +13,7 @@ use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::{Offer, Tainted};
+use steadfast_core::{Instant, ResourceVersion};
 
 use super::Driver;
 use super::edits::Edit;
@@ -26,7 +26,7 @@ impl<K: Kept> Driver<K> {
                 Line::Whole(record) => decode::watch_record(encoding, record, Some(&wanted)),
                 Line::Overlong(record) => Err(decode::overlong(record, Some(&wanted))),
             };
-            let (verdict, object) = match record {
+            let (verdict, object) = match self.counted(record) {
                 Ok(WatchRecord::Object { object, .. }) if self.is_stray(&object.identity) => {
                     self.stray(now, id, &object.identity);
                     continue;
@@ -52,6 +52,9 @@ impl<K: Kept> Driver<K> {
                 (Verdict::Apply, Some((kind, object))) => {
                     let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.kept(&object) };
                     self.edits.push(Edit::Apply(kind, object.identity, kept));
+                }
+                (Verdict::Older { unbroken }, Some((kind, object))) => {
+                    self.older(now, id, kind, &object.identity, unbroken);
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
                 (Verdict::Stage, Some((_, object))) => self.stage(&object),
@@ -80,7 +83,8 @@ impl<K: Kept> Driver<K> {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
                     Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
-                    Ok(object) => {
+                    Ok(mut object) => {
+                        self.disorder.count(&mut object.identity.version);
                         let verdict = self.reflector.list_item(now, id);
                         match verdict {
                             Verdict::Stage => self.stage(&object),
@@ -121,9 +125,10 @@ impl<K: Kept> Driver<K> {
         now: Instant,
         id: RequestId,
         kind: RecordKind,
-        identity: Identity,
+        mut identity: Identity,
         error: &RecordError,
     ) {
+        self.disorder.count(&mut identity.version);
         let verdict = match self.reflector.list_item(now, id) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
@@ -139,8 +144,53 @@ impl<K: Kept> Driver<K> {
             (Verdict::Stage, _) => self.stage_tainted(identity, error),
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
+            (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
             (Verdict::Skip, _) => {}
         }
+    }
+
+    /// The record with its version as it counts here.
+    fn counted(&self, mut record: Result<WatchRecord, RecordError>) -> Result<WatchRecord, RecordError> {
+        match &mut record {
+            Ok(WatchRecord::Object { object, .. }) => self.disorder.count(&mut object.identity.version),
+            Ok(WatchRecord::Bookmark(bookmark)) => self.disorder.count(&mut bookmark.version),
+            Ok(WatchRecord::Error(_)) | Err(_) => {}
+        }
+        record
+    }
+
+    /// Takes in a record that is below the version held: it is known, or a list decides.
+    fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, unbroken: bool) {
+        let snapshot = self.shared.snapshot();
+        let pending = self.edits.iter().rev().find_map(|edit| match edit {
+            Edit::Apply(kind, edited, _) if edited.key == record.key => Some((*kind, edited)),
+            _ => None,
+        });
+        let held = match pending {
+            Some((RecordKind::Deleted, edited)) if edited.uid == record.uid => return,
+            Some((RecordKind::Deleted, _)) => None,
+            Some((_, edited)) => Some((&edited.uid, &edited.version)),
+            None => {
+                let entry = snapshot.entry(record.key.namespace(), record.key.name());
+                entry.map(|entry| (&entry.uid, &entry.version))
+            }
+        };
+        if !self.disorder.is_news(kind, record, held) {
+            return;
+        }
+        if unbroken {
+            self.disorder.doubt(kind, record);
+        }
+        let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
+        let what = match kind {
+            RecordKind::Added => "was added",
+            RecordKind::Modified => "was changed",
+            RecordKind::Deleted => "was deleted",
+        };
+        let why =
+            format!("{} {what} at version {}, below {held} that is held, and that is news", record.key, record.version);
+        let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
+        self.perform(outputs);
     }
 
     /// That a document was a list of what was asked for: any other could pass for an empty one, which deletes everything.

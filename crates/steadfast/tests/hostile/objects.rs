@@ -243,3 +243,70 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     let names: Vec<_> = snapshot.iter().map(|(key, _)| key.name()).collect();
     assert_eq!(names, ["a", "b", "c"]);
 }
+
+/// `name` at `version`, as the lists of this server have it.
+fn plain(name: &str, version: u64) -> String {
+    object(name, version, "", "")
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_they_come() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    // Each object has a counter of its own: `d` is new, and at 3.
+    server.attack(Some(open_watch(&events(&[("ADDED", plain("c", 20)), ("ADDED", plain("d", 3))]))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let informer =
+        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let (own, scripted) = (Notes::default(), server.clone());
+    let told = own.clone();
+    informer.on_note(move |note| {
+        let note = note.to_string();
+        if note.contains("listing to see") {
+            let items = [plain("c", 20), plain("d", 3)].join(",");
+            let body = format!(r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"30"}},"items":[{items}]}}"#);
+            scripted.attack(Some(list(&body)));
+        } else if note.contains("listed again") {
+            let next = [("ADDED", plain("e", 2)), ("DELETED", plain("d", 4)), ("MODIFIED", plain("c", 19))];
+            scripted.attack(Some(open_watch(&events(&next))));
+        }
+        told.0.lock().expect("no panic").push(note);
+    });
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let text = own.text();
+    assert!(text.contains("default/d was added at version 3, below 20 that is held"), "{text}");
+    assert_eq!(text.matches("do not come from one counter").count(), 1, "{text}");
+    let snapshot = informer.snapshot();
+    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), entry.version.as_str())).collect();
+    assert_eq!(held, [("c", "19"), ("e", "2")], "{text}");
+    assert!(informer.wait_for_version(&"40".into(), Duration::from_secs(1)).await.is_err(), "none can be waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_events_that_come_again_are_no_sign_of_another_order() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    let lines = [
+        ("ADDED", plain("c", 20)),
+        ("ADDED", plain("d", 21)),
+        ("MODIFIED", plain("c", 22)),
+        ("DELETED", plain("d", 23)),
+        // Again, all of it; and the beginning of `a`, as the list had it.
+        ("ADDED", plain("c", 20)),
+        ("ADDED", plain("d", 21)),
+        ("DELETED", plain("d", 23)),
+        ("ADDED", plain("a", 4).replace("u-a", "a")),
+    ];
+    server.attack(Some(open_watch(&events(&lines))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let informer =
+        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let snapshot = informer.snapshot();
+    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), entry.version.as_str())).collect();
+    assert_eq!(held, [("a", "5"), ("b", "5"), ("c", "22")]);
+    assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    assert_eq!(server.asked().iter().filter(|head| head.contains("limit=500")).count(), 1);
+}
