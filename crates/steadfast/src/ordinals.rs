@@ -48,7 +48,9 @@ mod tests {
         let mut ordinals = Ordinals::default();
         let mut taken: Vec<usize> = (0..100).map(|_| ordinals.take()).collect();
         taken.rotate_left(37);
-        taken.into_iter().for_each(|number| ordinals.give_back(number));
+        for number in taken {
+            ordinals.give_back(number);
+        }
         assert!(ordinals.free.is_empty() && ordinals.next == 0, "{ordinals:?}");
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// What tells its owner from the other members.
+    #[cfg(any(feature = "metrics", test))]
     pub(crate) fn place(&self) -> usize {
         self.place
     }
