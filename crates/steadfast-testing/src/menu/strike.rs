@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::core::random::Random;
-use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, TooLarge, Verb};
+use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, Status, TooLarge, Verb};
 
 use super::fault::Fault;
 
@@ -125,7 +125,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             faults.answer_with(rule().verb(any_read(random)), Answer::code(code));
             "a busy server"
         }
-        Fault::ResourceRefused if on => hang_lists(&faults, random),
+        Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
+        Fault::ResourceRefused if on => refuse_watches(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
             faults.answer_with(rule().verb(any_read(random)), Answer::Forbidden);
             "forbidden"
@@ -148,6 +149,17 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let wait = Duration::from_secs(random.draw() % 29);
     faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
     "lists that hang"
+}
+
+/// Watches, and perhaps streamed lists, are refused or fail for long enough that lists take their place.
+fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
+    let code = [403, 404, 405, 500, 501][random.draw() as usize % 5];
+    let rule = RequestRule::any().verb(Verb::Watch).times(8);
+    let streams = random.share() < 0.5;
+    let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
+    let in_stream = Answer::InStream(Status::of_code(500).with_reason("StoreReadError"));
+    faults.answer_with(rule, if random.share() < 0.3 { in_stream } else { Answer::code(code) });
+    "refused watches"
 }
 
 fn any_read(random: &mut Random) -> Verb {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
-use steadfast::{Freshness, Informer, Kept, Scope};
+use steadfast::{Freshness, Informer, Kept, ReflectorSettings, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 
@@ -21,6 +21,9 @@ use crate::widget_definition;
 const LONG: Duration = Duration::from_secs(90);
 /// Between two attempts, at most (R6), and the way there and back.
 const BETWEEN: Duration = Duration::from_secs(9);
+
+/// How often it is listed here where there is no watch.
+const POLL: Duration = Duration::from_secs(3);
 
 /// Its scenarios.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -56,6 +59,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         bounds: Bounds::NONE.recover(9),
         seconds: 25,
         play: |ground| Box::pin(resource_refused(ground)),
+    },
+    Scenario {
+        name: "refused-by-verb",
+        faults: &[Fault::ResourceRefused],
+        source: Source::Menu,
+        story: "On three servers that serve lists, streamed lists and watches are forbidden, are answered with 405, or each \
+                watch fails with 500. The cache is listed every so often in place of a watch, here every 3 s, says so and \
+                why, tells a deletion by its next list, and is watched again when the server allows it.",
+        clauses: "C2, C9, C10, R3, R6",
+        bounds: Bounds::NONE.recover(9).lists(36),
+        seconds: 45,
+        play: |ground| Box::pin(refused_by_verb(ground)),
     },
     Scenario {
         name: "permission-removed",
@@ -162,6 +177,47 @@ async fn resource_refused(ground: Ground) -> Result<Findings, Trouble> {
     let seen = stage.recovery(&[&config_maps], changed, PROMPT).await;
     stage.checks.within("a change of a config map beside it", seen, PROMPT);
     widgets.stop();
+    stage.settle(&[&config_maps]).await;
+    Ok(stage.judge(None, recover))
+}
+
+async fn refused_by_verb(ground: Ground) -> Result<Findings, Trouble> {
+    let refusals: [(Answer, &[Verb]); 3] = [
+        (Answer::Forbidden, &[Verb::StreamedList, Verb::Watch]),
+        (Answer::code(405), &[Verb::StreamedList, Verb::Watch]),
+        (Answer::code(500), &[Verb::Watch]),
+    ];
+    let played = refusals.map(|(answer, verbs)| without_watches(&ground, answer, verbs));
+    let mut findings = futures::future::try_join_all(played).await?.into_iter();
+    let first = findings.next().ok_or("there are three of them")?;
+    Ok(findings.fold(first, Findings::and))
+}
+
+async fn without_watches(ground: &Ground, answer: Answer, verbs: &[Verb]) -> Result<Findings, Trouble> {
+    let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
+    let mut stage = Stage::set(ground, Plan { reflector, ..Plan::default() }).await?;
+    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    stage.fault();
+    let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
+    stage.faults().answer_with(rule, answer.clone());
+    let config_maps = stage.watch(Scope::all())?;
+    stage.ready(&[&config_maps]).await?;
+    // Where lists are streamed, it is the watches after them that fail.
+    stage.faults().end_watches();
+    let polled = || match config_maps.informer.freshness() {
+        Freshness::Fresh { polled: Some(polled), .. } => Some(polled.to_string()),
+        _ => None,
+    };
+    let told = until(LONG, || polled().is_some()).await;
+    stage.checks.within(&format!("{answer:?}: that lists take the place of a watch"), told, BETWEEN * 2);
+    stage.checks.says("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
+    let changed = Instant::now();
+    stage.change("a", "2")?;
+    stage.delete("b")?;
+    let recover = stage.recovery(&[&config_maps], changed, LONG).await;
+    stage.faults().answer_truly();
+    let watched = until(LONG, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
+    stage.checks.within(&format!("{answer:?}: that it is watched again"), watched, POLL * 6 + BETWEEN);
     stage.settle(&[&config_maps]).await;
     Ok(stage.judge(None, recover))
 }
