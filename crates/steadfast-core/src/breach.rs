@@ -31,7 +31,7 @@ pub enum Breach {
     DroppedRecords,
     /// C12: a wait ends before the store is there.
     ImpatientWait,
-    /// R1: a silent connection is not pinged.
+    /// R1, R2a: a silent connection is not pinged, and the server is not asked on it whether it is there.
     Unpinged,
     /// R4: a connection that failed is handed out again.
     DeadAgain,

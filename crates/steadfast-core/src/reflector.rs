@@ -96,6 +96,8 @@ pub enum Input {
     Unsettled(RequestId),
     /// The connection of a stream is well after all.
     Settled(RequestId),
+    /// Whether the server answers other requests on the connection of a stream that is silent (R2a).
+    Answering(RequestId, bool),
     /// A request failed or its answer broke off.
     Failed(RequestId, Failure),
     /// Someone needs to know whether the cache has reached the present.
@@ -312,6 +314,7 @@ impl Reflector {
             Input::Disordered => self.disordered(&mut out),
             Input::Unsettled(id) => self.unsettled(now, id),
             Input::Settled(id) => self.settled(id, &mut out),
+            Input::Answering(id, answering) => self.answering(now, id, answering, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {

@@ -21,7 +21,7 @@ use steadfast_core::{Instant, ResourceVersion};
 
 use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
-use crate::transport::{self, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
+use crate::transport::{self, Carrier, Deadlines, Notice, Placement, Reader, ResponseBody, TransportError};
 
 /// What came of one request.
 pub(crate) enum Arrival {
@@ -29,8 +29,8 @@ pub(crate) enum Arrival {
     Opened(Encoding),
     /// A piece of its body.
     Chunk(Bytes),
-    /// Whether its connection is to end or may be dead, so that the stream is to go on elsewhere.
-    Leave(bool),
+    /// What becomes of its connection.
+    Noticed(Notice),
     /// The end of its body.
     Ended,
     /// The answer to a probe, all of it.
@@ -49,7 +49,7 @@ pub(crate) struct Answers {
 
 enum Answer {
     Asked(BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>>),
-    Reading { body: Pin<Box<ResponseBody>>, leave: BoxStream<'static, bool> },
+    Reading { body: Pin<Box<ResponseBody>>, notices: BoxStream<'static, Notice> },
     Probing(BoxFuture<'static, Result<Probed, Failure>>),
     Over,
 }
@@ -324,7 +324,7 @@ impl Answer {
             match self {
                 Self::Asked(asked) => match std::task::ready!(asked.as_mut().poll(context)) {
                     Ok((encoding, body)) => {
-                        *self = Self::Reading { leave: body.leave(), body: Box::pin(body) };
+                        *self = Self::Reading { notices: body.notices(), body: Box::pin(body) };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Err(failure) => {
@@ -332,7 +332,7 @@ impl Answer {
                         return Poll::Ready(Arrival::Failed(failure));
                     }
                 },
-                Self::Reading { body, leave } => match body.as_mut().poll_frame(context) {
+                Self::Reading { body, notices } => match body.as_mut().poll_frame(context) {
                     Poll::Ready(Some(Ok(frame))) => {
                         if let Ok(chunk) = frame.into_data() {
                             return Poll::Ready(Arrival::Chunk(chunk));
@@ -348,7 +348,10 @@ impl Answer {
                         return Poll::Ready(Arrival::Ended);
                     }
                     Poll::Pending => {
-                        return leave.poll_next_unpin(context).map(|leave| Arrival::Leave(leave.unwrap_or_default()));
+                        return match std::task::ready!(notices.poll_next_unpin(context)) {
+                            Some(notice) => Poll::Ready(Arrival::Noticed(notice)),
+                            None => Poll::Pending,
+                        };
                     }
                 },
                 Self::Probing(probed) => {

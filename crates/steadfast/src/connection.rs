@@ -6,9 +6,11 @@ mod builder;
 mod client;
 mod discreet;
 mod error;
+mod inquiry;
 mod keeper;
 #[cfg(feature = "metrics")]
 mod observing;
+mod patience;
 mod places;
 mod proxies;
 mod reach;
@@ -59,6 +61,7 @@ struct Inner {
     server: String,
     default_namespace: String,
     places: Places,
+    manners: patience::Manners,
     probes: Board,
     /// Paths of collections that the server does not stream as lists.
     paged: Mutex<BTreeMap<String, Instant>>,

@@ -30,6 +30,7 @@ use crate::connection::Place;
 use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
 use crate::shared::Shared;
+use crate::transport::Notice;
 use comparison::Comparison;
 use complaints::Complaints;
 use disorder::Disorder;
@@ -283,8 +284,9 @@ impl<K: Kept> Driver<K> {
                     self.chunk(id, chunk, parser);
                 }
             }
-            Arrival::Leave(true) => self.step(Input::Unsettled(id)),
-            Arrival::Leave(false) => self.step(Input::Settled(id)),
+            Arrival::Noticed(Notice::Leave(true)) => self.step(Input::Unsettled(id)),
+            Arrival::Noticed(Notice::Leave(false)) => self.step(Input::Settled(id)),
+            Arrival::Noticed(Notice::Answering(answering)) => self.step(Input::Answering(id, answering)),
             Arrival::Probed(Probed { version, sent }) => {
                 self.streams.remove(&id);
                 self.ledger.ended(id);

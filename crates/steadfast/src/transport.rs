@@ -9,6 +9,7 @@
 //! | `connector` | a socket to one of the server's addresses, a proxy before it, TLS on it, and which protocol was agreed |
 //! | `http2`, `http1` | one connection at work: its driver, and one request on it |
 //! | `heartbeat` | is the peer there, also when nobody asks |
+//! | `inquiry` | does the server behind it answer, where something on the way may answer pings |
 //! | `upgrade` | a connection for one request that makes something else of it: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
@@ -24,6 +25,7 @@ mod error;
 mod heartbeat;
 mod http1;
 mod http2;
+mod inquiry;
 mod life;
 mod pool;
 mod report;
@@ -32,9 +34,10 @@ mod socket;
 mod state;
 mod upgrade;
 
+pub(crate) use body::Notice;
 pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
-pub(crate) use dispatch::copy;
+pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
 pub use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};

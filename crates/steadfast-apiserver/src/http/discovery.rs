@@ -46,6 +46,7 @@ pub(super) async fn answer(
             None => Answer::page_not_found(),
         },
         Route::Version => Answer::json(200, &version()),
+        Route::Ping => Answer::text(200, "ok"),
         Route::Health => {
             read::etcd_answers(&exchange.cluster, exchange.replica).await?;
             Answer::text(200, "ok")

@@ -17,6 +17,8 @@ pub(super) enum Route {
     GroupVersion { group: String, version: String },
     /// `/version`.
     Version,
+    /// `/livez/ping` and the like: that alone, and nothing of what the server needs.
+    Ping,
     /// `/healthz`, `/livez`, `/readyz`.
     Health,
     /// `/openapi/…`.
@@ -62,6 +64,7 @@ impl Route {
             ["api", version, rest @ ..] => resource("", version, rest),
             ["apis", group, version, rest @ ..] => resource(group, version, rest),
             ["version"] => Self::Version,
+            ["healthz" | "livez" | "readyz", "ping"] => Self::Ping,
             ["healthz" | "livez" | "readyz", ..] => Self::Health,
             ["openapi", rest @ ..] => Self::OpenApi(rest.join("/")),
             _ => Self::Unknown,

@@ -82,6 +82,10 @@ pub(super) struct Search {
     backoff: Backoff,
 }
 
+/// Why a watch is suspect that is silent, while its connection is not.
+const UNANSWERED: &str =
+    "the server answers nothing on this connection, though something on the way may answer its pings";
+
 /// The time from one search to the next, at the least.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -504,6 +508,21 @@ impl Reflector {
             return;
         }
         self.doubt(now, why, out);
+    }
+
+    /// Takes in [`super::Input::Answering`]: where the server does not answer beside the watch, that is suspect at once;
+    /// where it does again, a proof is sought, since the watch may have missed something meanwhile.
+    pub(super) fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
+        if !matches!(self.phase, Phase::Watching { id: watching, opened: Some(_), .. } if watching == id) {
+            return;
+        }
+        if answering {
+            self.search.want(now);
+            self.side_tick(now, out);
+        } else if !matches!(self.side, Side::Replacing { .. }) {
+            self.quiet_side(out);
+            self.doubt(now, UNANSWERED, out);
+        }
     }
 
     /// The watch is suspect: another one is opened beside it.

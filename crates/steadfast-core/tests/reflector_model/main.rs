@@ -262,6 +262,7 @@ impl Client {
             }
             Arrival::Unsettled => self.step(Input::Unsettled(id)),
             Arrival::Settled => self.step(Input::Settled(id)),
+            Arrival::Answering(answering) => self.step(Input::Answering(id, answering)),
             Arrival::Broke => {
                 self.monitor.closed(id);
                 self.step(Input::Failed(id, Failure::unreachable("reset")));

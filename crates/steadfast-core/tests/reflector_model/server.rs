@@ -33,6 +33,7 @@ pub(crate) enum Arrival {
     Broke,
     Unsettled,
     Settled,
+    Answering(bool),
 }
 
 type Arrivals = Vec<(RequestId, Arrival)>;
@@ -121,6 +122,7 @@ enum Doing {
     /// A connection that carries streams drains, or does not answer a ping.
     Unsettle,
     Settle(RequestId),
+    Heed(RequestId),
     Break(RequestId),
 }
 
@@ -240,6 +242,7 @@ impl Server {
                 Doing::Thaw(cache) => self.thaw(now, cache),
                 Doing::Unsettle => self.unsettle(now, &mut out),
                 Doing::Settle(id) => out.push((id, Arrival::Settled)),
+                Doing::Heed(id) => out.push((id, Arrival::Answering(true))),
                 Doing::Break(id) => self.cut(&[id], &mut out),
             }
         }
@@ -253,7 +256,11 @@ impl Server {
         for id in open {
             out.push((id, Arrival::Unsettled));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
-            match self.random.draw() % 3 {
+            match self.random.draw() % 4 {
+                2 if self.troubled => {
+                    out.push((id, Arrival::Answering(false)));
+                    self.plan(then, Doing::Heed(id));
+                }
                 0 => self.plan(then, Doing::Settle(id)),
                 1 if self.troubled => self.plan(then, Doing::Break(id)),
                 _ => {}

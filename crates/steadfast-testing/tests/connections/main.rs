@@ -6,6 +6,7 @@ mod crowd;
 mod hanging;
 mod moving;
 mod restart;
+mod silence;
 mod storm;
 mod unread;
 mod world;

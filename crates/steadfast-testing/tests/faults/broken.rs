@@ -30,12 +30,23 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R1: a connection that is not pinged",
         scenario: "black-hole",
-        how: |ground| ground.adjusting(|plan| plan.transport.ping_after = TOO_LONG),
+        how: |ground| {
+            ground.adjusting(|plan| {
+                plan.transport.ping_after = TOO_LONG;
+                plan.transport.inquire_after = TOO_LONG;
+            })
+        },
+        said: "the first doubt",
+    },
+    Broken {
+        bound: "R2a: a silent connection is not asked whether the server answers",
+        scenario: "frozen-server",
+        how: |ground| ground.adjusting(|plan| plan.transport.inquire_after = TOO_LONG),
         said: "the first doubt",
     },
     Broken {
         bound: "R2: no proof is sought",
-        scenario: "frozen-server",
+        scenario: "frozen-etcd",
         how: |ground| ground.adjusting(|plan| plan.reflector.period = TOO_LONG),
         said: "the first doubt",
     },

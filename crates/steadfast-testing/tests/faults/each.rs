@@ -41,7 +41,7 @@ faults! {
     f03_a_reset_within_an_object_costs_no_list: ConnectionReset,
     f04_a_black_hole_is_noticed_within_15_seconds: BlackHole,
     f05_a_flow_is_never_idle_long_enough_to_be_dropped: IdleFlowDropped,
-    f06_a_frozen_server_behind_a_live_connection_is_noticed_by_a_probe: FrozenServer,
+    f06_a_frozen_server_behind_a_live_connection_is_noticed_within_15_seconds: FrozenServer,
     f07_what_a_stalled_stream_holds_back_comes_by_another: StalledStream,
     f08_drained_connections_and_limits_of_streams_lose_nothing: GoAway,
     f09_a_watch_that_ends_is_resumed_at_once: WatchEnded,

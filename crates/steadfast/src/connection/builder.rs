@@ -15,8 +15,9 @@ use tower::{Layer, Service};
 use super::auth::Authorizer;
 use super::error::describe;
 use super::keeper::{Keeper, Loader};
+use super::patience::{self, Manners};
 use super::places::Places;
-use super::{ConnectError, Connection, Inner, reach};
+use super::{ConnectError, Connection, Inner, inquiry, reach};
 use crate::environment::SharedEnvironment;
 use crate::environment::threads::Threads;
 use crate::transport::{Connector, Pool, Settings};
@@ -90,6 +91,7 @@ impl ConnectionBuilder {
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
         let agent = HeaderValue::from_str(&agent)
             .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
+        let settings = patience::within(settings, &config);
         let server = reach::server(&config);
         let target = reach::target(&config)?;
         let config = Arc::new(config);
@@ -104,6 +106,7 @@ impl ConnectionBuilder {
             probes: crate::probes::Board::default(),
             default_namespace: config.default_namespace.clone(),
             places: Places::new(environment.clone(), settings.transfers),
+            manners: Manners::new(&config, &settings),
             paged: Mutex::default(),
             pool: Pool::new(Connector::new(environment.clone(), target, route), settings),
             keeper,
@@ -113,6 +116,7 @@ impl ConnectionBuilder {
         };
         let inner = Arc::new(inner);
         Keeper::start(&inner);
+        inquiry::begin(&inner);
         Ok(Connection { inner })
     }
 }

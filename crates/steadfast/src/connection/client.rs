@@ -1,4 +1,4 @@
-//! An ordinary `kube::Client` on a connection.
+//! An ordinary `kube::Client` on a connection: patient with a busy server, and within the times of its configuration.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use kube::client::Body;
 use tower::{BoxError, Service};
 
 use super::discreet::{Checked, Sensitive};
-use super::{Connection, SendError};
+use super::{Connection, SendError, patience};
 use crate::transport::{Keep, ResponseBody, is_upgrade};
 
 /// A client of `connection`.
@@ -47,8 +47,9 @@ impl Service<Request<Body>> for Transport {
             request.extensions_mut().insert(Keep::new(connection.clone()));
         }
         let sensitive = Sensitive::of(&request);
+        connection.inner.manners.deadlines(&mut request);
         Box::pin(async move {
-            let answer = connection.send(request).await?;
+            let answer = patience::send(&connection, request).await?;
             let sensitive = sensitive.filter(|_| answer.status().is_success());
             Ok(answer.map(|body| {
                 let body = match sensitive {

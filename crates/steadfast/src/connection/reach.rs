@@ -2,6 +2,7 @@
 
 use http::uri::Scheme;
 use kube::client::ConfigExt;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 
 use super::proxies::Ambient;
@@ -55,11 +56,17 @@ pub(super) fn route(config: &kube::Config, target: &Target, prior_knowledge: boo
     Ok(Route::secure(tls, name).through(proxy))
 }
 
+/// What is said where there is nothing that TLS could be made with.
+const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
+                           install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
+
 fn tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Where a program's crates bring two providers, rustls panics unless one is the default. An error
-        // means that another thread has just set one, which serves as well.
-        drop(rustls::crypto::ring::default_provider().install_default());
+    // The program's own choice counts. Where a program's crates bring two providers, rustls panics unless one is the default.
+    if CryptoProvider::get_default().is_none() {
+        install_provider();
+    }
+    if CryptoProvider::get_default().is_none() {
+        return Err(NO_PROVIDER.to_owned());
     }
     // Nothing would be trusted, and only the first handshake would say so.
     let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
@@ -67,6 +74,15 @@ fn tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
         return Err("its certificate-authority holds no certificate".to_owned());
     }
     config.rustls_client_config().map_err(|problem| error::describe(&problem))
+}
+
+/// Makes the provider of cryptography that this library was built with the process's default, if it was built with one.
+fn install_provider() {
+    // An error means that another thread has just set one, which serves as well.
+    #[cfg(feature = "aws-lc-rs")]
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+    drop(rustls::crypto::ring::default_provider().install_default());
 }
 
 /// What a proxy is trusted by: the authorities of the server's, and no certificate of ours.

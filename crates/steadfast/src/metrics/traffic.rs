@@ -70,6 +70,11 @@ impl Traffic {
             Ok(answer) => Code::Status(answer.status().as_u16()),
             Err(error) => Code::Error(error_name(error)),
         };
+        self.count(verb, code, took);
+    }
+
+    /// A request of a verb came to this.
+    pub(crate) fn count(&self, verb: &'static str, code: Code, took: Duration) {
         let seconds = took.as_secs_f64();
         let mut totals = self.lock();
         *totals.requests.entry((verb, code)).or_default() += 1;

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use steadfast_core::Instant;
+use tokio::sync::watch;
 
-use super::connection::{End, Lease};
+use super::connection::{Connection, End, Lease};
 use super::error::TransportError;
 use super::http1::{self, Turn};
 use super::http2::{self, Upload};
@@ -85,24 +86,12 @@ impl ResponseBody {
         self.connection
     }
 
-    /// Tells each time whether to ask for the rest on another connection: this one is to end, or may be dead; or is well
-    /// after all. Nothing while there is nothing to tell.
-    pub(crate) fn leave(&self) -> BoxStream<'static, bool> {
-        let connection = match &self.source {
-            Source::Http2 { lease, .. } => Some(&lease.connection),
-            Source::Http1 { turn, .. } => {
-                turn.as_ref().and_then(|turn| turn.lease.as_ref()).map(|lease| &lease.connection)
-            }
-            Source::Over => None,
-        };
-        let Some(leave) = connection.map(|connection| connection.whether_to_leave()) else {
-            return stream::pending().boxed();
-        };
-        let told = stream::unfold((leave, false), |(mut leave, before)| async move {
-            let now = *leave.wait_for(|leave| *leave != before).await.ok()?;
-            Some((now, (leave, now)))
-        });
-        told.chain(stream::pending()).boxed()
+    /// Tells what becomes of the connection, each time. Nothing while there is nothing to tell.
+    pub(crate) fn notices(&self) -> BoxStream<'static, Notice> {
+        let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
+        let leave = changes(connection.whether_to_leave(), false).map(Notice::Leave);
+        let answering = changes(connection.whether_it_answers(), true).map(Notice::Answering);
+        stream::select(leave, answering).chain(stream::pending()).boxed()
     }
 
     /// The server that sends it.
@@ -111,7 +100,34 @@ impl ResponseBody {
     }
 }
 
+/// What becomes of the connection that an answer comes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Whether to ask for the rest on another connection: this one is to end, or may be dead; or is well after all.
+    Leave(bool),
+    /// Whether the server answers other requests there.
+    Answering(bool),
+}
+
+/// What `told` says, each time that it is not what it was `before`.
+fn changes(told: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
+    stream::unfold((told, before), |(mut told, before)| async move {
+        let now = *told.wait_for(|now| *now != before).await.ok()?;
+        Some((now, (told, now)))
+    })
+}
+
 impl Source {
+    /// The connection that it comes on.
+    fn connection(&self) -> Option<&Connection> {
+        let lease = match self {
+            Self::Http2 { lease, .. } => Some(lease),
+            Self::Http1 { turn, .. } => turn.as_ref().and_then(|turn| turn.lease.as_ref()),
+            Self::Over => None,
+        };
+        lease.map(|lease| &*lease.connection)
+    }
+
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         match self {
             Self::Http2 { stream, data_ended, upload, lease } => {
@@ -173,6 +189,9 @@ impl Body for ResponseBody {
             }
         };
         this.patience.progress();
+        if let Some(connection) = this.source.connection() {
+            connection.answer_came();
+        }
         match &frame {
             Some(Ok(_)) => {}
             Some(Err(_)) => this.source = Source::Over,

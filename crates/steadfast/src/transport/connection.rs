@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use steadfast_core::breach::{Breach, Breaches};
 use tokio::sync::{Notify, watch};
 
 use super::error::TransportError;
+use super::inquiry::Way;
 use super::pool::Inner;
 use super::report::{ConnectionReport, Protocol};
 use super::settings::Reader;
-use super::socket::Traffic;
+use super::socket::{Traffic, nanos};
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic as Counts;
@@ -40,10 +42,13 @@ pub(super) struct Purpose {
 }
 
 impl Purpose {
+    /// What informers read that goes on.
+    pub(super) const INFORMERS_WATCHES: Self = Self { role: Role::Watches, reader: Reader::Informer };
+
     /// All but upgrades, which have their connections made for them.
     pub(super) const SHARED: [Self; 4] = [
         Self { role: Role::Requests, reader: Reader::Informer },
-        Self { role: Role::Watches, reader: Reader::Informer },
+        Self::INFORMERS_WATCHES,
         Self { role: Role::Requests, reader: Reader::Caller },
         Self { role: Role::Watches, reader: Reader::Caller },
     ];
@@ -95,6 +100,10 @@ pub(super) struct Connection {
     pub(super) ending: Notify,
     /// Whether what goes on here is to go on elsewhere.
     leave: watch::Sender<bool>,
+    /// Whether the server answers here, as far as is known.
+    answering: watch::Sender<bool>,
+    /// When something of an answer was last read, in nanoseconds.
+    answered: AtomicU64,
     breaches: Breaches,
     server: String,
     environment: SharedEnvironment,
@@ -135,6 +144,8 @@ impl Connection {
             unused: Notify::new(),
             ending: Notify::new(),
             leave: watch::Sender::new(false),
+            answering: watch::Sender::new(true),
+            answered: AtomicU64::new(nanos(opened)),
             shared: Mutex::new(Shared {
                 state: ConnectionState::Connecting,
                 peer: server.clone(),
@@ -257,6 +268,41 @@ impl Connection {
         self.leave.subscribe()
     }
 
+    /// Something of an answer came.
+    pub(super) fn answer_came(&self) {
+        self.answered.store(nanos(self.environment.now()), Ordering::Relaxed);
+    }
+
+    /// When something of an answer last came, or the connection was dialled.
+    pub(super) fn answered(&self) -> Instant {
+        Instant::from_zero(Duration::from_nanos(self.answered.load(Ordering::Relaxed)))
+    }
+
+    /// Notes whether the server answers here. While it does not, no new request goes here, and the watches know.
+    pub(super) fn answers(&self, answering: bool) {
+        if self.answering.send_if_modified(|before| std::mem::replace(before, answering) != answering) {
+            tracing::debug!(connection = self.id, peer = %self.peer(), answering, "asked after a silence");
+        }
+    }
+
+    /// Whether the server answers here, now and later.
+    pub(super) fn whether_it_answers(&self) -> watch::Receiver<bool> {
+        self.answering.subscribe()
+    }
+
+    /// How the server can be asked whether it is there.
+    pub(super) fn way_to_ask(&self) -> Way {
+        let shared = self.lock();
+        match (&shared.protocol, &shared.sender) {
+            (Some(Protocol::Http2), Some(Sender::Http2(sender))) => {
+                // One that waited for its turn would be no question.
+                if shared.streams < sender.current_max_send_streams() { Way::Here(sender.clone()) } else { Way::Aside }
+            }
+            (Some(Protocol::Http1), _) => Way::Aside,
+            _ => Way::Nowhere,
+        }
+    }
+
     /// Whether its watches need another connection.
     pub(super) fn is_unsettled(&self) -> bool {
         let shared = self.lock();
@@ -292,12 +338,15 @@ impl Connection {
     /// The means to send one more request, if one may go here while at most `limit` run at once.
     pub(super) fn admit(&self, limit: usize) -> Option<Sender> {
         let mut shared = self.lock();
-        if !shared.state.accepts() {
+        if !shared.state.accepts() || !*self.answering.borrow() {
             return None;
         }
         let sender = match shared.sender.take()? {
             Sender::Http2(sender) => {
-                let limit = limit.min(sender.current_max_send_streams());
+                let most = sender.current_max_send_streams();
+                // One stream is kept for the question whether the server answers.
+                let kept = usize::from(self.purpose == Purpose::INFORMERS_WATCHES && most > 1);
+                let limit = limit.min(most - kept);
                 shared.sender = Some(Sender::Http2(sender.clone()));
                 if shared.streams >= limit {
                     return None;

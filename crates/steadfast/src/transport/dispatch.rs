@@ -45,6 +45,11 @@ impl Want {
         index
     }
 
+    /// What a request for `purpose` wants.
+    pub(super) fn new(purpose: Purpose, placement: Placement) -> Self {
+        Self { purpose, placement }
+    }
+
     pub(super) fn purpose(self) -> Purpose {
         self.purpose
     }
@@ -122,6 +127,11 @@ impl Kind {
     }
 }
 
+/// Whether the answer to a request for `uri` may rightly be silent for long.
+pub(crate) fn is_long(uri: &Uri) -> bool {
+    Kind::of(uri).long
+}
+
 impl Pool {
     /// Sends `request`, whose URI names the server, and waits for the head of the answer.
     ///
@@ -157,7 +167,7 @@ impl Pool {
         Ok(answer)
     }
 
-    async fn attempts(
+    pub(super) async fn attempts(
         &self,
         request: Request<Body>,
         want: Want,
@@ -200,6 +210,7 @@ impl Pool {
                 sent = sent => match sent {
                     Ok(mut answer) => {
                         answer.extensions_mut().insert(Carrier(connection.id));
+                        connection.answer_came();
                         return Ok(answer);
                     }
                     Err(failure) => failure,

@@ -13,7 +13,7 @@ use super::error::{TransportError, root_cause};
 use super::pool::Inner;
 use super::report::Protocol;
 use super::settings::Settings;
-use super::{heartbeat, http1, http2};
+use super::{heartbeat, http1, http2, inquiry};
 use crate::environment::SharedEnvironment;
 
 /// How long a connection that nobody uses may take to say goodbye.
@@ -106,6 +106,7 @@ async fn drive(
             announce(peer, Protocol::Http2, Sender::Http2(sender));
             let end = tokio::select! {
                 end = &mut driver => end,
+                never = inquiry::inquire(connection, pool, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, pool, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
                     driver.let_go();
@@ -128,6 +129,7 @@ async fn drive(
                     Ok(()) => End::Drained,
                     Err(error) => End::Failed(http1::describe(&error)),
                 },
+                never = inquiry::inquire(connection, pool, environment, settings) => match never {},
                 () = fall_idle(connection, environment, settings.idle) => ended(),
                 () = connection.ending.notified() => ended(),
             };

@@ -13,6 +13,7 @@ use super::connector::{Connector, Route};
 use super::dispatch::Want;
 use super::error::TransportError;
 use super::http2;
+use super::inquiry::{Ask, Inquiries};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
@@ -47,6 +48,7 @@ pub(super) struct Inner {
     connector: Arc<Connector>,
     state: Mutex<State>,
     reachable: watch::Sender<u64>,
+    pub(super) inquiries: Inquiries,
     pub(super) traffic: Traffic,
 }
 
@@ -114,6 +116,7 @@ impl Pool {
             connector: Arc::new(connector),
             state: Mutex::new(state),
             reachable: watch::Sender::new(0),
+            inquiries: Inquiries::default(),
             traffic: Traffic::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -165,6 +168,11 @@ impl Pool {
     /// Counts how often the server was found to answer after a failure, at most every 2 s.
     pub fn reachability(&self) -> watch::Receiver<u64> {
         self.inner.reachable.subscribe()
+    }
+
+    /// Has connections whose watches are silent asked by what `ask` makes, whether the server answers.
+    pub(crate) fn inquire_by(&self, ask: Ask) {
+        drop(self.inner.inquiries.ask.set(ask));
     }
 
     /// The server as messages name it.

@@ -19,6 +19,11 @@ pub struct Settings {
     pub ping_after: Duration,
     /// How long the answer to a ping may take; half of it makes the connection suspect, all of it dead. 5 s.
     pub ping_timeout: Duration,
+    /// After how long a silence of all watches of a connection the server is asked on it whether it is there: something on
+    /// the way may answer pings in its place. Never more often than that. 10 s.
+    pub inquire_after: Duration,
+    /// How long the answer may take before those watches are in doubt. 4 s.
+    pub inquire_timeout: Duration,
     /// After how long an unused connection is closed; API servers do so after 90 s. 60 s.
     pub idle: Duration,
     /// How many streams share a connection at most, less if the server says so. 100.
@@ -49,6 +54,8 @@ impl Default for Settings {
             progress: Duration::from_secs(30),
             ping_after: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(5),
+            inquire_after: Duration::from_secs(10),
+            inquire_timeout: Duration::from_secs(4),
             idle: Duration::from_secs(60),
             streams: 100,
             connections: 512,

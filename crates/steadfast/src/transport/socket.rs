@@ -105,7 +105,8 @@ impl Traffic {
     }
 }
 
-fn nanos(at: Instant) -> u64 {
+/// The nanoseconds since time began.
+pub(super) fn nanos(at: Instant) -> u64 {
     u64::try_from(at.since_zero().as_nanos()).unwrap_or(u64::MAX)
 }
 

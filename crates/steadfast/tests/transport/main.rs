@@ -8,6 +8,7 @@ mod errors;
 mod health;
 mod hostile;
 mod limits;
+mod patience;
 mod reaching;
 mod requests;
 mod retries;

@@ -47,10 +47,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-server",
         faults: &[Fault::FrozenServer],
         source: Source::Menu,
-        story: "Connections live and pings are answered, but the server behind them stands still. A probe that is not \
+        story: "Connections live and pings are answered, but the server behind them stands still. A question that is not \
                 answered makes the cache suspect and then stale, and no list follows when the server thaws.",
-        clauses: "C10, R2, R4",
-        bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
+        clauses: "C10, R2, R2a, R4",
+        bounds: Bounds::NONE.notice(15).recover(15).lists(0),
         seconds: 135,
         play: |ground| Box::pin(frozen(ground, |server, on| server.faults().freeze(on))),
     },

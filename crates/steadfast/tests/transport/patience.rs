@@ -1,0 +1,129 @@
+//! `connection.client()` is as patient with a busy server as `kube::Client`, and within the times of its configuration.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use steadfast::Connection;
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use tokio::time::Instant;
+
+use crate::world::{Sockets, config, dialled, http2, in_memory};
+
+/// A connection in memory to `server`, by a configuration that is changed before.
+async fn connection(server: &ApiServer, change: impl FnOnce(&mut kube::Config)) -> Connection {
+    let mut config = config(server).await;
+    change(&mut config);
+    let (dialer, sockets) = (server.dialer(), Sockets::default());
+    dialled(config, http2(), move || {
+        let (dialer, sockets) = (dialer.clone(), sockets.clone());
+        async move { Ok(sockets.watch(dialer.connect(0).await?)) }
+    })
+}
+
+fn config_maps(connection: &Connection) -> Api<ConfigMap> {
+    Api::default_namespaced(connection.client())
+}
+
+fn one(name: &str) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.name = Some(name.to_owned());
+    object
+}
+
+fn code(error: kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("no status: {other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_reads_and_writes() {
+    let server = in_memory().await;
+    let connection = connection(&server, |_| {}).await;
+    for code in [429, 503] {
+        for (verb, times) in [(Verb::List, 3), (Verb::Create, 3)] {
+            server.faults().answer_with(RequestRule::any().verb(verb).times(times), Answer::code(code));
+        }
+        config_maps(&connection).list(&ListParams::default()).await.expect("a list at last");
+        config_maps(&connection).create(&PostParams::default(), &one(&format!("of-{code}"))).await.expect("written");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_says_how_long_to_wait_up_to_a_minute() {
+    let server = in_memory().await;
+    let connection = connection(&server, |_| {}).await;
+    for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
+        let answer = Answer::retry_after(429, Duration::from_secs(asked));
+        server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), answer);
+        let begun = Instant::now();
+        config_maps(&connection).list(&ListParams::default()).await.expect("a list at last");
+        let took = begun.elapsed().as_secs();
+        assert!((least..=most).contains(&took), "{took} s where {asked} s were asked for");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stays_busy_says_so_after_fifteen_times() {
+    let server = in_memory().await;
+    let connection = connection(&server, |_| {}).await;
+    server.faults().answer_with(RequestRule::any().verb(Verb::List), Answer::code(429));
+    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("busy");
+    assert_eq!(code(error), 429);
+    assert_eq!(server.requests().iter().filter(|request| request.verb == Verb::List).count(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_no_second_attempt_gets_none() {
+    let server = in_memory().await;
+    let connection = connection(&server, |config| config.default_retry = false).await;
+    server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
+    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("no second attempt");
+    assert_eq!(code(error), 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_may_have_happened_is_not_sent_again() {
+    let server = in_memory().await;
+    let connection = connection(&server, |_| {}).await;
+    server.faults().answer_with(RequestRule::any().times(2), Answer::code(504));
+    config_maps(&connection).list(&ListParams::default()).await.expect("reading again does no harm");
+    server.faults().answer_with(RequestRule::any().times(1), Answer::code(504));
+    let error = config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect_err("not again");
+    assert_eq!(code(error), 504);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_read_timeout_of_the_configuration_holds_for_its_clients() {
+    let server = in_memory().await;
+    let connection = connection(&server, |config| config.read_timeout = Some(Duration::from_secs(50))).await;
+    server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(45));
+    config_maps(&connection).list(&ListParams::default()).await.expect("within the time that was given");
+    server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(55));
+    let begun = Instant::now();
+    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("too late").to_string();
+    assert_eq!(begun.elapsed().as_secs(), 50, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_write_timeout_of_the_configuration_is_added_where_there_is_a_body() {
+    let server = in_memory().await;
+    let connection = connection(&server, |config| config.write_timeout = Some(Duration::from_secs(20))).await;
+    server.faults().answer_late(RequestRule::any(), Duration::from_secs(45));
+    config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect("30 s and 20 s");
+    config_maps(&connection).list(&ListParams::default()).await.expect_err("30 s alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connect_timeout_of_the_configuration_holds() {
+    let server = in_memory().await;
+    let mut config = config(&server).await;
+    config.connect_timeout = Some(Duration::from_secs(3));
+    let connection = dialled(config, http2(), std::future::pending);
+    let begun = Instant::now();
+    config_maps(&connection).list(&ListParams::default()).await.expect_err("nobody answers the dial");
+    assert_eq!(begun.elapsed().as_secs(), 3);
+}
