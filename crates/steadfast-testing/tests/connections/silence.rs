@@ -48,7 +48,8 @@ async fn a_frozen_server_whose_proxy_answers_pings_is_told_within_15_seconds() -
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_thaws_is_trusted_again_without_a_list() -> Result<(), WorldError> {
-    for world in [World::new(None).await?, World::over_http1().await?] {
+    // Over HTTP/1.1, before the first bookmark, the proof may be a list of versions (R2).
+    for (world, of_versions) in [(World::new(None).await?, 0), (World::over_http1().await?, 2)] {
         let informers = [world.informer(0)?, world.informer(1)?];
         doubt(&world, &informers, Duration::ZERO).await?;
         sleep(Duration::from_secs(20)).await;
@@ -57,8 +58,9 @@ async fn a_server_that_thaws_is_trusted_again_without_a_list() -> Result<(), Wor
         world.update(0, "1")?;
         let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
         let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
-        demand(took < Duration::from_secs(5), || format!("fresh again after {took:?}"))?;
-        demand(world.lists() == lists, || format!("{} lists", world.lists() - lists))?;
+        // A search begins within two seconds, and where no event comes its short watch takes four (R2).
+        demand(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
+        demand(world.lists() - lists <= of_versions, || format!("{} lists", world.lists() - lists))?;
     }
     Ok(())
 }
