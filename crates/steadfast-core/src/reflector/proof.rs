@@ -128,6 +128,11 @@ impl Search {
         if self.wanted { self.earliest.min(self.at) } else { self.at }
     }
 
+    /// What a server took in no form may have been refused by another one, or for a while: it is found out anew.
+    pub(super) fn forget_refusals(&mut self) {
+        self.reach = Reach::Streamed;
+    }
+
     /// A stream broke: what was proven before says nothing of what is at its other end now.
     pub(super) fn broken(&mut self, now: Instant) {
         self.broken = Some(now);
@@ -385,13 +390,13 @@ impl Reflector {
         // A bookmark below the probe's version says that this watch is not there, whatever the server has said.
         *complete |= trusted && quiet && !*heard;
         let (complete, heard) = (*complete, *heard);
-        let following = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
-        if let Some((target, sent, ahead)) = following {
-            if self.is_news(&ahead) {
-                self.side = Side::Following { target, sent, ahead, complete, deadline: now + MOMENT };
-                return;
-            }
-        } else if !complete
+        let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
+        // Old events that come again show nothing.
+        if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
+            self.side = Side::Following { target, sent, ahead, complete, deadline: now + MOMENT };
+            return;
+        }
+        if !complete
             && !heard
             && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.standing.condition == Condition::Suspect)
         {
@@ -424,7 +429,7 @@ impl Reflector {
             Side::Reaching { id: side, target, sent, .. }
                 if *side == id && self.search.reach != Reach::Unknown && is_refusal(failure) =>
             {
-                // Not taken in this form. In which one it is, if in any, is remembered.
+                // Not taken in this form. In which one it is, if in any, is remembered for as long as that brings proofs.
                 let (target, sent) = (target.clone(), *sent);
                 self.search.reach = match self.search.reach {
                     Reach::Streamed => Reach::Listed,
@@ -504,6 +509,9 @@ impl Reflector {
     /// it, on another connection.
     pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         self.side = Side::Quiet;
+        if self.search.reach == Reach::Unknown {
+            self.search.forget_refusals();
+        }
         if self.standing.proven.is_some_and(|proven| proven > self.search.begun) {
             return;
         }

@@ -16,6 +16,7 @@ impl Reflector {
         let id = self.next_id();
         self.phase = Phase::Watching { id, sent: now, opened: None, proven: false };
         self.rhythm.begin();
+        self.search.forget_refusals();
         let timeout_seconds = self.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
     }
