@@ -299,6 +299,14 @@ async fn bodies_are_spoiled_in_every_way() {
     server.faults().corrupt(once(), Corruption::Oversized(5_000_000));
     let (_, large) = client.get(CONFIG_MAPS).await;
     assert!(large["oversized"].as_str().unwrap().len() == 5_000_000);
+    server.faults().corrupt(once(), Corruption::Anonymous);
+    let (_, bare) = client.get(CONFIG_MAPS).await;
+    let object = &bare["items"][0]["metadata"];
+    assert_eq!(
+        (&object["name"], &object["uid"], &object["resourceVersion"]),
+        (&json!("a"), &Value::Null, &Value::Null)
+    );
+    assert_eq!(bare["metadata"]["resourceVersion"], Value::Null);
     assert_eq!(client.get(CONFIG_MAPS).await.1.to_string().len(), whole);
 
     let mut watch = client.watch(&watch_from(server.revision())).await;

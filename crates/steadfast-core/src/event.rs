@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::breach::{Breach, Breaches};
 use crate::key::ObjectKey;
+use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// A change of one object, as a handler sees it.
@@ -135,7 +136,7 @@ impl fmt::Display for DeleteReason {
 /// What the store holds of one object.
 pub struct Entry<K> {
     /// The object's identity.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The version of its newest state, decodable or not.
     pub version: ResourceVersion,
     /// The last state that could be decoded; none while there has been no such state.
@@ -149,7 +150,7 @@ pub struct Change<K> {
     /// Where it happened.
     pub key: ObjectKey,
     /// Which object it happened to.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// What happened.
     pub event: Event<K>,
 }
@@ -199,7 +200,7 @@ pub fn difference<K>(
     // An entry that never decoded was never told, so neither its changes nor its end are.
     let told = old.and_then(|entry| Some((entry, entry.object.clone()?)));
     let same = matches!((old, new), (Some(old), Some(new))
-        if old.uid == new.uid || rules.breaches.commit(Breach::MergedIdentities));
+        if old.uid.is_same(&new.uid) || rules.breaches.commit(Breach::MergedIdentities));
 
     let silent = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
     if let (Some((entry, last)), false, false) = (&told, same, silent) {

@@ -21,6 +21,7 @@ mod scan;
 pub mod store;
 mod text;
 pub mod time;
+pub mod uid;
 pub mod version;
 
 pub use decode::{Encoding, Kept, RawObject};
@@ -29,4 +30,5 @@ pub use freshness::{Doubt, Freshness};
 pub use key::ObjectKey;
 pub use keyset::KeySet;
 pub use time::Instant;
+pub use uid::Uid;
 pub use version::ResourceVersion;

@@ -1,8 +1,7 @@
 //! What one record on the wire says, before anyone decodes the object in it.
 
-use std::sync::Arc;
-
 use crate::key::ObjectKey;
+use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// Who an object is, and in which of its versions.
@@ -11,7 +10,7 @@ pub struct Identity {
     /// Where it is found.
     pub key: ObjectKey,
     /// What makes it this object and not the one that had its name before.
-    pub uid: Arc<str>,
+    pub uid: Uid,
     /// The version of this state of it.
     pub version: ResourceVersion,
 }

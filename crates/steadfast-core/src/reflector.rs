@@ -46,7 +46,7 @@ use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
 use crate::keyset::KeySet;
 use crate::random::Random;
-use crate::record::ListMeta;
+use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -339,6 +339,11 @@ impl Reflector {
         if let Record::Error(status) = record {
             return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
         }
+        if let Record::Object(_, identity) = record
+            && !identity.version.is_given()
+        {
+            return self.unversioned(now, id, identity);
+        }
         match self.phase {
             Phase::Listing { id: listing, streamed: true, .. } if listing == id => self.listed(now, record),
             Phase::Watching { id: watching, .. } if watching == id => self.watched(now, record),
@@ -348,14 +353,15 @@ impl Reflector {
     }
 
     /// Takes in an entry of the list `id`.
-    pub fn list_item(&mut self, now: Instant, id: RequestId) -> Verdict {
+    pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         let compared = self.is_comparing(id);
         match &mut self.phase {
             Phase::Listing { id: listing, progress, .. } if *listing == id => {
                 *progress = now;
-                self.paging.brings();
+                self.paging.brings(&identity.version);
                 Verdict::Stage
             }
+            _ if compared && !identity.version.is_given() => self.unversioned(now, id, identity),
             _ if compared => {
                 self.comparison_progress(now);
                 Verdict::Compare

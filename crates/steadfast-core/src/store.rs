@@ -43,6 +43,7 @@ use crate::event::{Change, Entry, Path, Rules, difference};
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
 use crate::record::Identity;
+use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 pub use index::Index;
@@ -99,6 +100,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         let mut came = entry(uid, version, object);
         let mut old = None;
         if let Some((held_key, held)) = self.working.objects.get(&key) {
+            adopt(&mut came, held);
             if refuses(held, &came) && !self.rules.breaches.commit(Breach::RepeatedRecords) {
                 return false;
             }
@@ -114,8 +116,8 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Takes the end of the object `uid` at `key`, tells it and returns whether anything changed.
     ///
     /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
-    pub fn remove(&mut self, key: &ObjectKey, uid: &str, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
-        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| *held.uid == *uid) else {
+    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
+        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid.is_same(uid)) else {
             return false;
         };
         if let Path::Watched { deletion: Some(deletion) } = path
@@ -267,13 +269,20 @@ fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
 }
 
 /// The entry of a state as it came in.
-fn entry<K>(uid: Arc<str>, version: ResourceVersion, object: Result<Arc<K>, Tainted>) -> Entry<K> {
+fn entry<K>(uid: Uid, version: ResourceVersion, object: Result<Arc<K>, Tainted>) -> Entry<K> {
     Entry { uid, version, tainted: object.is_err(), object: object.ok() }
+}
+
+/// Takes a state without a UID for one of the object that is held under its name: nothing says that it is another (C1).
+fn adopt<K>(came: &mut Entry<K>, held: &Entry<K>) {
+    if !came.uid.is_given() {
+        came.uid.clone_from(&held.uid);
+    }
 }
 
 /// Lets a tainted state keep the last one of the same object that could be decoded.
 fn inherit<K>(came: &mut Entry<K>, held: &Entry<K>) {
-    if came.tainted && came.uid == held.uid {
+    if came.tainted && came.uid.is_same(&held.uid) {
         came.object.clone_from(&held.object);
     }
 }

@@ -2,36 +2,62 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// A resource version as the server wrote it.
 ///
 /// Versions that match `[1-9][0-9]*` are ordered as numbers, whatever their length
 /// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)); all others are opaque: they can
-/// be told apart, not ordered.
+/// be told apart, not ordered. So is what stands for the version of an object that has none.
 #[derive(Clone)]
 pub struct ResourceVersion(Arc<str>);
 
 /// What a text begins with that is not to be ordered, though it looks like a number. It is no part of the version.
 const UNORDERED: char = '\0';
 
+/// What a text begins with that stands for a version that the server did not give.
+const MADE: char = '\u{1}';
+
 impl ResourceVersion {
     /// The version written `text`.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let version = Self(text.into());
         // Whatever a server writes is sent back as it came.
-        if version.0.starts_with(UNORDERED) { Self(format!("{UNORDERED}{}", version.0).into()) } else { version }
+        if version.0.starts_with([UNORDERED, MADE]) {
+            Self(format!("{UNORDERED}{}", version.0).into())
+        } else {
+            version
+        }
+    }
+
+    /// What stands for the version of an object that has none: the same for the same `content`, and as good as certainly
+    /// another for any other. It is opaque, and goes to no server.
+    pub fn made_of(content: &[u8]) -> Self {
+        // Without a seed, so that the same content has the same version wherever it is read.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(content);
+        Self(format!("{MADE}{:x}-{:016x}", content.len(), hasher.finish()).into())
+    }
+
+    /// Whether the server gave it.
+    pub fn is_given(&self) -> bool {
+        !self.0.starts_with(MADE)
     }
 
     /// The same version of a server whose versions are in no order, whatever they look like: it is opaque.
     #[must_use]
     pub fn unordered(&self) -> Self {
-        if self.0.starts_with(UNORDERED) { self.clone() } else { Self(format!("{UNORDERED}{}", self.0).into()) }
+        if self.0.starts_with([UNORDERED, MADE]) { self.clone() } else { Self(format!("{UNORDERED}{}", self.0).into()) }
     }
 
-    /// As it goes on the wire.
+    /// As it goes on the wire; empty where the server gave none.
     pub fn as_str(&self) -> &str {
+        if self.is_given() { self.mark() } else { "" }
+    }
+
+    /// What tells it from any other, given or not.
+    pub(crate) fn mark(&self) -> &str {
         self.0.strip_prefix(UNORDERED).unwrap_or(&self.0)
     }
 
@@ -66,7 +92,7 @@ impl ResourceVersion {
 // By hand: that a version is not to be ordered is no part of it.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        self.mark() == other.mark() && self.is_given() == other.is_given()
     }
 }
 
@@ -74,7 +100,7 @@ impl Eq for ResourceVersion {}
 
 impl Hash for ResourceVersion {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
+        self.mark().hash(state);
     }
 }
 
@@ -86,13 +112,13 @@ impl From<&str> for ResourceVersion {
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(if self.is_given() { self.as_str() } else { "none" })
     }
 }
 
 impl fmt::Debug for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.as_str())
+        write!(f, "v{self}")
     }
 }
 
@@ -116,6 +142,17 @@ mod tests {
         assert_eq!((unordered.order(&higher), unordered.order(&ordered)), (None, Some(Ordering::Equal)));
         assert_eq!(unordered.unordered().as_str(), "9");
         assert_eq!(ResourceVersion::from("\09").as_str(), "\09", "what a server writes is sent back as it came");
+    }
+
+    #[test]
+    fn what_stands_for_a_version_is_opaque_and_none_on_the_wire() {
+        let (made, other) = (ResourceVersion::made_of(b"1"), ResourceVersion::made_of(b"2"));
+        assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
+        assert_eq!((made.order(&other), made.order(&ResourceVersion::made_of(b"1"))), (None, Some(Ordering::Equal)));
+        assert_eq!(made.unordered().as_str(), "");
+        assert_eq!(format!("{made} {made:?}"), "none vnone", "not even a hash of a Secret is shown");
+        let odd = ResourceVersion::from(made.mark());
+        assert_eq!((odd.is_given(), odd.as_str(), odd == made), (true, made.mark(), false), "a server's own");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use steadfast_core::decode::{
     status, watch_record,
 };
 use steadfast_core::record::{Bookmark, RecordKind, Status};
-use steadfast_core::{Encoding, Kept, ObjectKey, RawObject};
+use steadfast_core::{Encoding, Kept, ObjectKey, RawObject, ResourceVersion, Uid};
 
 fn item(written: &str) -> Result<RawObject, RecordError> {
     list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()), None)
@@ -64,6 +64,11 @@ fn wanted(value: &Value, field: &str) -> Option<String> {
     value["metadata"][field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
+/// Whether the server says both who an object is and in which version.
+fn given(value: &Value) -> bool {
+    ["uid", "resourceVersion"].iter().all(|field| wanted(value, field).is_some())
+}
+
 proptest! {
     #[test]
     fn an_object_is_who_serde_says_it_is(tree in objects(), style in Style::any()) {
@@ -89,8 +94,12 @@ proptest! {
         if let Some(key) = key {
             prop_assert_eq!(key.namespace().map(str::to_owned), wanted(&value, "namespace"));
         }
-        prop_assert_eq!(identity.uid.map(|uid| uid.to_string()), wanted(&value, "uid"));
-        prop_assert_eq!(identity.version.map(|v| v.to_string()), wanted(&value, "resourceVersion"));
+        // A name is enough; what stands for the rest is none of a server's.
+        prop_assert_eq!(identity.uid.is_some() && identity.version.is_some(), key.is_some() || given(&value));
+        let uid = identity.uid.filter(Uid::is_given).map(|uid| uid.to_string());
+        prop_assert_eq!(uid, wanted(&value, "uid"));
+        let version = identity.version.filter(ResourceVersion::is_given).map(|version| version.to_string());
+        prop_assert_eq!(version, wanted(&value, "resourceVersion"));
     }
 
     #[test]
@@ -264,8 +273,8 @@ fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
         assert!((metadata.len()..=raw.bytes.len()).contains(&error.offset()), "{told}");
     }
     for broken in [
-        r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":s3cr3t}}}"#,
-        r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":"s3cr3t"}}}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"uid":"a"},"data":{"k":s3cr3t}}}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"uid":"a"},"data":{"k":"s3cr3t"}}}"#,
         r#"{"type":"ADDED","object":"s3cr3t"}"#,
         r#"{"type":"ERROR","object":"s3cr3t"}"#,
         r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"data":{"k":"s3cr3t"#,
@@ -298,14 +307,38 @@ fn what_could_be_recognised_of_a_broken_record_is_told() {
     let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("it is broken");
     assert_eq!(error.identity.key, None);
 
-    let error = item(r#"{"metadata":{"name":"a","resourceVersion":"5"}}"#).expect_err("it has no UID");
+    let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("it has no name");
+    assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.name" });
+    assert_eq!(error.to_string(), "an object without a known name at version 5: an object without metadata.name");
+    // A UID that is longer than any is not the same as none.
+    let error = item(&format!(r#"{{"metadata":{{"name":"a","uid":"{}"}}}}"#, "u".repeat(2000))).expect_err("too long");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.uid" });
-    assert_eq!(error.to_string(), "a at version 5: an object without metadata.uid");
 
     let error = record(r#"{"type":"SYNC","object":{}}"#).expect_err("there is no such type");
     assert_eq!(error.problem, RecordProblem::UnknownType { name: "SYNC".to_owned() });
     let error = record(r#"{"type":"ADDED"}"#).expect_err("it has no object");
     assert_eq!(error.problem, RecordProblem::NoObject);
+}
+
+#[test]
+fn an_object_without_uid_and_version_is_known_by_its_name_and_told_apart_by_its_content() {
+    let written =
+        |value| format!(r#"{{"metadata":{{"name":"a","namespace":"n","resourceVersion":""}},"cpu":"{value}"}}"#);
+    let known = |written: &str| item(written).expect("a name is enough").identity;
+    let (one, again, other) = (known(&written(1)), known(&written(1)), known(&written(2)));
+    assert_eq!(one, again);
+    assert_eq!((&one.key, &one.uid), (&other.key, &other.uid));
+    assert_ne!(one.version, other.version);
+    assert_eq!((one.uid.is_given(), one.version.is_given(), one.version.as_str()), (false, false, ""));
+    let Ok(WatchRecord::Object { object, .. }) = record(&format!(r#"{{"type":"ADDED","object":{}}}"#, written(1)))
+    else {
+        panic!("it is an object")
+    };
+    assert_eq!(object.identity, one, "wherever it is read");
+    // What cannot be read has no content that could be told.
+    let error = item(&written(3).replace(r#""3""#, "")).expect_err("it is broken");
+    assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
+    assert!(error.identity.version.is_some_and(|version| version != one.version));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use steadfast_core::record::{Bookmark, ListMeta, Status};
+use steadfast_core::record::{Bookmark, Identity, ListMeta, Status};
 use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict};
-use steadfast_core::{Freshness, Instant, ResourceVersion};
+use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,7 +57,8 @@ fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
     let (mut reflector, mut id) = listing(ReflectorSettings { streamed_lists: false, ..ReflectorSettings::default() });
     for page in 1..=3 {
         reflector.step(at(page * 25), Input::Opened(id));
-        reflector.list_item(at(page * 25), id);
+        let identity = Identity { key: ObjectKey::cluster("a"), uid: "u".into(), version: "1".into() };
+        reflector.list_item(at(page * 25), id, &identity);
         id = sent(&reflector.step(at(page * 25), Input::ListEnded(id, meta("100", Some(&format!("t{page}")))))).0;
     }
     reflector.step(at(90), Input::Opened(id));

@@ -150,7 +150,9 @@ impl Stage {
             }
             "freshness" => return vec![self.freshness()],
             "item" => {
-                let verdict = self.reflector.list_item(self.now, request(rest).0);
+                let key = ObjectKey::namespaced("shop", "listed");
+                let identity = Identity { key, uid: "u".into(), version: "1".into() };
+                let verdict = self.reflector.list_item(self.now, request(rest).0, &identity);
                 return self.judged(verdict);
             }
             "added" | "modified" | "deleted" | "bookmark" | "error" => return self.record(verb, rest),

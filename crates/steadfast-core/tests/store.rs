@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use steadfast_core::ObjectKey;
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Lookup, Offer, Store, StoreReader, Tainted};
+use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 use things::{Thing, at, described, thing};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -44,7 +44,7 @@ impl Told {
 
     fn remove(&mut self, name: &str, uid: &str, version: u64) -> bool {
         let path = Path::Watched { deletion: Some(at(version)) };
-        self.store.remove(&key(name), uid, &path, |change| self.told.push(described(&change)))
+        self.store.remove(&key(name), &uid.into(), &path, |change| self.told.push(described(&change)))
     }
 
     fn list(&mut self, things: &[(&str, &str, u64)], version: u64) {
@@ -214,6 +214,81 @@ fn a_version_that_another_history_gave_again_is_another_state() {
     }
     a.store.commit(staging, Some(at(2)), &Path::NewEpoch, true, |change| a.told.push(described(&change))).unwrap();
     assert_eq!(a.told(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
+}
+
+/// The identity of an object that has no UID.
+fn by_name(name: &str, version: u64) -> Identity {
+    Identity { uid: Uid::by_name(&key(name)), ..identity(name, "", version) }
+}
+
+impl Told {
+    fn list_by_name(&mut self, things: &[(&str, u64)]) {
+        let mut staging = self.store.begin_relist();
+        for (name, content) in things {
+            let version = ResourceVersion::made_of(&content.to_be_bytes());
+            let identity = Identity { version, ..by_name(name, 0) };
+            if staging.offer(&identity) == Offer::Wanted {
+                staging.put(identity, thing("none", *content, 0));
+            }
+        }
+        self.store.commit(staging, None, &RELIST, false, |change| self.told.push(described(&change))).unwrap();
+    }
+}
+
+#[test]
+fn objects_without_uid_and_version_are_updated_where_their_content_differs_and_deleted_where_their_name_is_gone() {
+    let mut a = Told::new();
+    a.list_by_name(&[("a", 7), ("b", 7)]);
+    a.told();
+    a.list_by_name(&[("a", 5), ("b", 7)]);
+    assert_eq!(a.told(), ["shop/a: Updated none@7 to none@5"]);
+    a.list_by_name(&[("a", 5), ("b", 7)]);
+    assert!(a.told().is_empty(), "the same content is no change");
+    a.list_by_name(&[("b", 7)]);
+    assert_eq!(a.told(), ["shop/a: Deleted none@5, inferred, deleted"]);
+}
+
+#[test]
+fn a_watch_that_tells_of_an_end_and_a_beginning_is_believed_without_a_uid() {
+    let mut a = Told::new();
+    let tell = |store: &mut Store<Thing>, told: &mut Vec<String>, version| {
+        store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| told.push(described(&change)));
+    };
+    tell(&mut a.store, &mut a.told, 1);
+    let path = Path::Watched { deletion: Some(at(2)) };
+    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.told.push(described(&change)));
+    tell(&mut a.store, &mut a.told, 3);
+    assert_eq!(
+        a.told(),
+        ["shop/a: Added none@1", "shop/a: Deleted none@1 at 2, observed, deleted", "shop/a: Added none@3"]
+    );
+}
+
+#[test]
+fn a_state_without_a_uid_is_of_the_object_that_is_held_and_ends_or_replaces_none() {
+    let mut a = Told::new();
+    a.thing("a", "u", 1);
+    a.told();
+    a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |change| a.told.push(described(&change)));
+    assert_eq!(a.told(), ["shop/a: Updated u@1 to none@2"]);
+    assert!(a.thing("a", "u", 3), "it has its UID still");
+    assert_eq!(a.told(), ["shop/a: Updated none@2 to u@3"]);
+    assert!(!a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("it is older")));
+    // Nothing hides the next object of that name.
+    assert!(a.thing("a", "v", 4));
+    assert_eq!(a.told(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
+}
+
+#[test]
+fn an_object_that_comes_to_have_a_uid_is_the_same_and_keeps_it() {
+    let mut a = Told::new();
+    a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.told.push(described(&change)));
+    a.told();
+    // In the version that is held: nothing changed, but now it has a UID.
+    a.list(&[("a", "u", 1)], 1);
+    assert!(a.told().is_empty());
+    a.list(&[("a", "v", 2)], 2);
+    assert_eq!(a.told(), ["shop/a: Deleted u@1, inferred, replaced", "shop/a: Added v@2"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Index, Offer, Snapshot, Store, Tainted};
-use steadfast_core::{Event, ObjectKey};
+use steadfast_core::{Event, ObjectKey, Uid};
 use things::{Thing, at, described, thing};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -190,9 +190,9 @@ impl World {
         let expected = self.expected(key, Some(version), false);
         let path = Path::Watched { deletion: Some(at(version)) };
         let from = self.told.len();
-        self.store.remove(key, &living.uid, &path, |change| self.told.push(change));
+        self.store.remove(key, &Uid::from(&*living.uid), &path, |change| self.told.push(change));
         assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
-        assert!(!self.store.remove(key, &living.uid, &path, |_| panic!("it is gone")));
+        assert!(!self.store.remove(key, &Uid::from(&*living.uid), &path, |_| panic!("it is gone")));
         self.store.advance(at(version));
     }
 

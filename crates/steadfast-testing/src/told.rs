@@ -53,7 +53,9 @@ pub(crate) fn held<K: Kept>(snapshot: &Snapshot<K>, key: &contract::Key) -> cont
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
         None => contract::StoreHeld::Absent,
         Some(entry) if entry.tainted => contract::StoreHeld::Unknown { version: entry.version.to_string() },
-        Some(entry) => contract::StoreHeld::Held { uid: entry.uid.to_string(), version: entry.version.to_string() },
+        Some(entry) => {
+            contract::StoreHeld::Held { uid: entry.uid.as_str().to_owned(), version: entry.version.as_str().to_owned() }
+        }
     }
 }
 

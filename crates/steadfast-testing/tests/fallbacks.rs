@@ -1,12 +1,12 @@
 //! What the server refuses is had in another way (R3): pages where it streams no lists, lists where it lets nobody watch.
 //! In virtual time, on a server in memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Connection, Freshness, Informer, InformerFactory, Scope};
+use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
 use steadfast_testing::{InMemory, WorldError, config_map, until};
 
@@ -207,5 +207,105 @@ async fn a_watch_that_always_fails_leads_to_lists_and_to_no_storm() -> Result<()
         world.server.create(&config_map("b", "1"))?;
         until(MINUTE, || holds(&informer, "b") && polled(&informer).is_none()).await?;
     }
+    Ok(())
+}
+
+/// As `metrics.k8s.io`: it lets nobody watch, and what it lists has neither UIDs nor versions.
+async fn metrics() -> Result<World, WorldError> {
+    let world = World::new().await?;
+    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
+    world.server.faults().corrupt(RequestRule::any().verb(Verb::List), Corruption::Anonymous);
+    Ok(world)
+}
+
+/// What a handler is told of.
+type Told = Arc<Mutex<Vec<String>>>;
+
+fn told(informer: &Informer<ConfigMap>) -> Told {
+    let told = Told::default();
+    let own = told.clone();
+    informer.on_event(move |event| {
+        let name = event.object().metadata.name.clone().unwrap_or_default();
+        let how = match &event {
+            Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
+            _ => String::new(),
+        };
+        own.lock().expect("no panic").push(format!("{} {name}{how}", event.name()));
+    });
+    told
+}
+
+fn taken(told: &Told) -> Vec<String> {
+    std::mem::take(&mut told.lock().expect("no panic"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_without_uids_and_versions_are_known_by_their_names_and_polled() -> Result<(), WorldError> {
+    let world = metrics().await?;
+    world.server.create(&config_map("b", "1"))?;
+    let informer = world.informer(Scope::all())?;
+    let notes = Told::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.lock().expect("no panic").push(note.to_string()));
+    let told = told(&informer);
+    informer.wait_for_sync(SOON).await?;
+    until(SOON, || polled(&informer).is_some()).await?;
+    assert!(polled(&informer).is_some_and(|told| told.contains("gives no version to watch from")));
+    assert!(holds(&informer, "a") && holds(&informer, "b"));
+    until(SOON, || told.lock().expect("no panic").len() == 2).await?;
+    assert_eq!(taken(&told), ["Added a", "Added b"]);
+
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(taken(&told).is_empty(), "the same content is no change");
+    assert!(polled(&informer).is_some(), "{}", informer.freshness());
+
+    world.server.replace(&config_map("a", "2"))?;
+    until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
+    // Nobody can tell that it is another one.
+    world.server.delete_named("configmaps", "default", "a")?;
+    world.server.create(&config_map("a", "3"))?;
+    until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
+    world.server.delete_named("configmaps", "default", "b")?;
+    until(MINUTE + SOON, || taken(&told) == ["Deleted b inferred deleted"]).await?;
+
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < HOUR {
+        let Freshness::Fresh { age, polled: Some(_), .. } = informer.freshness() else {
+            panic!("{}", informer.freshness())
+        };
+        assert!(age <= 2 * MINUTE, "{age:?}");
+        tokio::time::sleep(SOON).await;
+    }
+    let notes = taken(&notes);
+    assert_eq!(notes.iter().filter(|note| note.contains("without a UID")).count(), 1, "told once: {notes:?}");
+    let asked: Vec<_> = world.server.requests().iter().map(|request| request.query.clone()).collect();
+    assert!(!asked.iter().any(|query| query.contains("resourceVersion=")), "{asked:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_versions_is_waited_for_by_a_list() -> Result<(), WorldError> {
+    let world = metrics().await?;
+    let informer = world.informer(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    let begun = tokio::time::Instant::now();
+    // As the server shows it, and as it returned it.
+    let mut written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    informer.wait_for(&written).await?;
+    assert!(holds(&informer, "b"));
+    let bare = config_map("c", "1");
+    world.server.create(&bare)?;
+    informer.wait_for(&bare).await?;
+    assert!(holds(&informer, "c"));
+
+    world.server.delete_named("configmaps", "default", "c")?;
+    informer.wait_gone(&bare, MINUTE).await?;
+    assert!(!holds(&informer, "c"));
+    (written.metadata.uid, written.metadata.resource_version) = (None, None);
+    world.server.delete_named("configmaps", "default", "b")?;
+    informer.wait_gone(&written, MINUTE).await?;
+    assert!(begun.elapsed() < MINUTE, "nobody waits a whole poll: {:?}", begun.elapsed());
+    let never = informer.wait_gone(&config_map("a", "1"), SOON).await;
+    assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())
 }

@@ -90,6 +90,8 @@ pub(crate) struct Driver<K> {
     edits: Vec<Edit<K>>,
     complaints: Complaints,
     disorder: Disorder,
+    /// Whether objects without a UID were told of.
+    meets_by_name: bool,
     ledger: Ledger,
 }
 
@@ -145,6 +147,7 @@ impl<K: Kept> Driver<K> {
             edits: Vec::new(),
             complaints: Complaints::default(),
             disorder: Disorder::default(),
+            meets_by_name: false,
             ledger,
         }
     }

@@ -11,7 +11,7 @@ use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
 use steadfast_core::reflector::Note;
 use steadfast_core::store::Snapshot;
-use steadfast_core::{Freshness, ResourceVersion};
+use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -196,12 +196,24 @@ impl<K: Kept> Informer<K> {
 
     /// Waits until the cache holds `written` or a later state of its resource: reads then see that write.
     ///
+    /// Where the server gives no versions of what it lists, that is after the next list.
+    ///
     /// # Errors
     ///
     /// When 30 s pass first, the informer is stopped, or the version cannot be compared.
     pub async fn wait_for<R: Resource>(&self, written: &R) -> Result<(), WaitError> {
-        let version = written.meta().resource_version.as_deref().ok_or(WaitError::NoVersion)?;
-        self.wait_for_version(&ResourceVersion::from(version), Duration::from_secs(30)).await
+        let deadline = Duration::from_secs(30);
+        match written.meta().resource_version.as_deref() {
+            _ if is_unversioned(self.shared()) => self.wait_for_list(deadline).await,
+            Some(version) => self.wait_for_version(&ResourceVersion::from(version), deadline).await,
+            None => Err(WaitError::NoVersion),
+        }
+    }
+
+    /// Waits until what was written before this call is in a list that was asked for after it.
+    async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
+        let begun = self.shared().environment.now();
+        self.wait_aided(deadline, "a new list".to_owned(), |shared| is_listed_since(shared, begun)).await
     }
 
     /// Waits until the cache is at or past `version`, a version of this same resource.
@@ -210,13 +222,19 @@ impl<K: Kept> Informer<K> {
     ///
     /// When `deadline` passes first, the informer is stopped, or the version cannot be compared.
     pub async fn wait_for_version(&self, version: &ResourceVersion, deadline: Duration) -> Result<(), WaitError> {
+        if is_unversioned(self.shared()) {
+            return self.wait_for_list(deadline).await;
+        }
         if !version.is_ordered() {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         if self.shared().breaches.commit(Breach::ImpatientWait) {
             return Ok(());
         }
-        let reached = |shared: &Shared<K>| shared.snapshot().version().is_some_and(|at| is_at(at, version));
+        let begun = self.shared().environment.now();
+        let reached = |shared: &Shared<K>| {
+            shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, begun)
+        };
         // Known by now, or found out while this waits: then it ends at its deadline, and says how things stand.
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
@@ -226,23 +244,32 @@ impl<K: Kept> Informer<K> {
 
     /// Waits until the cache no longer holds `object`, which was seen or returned by the server.
     ///
+    /// One that has no UID is known by its name: then another of that name is waited for as well.
+    ///
     /// # Errors
     ///
     /// When `deadline` passes first, the informer is stopped, or the object is not held and its version cannot be
     /// compared, so that "gone" and "not there yet" look alike.
     pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
         let meta = object.meta();
-        let (Some(name), Some(uid), Some(version)) = (&meta.name, &meta.uid, &meta.resource_version) else {
-            return Err(WaitError::NoVersion);
-        };
-        let version = ResourceVersion::from(version.as_str());
+        let Some(name) = &meta.name else { return Err(WaitError::NoVersion) };
+        let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty()).map(Uid::from);
+        let version = meta.resource_version.as_deref().map(ResourceVersion::from);
         let held = |snapshot: &Snapshot<K>| {
-            snapshot.entry(meta.namespace.as_deref(), name).is_some_and(|entry| *entry.uid == **uid)
+            let entry = snapshot.entry(meta.namespace.as_deref(), name);
+            entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid.is_same(uid)))
         };
+        let asked = self.shared().environment.now();
         let begun = self.snapshot();
         let was_held = held(&begun);
-        if !version.is_ordered() && !was_held {
-            return Err(WaitError::Opaque { version: version.to_string() });
+        if !was_held && !is_unversioned(self.shared()) {
+            match &version {
+                None => return Err(WaitError::NoVersion),
+                Some(version) if !version.is_ordered() => {
+                    return Err(WaitError::Opaque { version: version.to_string() });
+                }
+                Some(_) => {}
+            }
         }
         let epoch = begun.epoch();
         drop(begun);
@@ -250,11 +277,12 @@ impl<K: Kept> Informer<K> {
             let snapshot = shared.snapshot();
             // A cache that has not reached the object's own version lacks it for another reason. In another epoch its
             // version says nothing, and the list that began that epoch all.
-            let reached =
-                was_held || snapshot.epoch() != epoch || snapshot.version().is_some_and(|at| is_at(at, &version));
-            reached && !held(&snapshot)
+            let at = snapshot.version().zip(version.as_ref());
+            let reached = was_held || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
+            (reached || is_listed_since(shared, asked)) && !held(&snapshot)
         };
-        self.wait_aided(deadline, format!("the end of {name} ({uid})"), gone).await
+        let who = uid.as_ref().map_or("without a UID", Uid::as_str);
+        self.wait_aided(deadline, format!("the end of {name} ({who})"), gone).await
     }
 
     async fn wait_aided(
@@ -321,6 +349,16 @@ impl<K: Kept> Informer<K> {
 }
 
 struct Stopped(bool);
+
+/// Whether the server gives no version of what it lists, so that only a list tells what it has come to (C12).
+fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
+    shared.is_synced() && shared.snapshot().version().is_none()
+}
+
+/// Whether what has no version was listed, and asked for after this moment.
+fn is_listed_since<K: Kept>(shared: &Shared<K>, then: Instant) -> bool {
+    is_unversioned(shared) && shared.standing.load().proven.is_some_and(|proven| proven > then)
+}
 
 /// Runs the user's `extract`; what it breaks stays with the object.
 fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {

@@ -74,7 +74,7 @@ pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::Kept;
 pub use steadfast_core::reflector::{Note, ReflectorSettings};
 pub use steadfast_core::store::Snapshot;
-pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, KeySet, ObjectKey, ResourceVersion};
+pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, KeySet, ObjectKey, ResourceVersion, Uid};
 pub use stream::Watch;
 
 /// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.

@@ -139,6 +139,8 @@ pub enum Corruption {
     Truncated,
     /// A text of so many bytes is put into it, which makes one object that large.
     Oversized(usize),
+    /// Neither the list nor its objects have a version, and the objects no UID, as with `metrics.k8s.io`.
+    Anonymous,
     /// It is said to be HTML, and is.
     WrongContentType,
 }

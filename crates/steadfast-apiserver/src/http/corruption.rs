@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
+use serde_json::Value;
 
 use super::answer::{Answer, Content};
 use crate::faults::Corruption;
@@ -64,6 +65,20 @@ fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
             let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
             bytes.splice(0..1.min(bytes.len()), field.into_bytes());
         }
+        Corruption::Anonymous => bytes = anonymous(bytes),
     }
     bytes.into()
+}
+
+/// The object, or the list and its objects, without what tells them from others of their names.
+fn anonymous(bytes: Vec<u8>) -> Vec<u8> {
+    let Ok(mut body) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+    let bare = |value: &mut Value| {
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.retain(|name, _| !["uid", "resourceVersion"].contains(&name.as_str()));
+        }
+    };
+    bare(&mut body);
+    body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(bare);
+    body.to_string().into_bytes()
 }

@@ -1,7 +1,6 @@
 //! From one framed record to what it says.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -11,6 +10,7 @@ use crate::key::ObjectKey;
 use crate::record::{Bookmark, Identity, RecordKind, Status};
 use crate::scan::object::has_annotation;
 use crate::scan::{Fault, Metadata, ObjectScan, RecordScan};
+use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// The annotation of the bookmark that closes a streamed list.
@@ -73,7 +73,7 @@ pub enum RecordProblem {
     /// It has no `object`.
     #[error("a watch record without an object")]
     NoObject,
-    /// Its object cannot be told from others: some aggregated APIs leave out what that takes.
+    /// Its object cannot be told from others.
     #[error("an object without {missing}")]
     NoIdentity {
         /// The path that has no value.
@@ -97,9 +97,9 @@ pub enum RecordProblem {
 pub struct PartialIdentity {
     /// Where it is found.
     pub key: Option<ObjectKey>,
-    /// Its UID.
-    pub uid: Option<Arc<str>>,
-    /// Its version.
+    /// Its UID, or what stands for it where the object has a name and no UID.
+    pub uid: Option<Uid>,
+    /// Its version, or what stands for it where the object has a name and no version.
     pub version: Option<ResourceVersion>,
 }
 
@@ -110,23 +110,29 @@ impl std::fmt::Display for PartialIdentity {
             None => f.write_str("an object without a known name")?,
         }
         match &self.version {
-            Some(version) => write!(f, " at version {version}"),
-            None => Ok(()),
+            Some(version) if version.is_given() => write!(f, " at version {version}"),
+            _ => Ok(()),
         }
     }
 }
 
 impl PartialIdentity {
-    fn of(metadata: &Metadata<'_>) -> Self {
+    /// Who the object of `metadata` is. Where it has no version, `made` stands for it.
+    fn of(metadata: &Metadata<'_>, made: impl FnOnce() -> ResourceVersion) -> Self {
         let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
             None => ObjectKey::cluster(name),
         });
-        Self {
-            key,
-            uid: present(metadata.uid.as_ref()).filter(|uid| uid.len() <= LONGEST_MARK).map(Arc::from),
-            version: version(metadata),
-        }
+        // Who has neither name nor UID is nobody; whose UID is longer than any has one that cannot be kept.
+        let uid = match present(metadata.uid.as_ref()) {
+            Some(uid) => Some(uid).filter(|uid| uid.len() <= LONGEST_MARK).map(Uid::from),
+            None => key.as_ref().map(Uid::by_name),
+        };
+        let version = match present(metadata.version.as_ref()) {
+            Some(_) => version(metadata),
+            None => key.is_some().then(made),
+        };
+        Self { key, uid, version }
     }
 
     /// The whole identity, or the path that it lacks.
@@ -231,9 +237,11 @@ fn json_object(
 ) -> Result<RawObject, RecordError> {
     let Some(range) = scan.span.clone() else { return Err(failed(kind, scan, RecordProblem::NoObject, wanted)) };
     if let Some(problem) = contradiction(scan, wanted) {
-        return Err(RecordError { kind, identity: PartialIdentity::of(&scan.metadata), problem });
+        return Err(RecordError { kind, identity: known(&scan.metadata, &problem), problem });
     }
-    let identity = PartialIdentity::of(&scan.metadata).whole().map_err(|(identity, missing)| RecordError {
+    // All of its bytes: what changes in any of them is another state.
+    let made = || ResourceVersion::made_of(&text[range.clone()]);
+    let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
         kind,
         identity,
         problem: RecordProblem::NoIdentity { missing },
@@ -267,7 +275,13 @@ fn failed(
     wanted: Option<&Wanted>,
 ) -> RecordError {
     let problem = contradiction(object, wanted).unwrap_or(problem);
-    RecordError { kind, identity: PartialIdentity::of(&object.metadata), problem }
+    RecordError { kind, identity: known(&object.metadata, &problem), problem }
+}
+
+/// What is known of who an object is that has this `problem`: nothing else is told of its state, so that stands for its
+/// version where it has none.
+fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
+    PartialIdentity::of(metadata, || ResourceVersion::made_of(problem.to_string().as_bytes()))
 }
 
 /// What an object says that contradicts what was wanted.

@@ -91,6 +91,8 @@ pub(super) struct Paging {
     brought: bool,
     /// How many pages in a row have brought none.
     barren: u32,
+    /// Whether an object has come that has no version.
+    unversioned: bool,
 }
 
 /// How many pages in a row may be empty: with selectors, a server may well look at many objects to find none.
@@ -110,8 +112,15 @@ impl Paging {
     }
 
     /// An object has come.
-    pub(super) fn brings(&mut self) {
+    pub(super) fn brings(&mut self, version: &ResourceVersion) {
         self.brought = true;
+        self.unversioned |= !version.is_given();
+    }
+
+    /// The version of the list that has come. Where its objects have none, a watch's would have none either: there is
+    /// nothing to watch from (C12).
+    fn version(&self, told: Option<ResourceVersion>) -> Option<ResourceVersion> {
+        told.filter(|_| !self.unversioned)
     }
 
     /// Turns to the page that `token` stands for; or says why there is no end to be hoped for.
@@ -237,7 +246,7 @@ impl Reflector {
                     };
                     self.phase = Phase::Listing { id, full, streamed: false, sent: now, opened: false, progress: now };
                     out.push(Output::Send(id, request));
-                } else if self.commit(now, &full, meta.version, out) {
+                } else if self.commit(now, &full, self.paging.version(meta.version), out) {
                     self.set_streaming(now);
                     self.watch_or_poll(now, out);
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::ObjectKey;
+use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// Something worth a line.
@@ -91,7 +92,7 @@ pub enum Note {
         /// Which object.
         key: ObjectKey,
         /// Its UID, the listed one where the two differ.
-        uid: Arc<str>,
+        uid: Uid,
         /// The version that is held; none where the object is not.
         held: Option<ResourceVersion>,
         /// The version that the server lists; none where the object is gone.
@@ -120,6 +121,12 @@ pub enum Note {
         /// The limit, in bytes.
         limit: usize,
     },
+    /// Objects come without a UID: they are known by their names, so that one that is recreated between two lists looks
+    /// changed. It is told once.
+    KnownByName {
+        /// The first of them.
+        key: ObjectKey,
+    },
     /// A record or a list entry could not be attributed to any object.
     Unidentified {
         /// What is wrong with it, without its content.
@@ -147,6 +154,7 @@ impl Note {
             | Self::Relisted { .. }
             | Self::SeekingProof
             | Self::Proven
+            | Self::KnownByName { .. }
             | Self::Audited { .. } => Gravity::Routine,
             Self::Failed { .. }
             | Self::Relisting { .. }
@@ -209,6 +217,11 @@ impl fmt::Display for Note {
             Self::Endless { bytes, limit } => {
                 write!(f, "a record has {bytes} bytes and no end yet; it is longer than the limit of {limit} bytes")
             }
+            Self::KnownByName { key } => write!(
+                f,
+                "objects come without a UID, as {key}: they are known by their names, and one that is recreated between two \
+                 lists looks changed"
+            ),
             Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
         }
     }

@@ -25,6 +25,9 @@ const POLLS_BETWEEN_WATCHES: u32 = 5;
 /// The part of the time between polls after which one may be made sooner, where someone waits for a write.
 const SOONEST: u32 = 12;
 
+/// Why what has no versions is listed.
+const NO_VERSION: &str = "the server gives no version to watch from";
+
 /// What is known of watches that fail.
 #[derive(Debug)]
 pub(super) struct Polling {
@@ -192,7 +195,7 @@ impl Reflector {
     pub(super) fn watch_or_poll(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.version.is_none() {
             self.polling.watch_at = None;
-            self.poll(now, Arc::from("the server gives no version to watch from"), out);
+            self.poll(now, Arc::from(NO_VERSION), out);
         } else if self.polling.on && self.polling.watch_at.is_some_and(|at| now < at) {
             self.await_poll();
         } else {

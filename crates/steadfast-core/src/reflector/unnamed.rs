@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listing::Full;
-use super::{Failure, Note, Output, Phase, Reflector, RequestId};
+use super::{Failure, Input, Note, Output, Phase, Reflector, RequestId, Verdict};
+use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -73,6 +74,17 @@ impl Reflector {
         if watched {
             self.set_streaming(now);
         }
+    }
+
+    /// Takes in an object that has no version where one is needed: to watch on from, or to be compared with what is held.
+    pub(super) fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
+        let why: Arc<str> = format!("{} came without a version to watch from", identity.key).into();
+        if !matches!(self.phase, Phase::Listing { id: listing, streamed: true, .. } if listing == id) {
+            return Verdict::Do(self.step(now, Input::Unidentified(id, why)));
+        }
+        let mut out = vec![Output::Cancel(id)];
+        self.fall_back(now, why, &mut out);
+        Verdict::Do(out)
     }
 
     /// Takes in [`super::Input::Contradicted`]: a list decides, once a period at most.

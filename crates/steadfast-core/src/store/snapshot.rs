@@ -98,8 +98,8 @@ impl<K> Snapshot<K> {
             }
         };
         for (_, entry) in self.iter() {
-            take(&entry.uid);
-            take(entry.version.as_str());
+            take(entry.uid.mark());
+            take(entry.version.mark());
         }
         sum
     }

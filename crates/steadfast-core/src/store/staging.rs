@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Objects, Replacement, Tainted, entry, inherit, refuses};
+use super::{Objects, Replacement, Tainted, adopt, entry, inherit, refuses};
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::record::Identity;
@@ -50,7 +50,12 @@ impl<K> Staging<K> {
     pub fn offer(&mut self, identity: &Identity) -> Offer {
         let held = self.held.get(&identity.key);
         match held {
-            Some((key, held)) if held.uid == identity.uid && held.version == identity.version && !held.tainted => {
+            // A UID that was not known is to be kept.
+            Some((key, held))
+                if (held.uid == identity.uid || !identity.uid.is_given())
+                    && held.version == identity.version
+                    && !held.tainted =>
+            {
                 self.staged.push((key.clone(), Some(held.clone())));
                 Offer::Unchanged
             }
@@ -104,6 +109,9 @@ impl<K> Staging<K> {
                 }
                 // One copy of the name is enough.
                 key.clone_from(held_key);
+                if let Some(entry) = Arc::get_mut(entry) {
+                    adopt(entry, old);
+                }
                 if refuses(old, entry) && !any_age {
                     entry.clone_from(old);
                     continue;

@@ -100,6 +100,7 @@ fn name_of(note: &Note) -> &'static str {
         Note::Undecodable { .. } => "undecodable",
         Note::Contradicted { .. } => "contradicted",
         Note::Disordered => "disordered",
+        Note::KnownByName { .. } => "known by name",
         Note::Endless { .. } => "endless",
         Note::Unidentified { .. } => "unnamed",
         Note::Audited { .. } => "compared",
@@ -224,7 +225,7 @@ impl Client {
                     Verdict::Do(outputs) => self.perform(&outputs),
                 }
             }
-            Arrival::Item(key, version) => match self.reflector.list_item(self.now, id) {
+            Arrival::Item(key, version) => match self.reflector.list_item(self.now, id, &identity(key, version)) {
                 Verdict::Stage => drop(self.staged.insert(key, version)),
                 Verdict::Compare => drop(self.compared.0.insert(key, version)),
                 _ => {}

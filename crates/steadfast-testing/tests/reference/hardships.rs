@@ -12,7 +12,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams, WatchPa
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steadfast::{Freshness, Informer, InformerFactory, Kept, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, ResourceDeclaration, Verb};
+use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, ResourceDeclaration, Verb};
 use steadfast_contract::check;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Writer;
@@ -70,6 +70,8 @@ async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), 
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
     behind.faults().answer_with(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
+    // Nor has what it lists a UID or a version.
+    behind.faults().corrupt(rule.verb(Verb::List), Corruption::Anonymous);
     let node =
         |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
     behind.create(&node("a"))?;
@@ -79,7 +81,8 @@ async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), 
     let mut kind = kind_of("metrics.k8s.io", "v1beta1", "NodeMetrics");
     "nodes".clone_into(&mut kind.plural);
     let nodes: Api<DynamicObject> = Api::all_with(connection.client(), &kind);
-    assert_eq!(nodes.list(&ListParams::default()).await?.items.len(), 1);
+    let all = nodes.list(&ListParams::default()).await?;
+    assert_eq!((all.items.len(), &all.metadata.resource_version, &all.items[0].metadata.uid), (1, &None, &None));
     let watch = nodes.watch(&WatchParams::default(), "0").await.err();
     assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 405), "{watch:?}");
 
@@ -87,12 +90,17 @@ async fn an_aggregated_api_that_only_lists(reference: &Reference) -> Result<(), 
     let informer = factory.build_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
     informer.wait_for_sync(SOON).await?;
     let polled = until_polled(&informer).await?;
-    assert!(polled.contains("405"), "{polled}");
+    assert!(polled.contains("no version to watch from"), "{polled}");
     behind.create(&node("b"))?;
     let lister = informer.lister()?;
     until("it is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;
     assert!(lister.get_cluster("a")?.is_some());
-    Ok(())
+    behind.merge_patch("nodes.metrics.k8s.io", "", "a", json!({"usage": {"cpu": "1"}}))?;
+    until("it is changed", || {
+        lister.get_cluster("a").is_ok_and(|found| found.is_some_and(|found| found.data["usage"]["cpu"] == "1"))
+    })
+    .await?;
+    until_polled(&informer).await.map(drop)
 }
 
 /// Objects are stored in one version and asked for in another: the server asks a webhook, which takes connections and

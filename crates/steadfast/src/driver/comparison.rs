@@ -1,12 +1,11 @@
 //! What is held, beside a list of identities (R2, R12).
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 use steadfast_core::record::Identity;
 use steadfast_core::reflector::{Differences, Note, RequestId};
 use steadfast_core::store::Snapshot;
-use steadfast_core::{ObjectKey, ResourceVersion};
+use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
 use crate::connection::Place;
 
@@ -26,10 +25,10 @@ pub(super) struct Comparison {
     /// The version of the list.
     pub(super) version: Option<ResourceVersion>,
     /// The UIDs of what was held as it is listed, when it was seen.
-    equal: HashSet<Arc<str>>,
-    different: BTreeMap<ObjectKey, (Arc<str>, ResourceVersion)>,
+    equal: HashSet<Uid>,
+    different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
     /// The UIDs of what our watch has removed since the list was asked for.
-    removed: HashSet<Arc<str>>,
+    removed: HashSet<Uid>,
     lost: Vec<Note>,
 }
 
@@ -38,7 +37,7 @@ impl Comparison {
     pub(super) fn see<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
         match held.entry(key.namespace(), key.name()) {
-            Some(entry) if entry.uid == *uid && entry.version == *version => {
+            Some(entry) if entry.uid.is_same(uid) && entry.version == *version => {
                 self.equal.insert(entry.uid.clone());
             }
             _ => {
@@ -48,7 +47,7 @@ impl Comparison {
     }
 
     /// Takes note that our watch has told of the end of an object.
-    pub(super) fn removed(&mut self, uid: &Arc<str>) {
+    pub(super) fn removed(&mut self, uid: &Uid) {
         if self.removed.len() < MOST_REMOVALS {
             self.removed.insert(uid.clone());
         }
@@ -63,7 +62,7 @@ impl Comparison {
             let entry = held.entry(key.namespace(), key.name());
             let version = match entry {
                 Some(entry) if entry.version.is_newer_than(&at) => continue,
-                Some(entry) if entry.uid == *uid && entry.version == *listed => continue,
+                Some(entry) if entry.uid.is_same(uid) && entry.version == *listed => continue,
                 None if self.removed.contains(uid) || self.removed.len() >= MOST_REMOVALS => continue,
                 entry => entry.map(|entry| entry.version.clone()),
             };

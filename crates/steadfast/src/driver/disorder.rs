@@ -7,11 +7,10 @@
 //! a higher version before it, the versions are in no order (C12).
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 
-use steadfast_core::ResourceVersion;
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::Snapshot;
+use steadfast_core::{ResourceVersion, Uid};
 
 /// How many objects that ended are remembered: that they come again is no news.
 const ENDED: usize = 4096;
@@ -23,8 +22,8 @@ const MOST_DOUBTED: usize = 64;
 #[derive(Default)]
 pub(super) struct Disorder {
     /// The UIDs of what has ended, the oldest first.
-    ended: VecDeque<Arc<str>>,
-    known_to_have_ended: HashSet<Arc<str>>,
+    ended: VecDeque<Uid>,
+    known_to_have_ended: HashSet<Uid>,
     /// What came below a version that its own stream had brought, and was not known.
     doubted: Vec<(RecordKind, Identity)>,
     /// Whether it is known that there is no order.
@@ -32,9 +31,9 @@ pub(super) struct Disorder {
 }
 
 impl Disorder {
-    /// Takes note that an object has ended.
-    pub(super) fn ended(&mut self, uid: &Arc<str>) {
-        if !self.known_to_have_ended.insert(uid.clone()) {
+    /// Takes note that an object has ended. Of one that is known by its name nothing can be kept: another may have it.
+    pub(super) fn ended(&mut self, uid: &Uid) {
+        if !uid.is_given() || !self.known_to_have_ended.insert(uid.clone()) {
             return;
         }
         self.ended.push_back(uid.clone());
@@ -47,13 +46,8 @@ impl Disorder {
 
     /// Whether a record that is below the version held says what is not known; `held` are UID and version of what is held
     /// under its name.
-    pub(super) fn is_news(
-        &self,
-        kind: RecordKind,
-        record: &Identity,
-        held: Option<(&Arc<str>, &ResourceVersion)>,
-    ) -> bool {
-        match (kind, held.filter(|(uid, _)| **uid == record.uid)) {
+    pub(super) fn is_news(&self, kind: RecordKind, record: &Identity, held: Option<(&Uid, &ResourceVersion)>) -> bool {
+        match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
             // An object that was deleted, or left, after this state of it, is not held in an older one.
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
@@ -78,7 +72,7 @@ impl Disorder {
         }
         doubted.iter().any(|(kind, record)| {
             let entry = listed.entry(record.key.namespace(), record.key.name());
-            let same = entry.filter(|entry| entry.uid == record.uid);
+            let same = entry.filter(|entry| entry.uid.is_same(&record.uid));
             match kind {
                 RecordKind::Deleted => same.is_none(),
                 RecordKind::Added | RecordKind::Modified => same.is_some_and(|entry| entry.version == record.version),

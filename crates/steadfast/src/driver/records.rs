@@ -32,6 +32,7 @@ impl<K: Kept> Driver<K> {
                     continue;
                 }
                 Ok(WatchRecord::Object { kind, object }) => {
+                    self.meet(&object.identity);
                     let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
                     (verdict, Some((kind, object)))
                 }
@@ -85,10 +86,11 @@ impl<K: Kept> Driver<K> {
                     Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
                     Ok(mut object) => {
                         self.disorder.count(&mut object.identity.version);
-                        let verdict = self.reflector.list_item(now, id);
-                        match verdict {
+                        self.meet(&object.identity);
+                        match self.reflector.list_item(now, id, &object.identity) {
                             Verdict::Stage => self.stage(&object),
                             Verdict::Compare => self.compare(&object.identity),
+                            Verdict::Do(outputs) => self.perform(outputs),
                             _ => {}
                         }
                     }
@@ -129,7 +131,8 @@ impl<K: Kept> Driver<K> {
         error: &RecordError,
     ) {
         self.disorder.count(&mut identity.version);
-        let verdict = match self.reflector.list_item(now, id) {
+        self.meet(&identity);
+        let verdict = match self.reflector.list_item(now, id, &identity) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
         };
@@ -146,6 +149,13 @@ impl<K: Kept> Driver<K> {
             (Verdict::Compare, _) => self.compare(&identity),
             (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
             (Verdict::Skip, _) => {}
+        }
+    }
+
+    /// Tells once of objects that have no UID (C1).
+    fn meet(&mut self, identity: &Identity) {
+        if !identity.uid.is_given() && !std::mem::replace(&mut self.meets_by_name, true) {
+            self.notes.push(Note::KnownByName { key: identity.key.clone() });
         }
     }
 
@@ -167,7 +177,8 @@ impl<K: Kept> Driver<K> {
             _ => None,
         });
         let held = match pending {
-            Some((RecordKind::Deleted, edited)) if edited.uid == record.uid => return,
+            // Known by its name alone, it may be another one.
+            Some((RecordKind::Deleted, edited)) if edited.uid == record.uid && record.uid.is_given() => return,
             Some((RecordKind::Deleted, _)) => None,
             Some((_, edited)) => Some((&edited.uid, &edited.version)),
             None => {
@@ -263,7 +274,7 @@ impl<K: Kept> Driver<K> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
         let told = snapshot.entry(key.namespace(), key.name());
-        if told.is_some_and(|held| held.tainted && held.uid == *uid && held.version == *version) {
+        if told.is_some_and(|held| held.tainted && held.uid.is_same(uid) && held.version == *version) {
             return None;
         }
         Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })

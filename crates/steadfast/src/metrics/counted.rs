@@ -133,7 +133,11 @@ impl Counted {
             Note::Polling { .. } => 14,
             // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
             // ended after all, by what it was about.
-            Note::Proven | Note::Endless { .. } | Note::Contradicted { .. } | Note::Disordered => return,
+            Note::Proven
+            | Note::KnownByName { .. }
+            | Note::Endless { .. }
+            | Note::Contradicted { .. }
+            | Note::Disordered => return,
             Note::Undecodable { .. } => return self.unread[0].count(),
             Note::Unidentified { .. } => return self.unread[1].count(),
         };

@@ -215,6 +215,49 @@ async fn an_object_over_the_limit_that_cannot_be_named_is_told_and_no_endless_re
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_over_the_limit_without_a_uid_is_unknown_by_its_name() {
+    let _alone = ALONE.lock().await;
+    for way in [Way::Pages, Way::Stream] {
+        let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
+        let world = world::<ConfigMap>(&(), way, &objects).await;
+        assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["big".to_owned()]), "{way:?}");
+        assert_eq!(world.notes.text().matches("objects come without a UID, as default/big").count(), 1, "{way:?}");
+        world.assert_well();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its_name() {
+    let _alone = ALONE.lock().await;
+    // The list has `a` and `b`, whose UIDs are their names.
+    let bare = |name: &str, version| object(name, version, "", "").replace(&format!(r#""uid":"u-{name}","#), "");
+    let lines = events(&[
+        ("MODIFIED", bare("a", 12)),
+        ("DELETED", bare("b", 13)),
+        ("MODIFIED", object("a", 14, "", "").replace("u-a", "a")),
+    ]);
+    let server = Server::default();
+    server.attack(Some(open_watch(&lines)));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let informer =
+        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let told = Notes::default();
+    let own = told.clone();
+    informer.on_event(move |event| {
+        let name = event.object().metadata.name.clone().unwrap_or_default();
+        own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
+    });
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let snapshot = informer.snapshot();
+    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), &*entry.uid, entry.version.as_str())).collect();
+    assert_eq!(held, [("a", "a", "14")]);
+    let told = told.text();
+    assert!(!told.contains("Deleted a"), "{told}");
+    assert_eq!((told.matches("Added a").count(), told.matches("Deleted b").count()), (1, 1), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() {
     let _alone = ALONE.lock().await;
     let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);

@@ -1,0 +1,102 @@
+//! What makes an object this one and not the one that had its name before: its UID, or its name where it has none.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::key::ObjectKey;
+
+/// The UID of an object as the server wrote it.
+///
+/// Some aggregated APIs give none: such an object is known by its name. It is then the same object as whatever else is seen
+/// under that name, for nobody can tell otherwise (C1).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(Arc<str>);
+
+/// What stands before a name that serves in place of a UID.
+const NAME: char = '\u{1}';
+
+/// What stands before a UID that could be taken for such a name.
+const LITERAL: char = '\0';
+
+impl Uid {
+    /// The UID written `text`.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        let text = text.into();
+        if text.starts_with([NAME, LITERAL]) { Self(format!("{LITERAL}{text}").into()) } else { Self(text) }
+    }
+
+    /// What stands for the UID of the object at `key`, which has none. It is another one for each key.
+    pub fn by_name(key: &ObjectKey) -> Self {
+        Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).into())
+    }
+
+    /// Whether the server gave it; the object is known by its name otherwise.
+    pub fn is_given(&self) -> bool {
+        !self.0.starts_with(NAME)
+    }
+
+    /// The UID as the server gave it; empty where it gave none.
+    pub fn as_str(&self) -> &str {
+        if self.is_given() { self.0.strip_prefix(LITERAL).unwrap_or(&self.0) } else { "" }
+    }
+
+    /// Whether two objects of one name are the same one, so far as that can be told: unless they have different UIDs.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other || !self.is_given() || !other.is_given()
+    }
+
+    /// What tells it from any other, given or not.
+    pub(crate) fn mark(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Uid {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_given() { self.as_str() } else { "without a UID" })
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_given() { fmt::Debug::fmt(self.as_str(), f) } else { fmt::Display::fmt(self, f) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_without_a_uid_is_whatever_else_has_its_name() {
+        let by_name = Uid::by_name(&ObjectKey::namespaced("n", "a"));
+        assert!(by_name.is_same(&Uid::from("u")) && Uid::from("u").is_same(&by_name));
+        assert!(!Uid::from("u").is_same(&Uid::from("v")));
+        assert_eq!((by_name.as_str(), by_name.to_string().as_str()), ("", "without a UID"));
+        assert_ne!(by_name, Uid::by_name(&ObjectKey::cluster("a")));
+    }
+
+    #[test]
+    fn no_uid_of_a_server_is_taken_for_a_name() {
+        for odd in ["\u{1}n\0a", "\0", "\0\u{1}n\0a"] {
+            let uid = Uid::from(odd);
+            assert_eq!((uid.is_given(), uid.as_str()), (true, odd));
+        }
+        assert_ne!(Uid::from("\u{1}n\0a"), Uid::by_name(&ObjectKey::namespaced("n", "a")));
+    }
+}

@@ -1,0 +1,85 @@
+//! Objects without a version: nothing is watched from what stands for it, and no server ever sees it.
+
+use std::time::Duration;
+
+use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind};
+use steadfast_core::reflector::{
+    Input, ListFrom, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+};
+use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_zero(Duration::from_secs(seconds))
+}
+
+fn sent(outputs: &[Output]) -> Option<(RequestId, Request)> {
+    outputs.iter().find_map(|output| match output {
+        Output::Send(id, request) => Some((*id, request.clone())),
+        _ => None,
+    })
+}
+
+fn listing(streamed_lists: bool) -> (Reflector, RequestId) {
+    let mut reflector = Reflector::new(ReflectorSettings { streamed_lists, ..ReflectorSettings::default() }, 1);
+    reflector.step(at(0), Input::Start);
+    let (id, _) = sent(&reflector.step(at(0), Input::TransferGranted)).expect("a list");
+    reflector.step(at(0), Input::Opened(id));
+    (reflector, id)
+}
+
+fn unversioned() -> Identity {
+    let key = ObjectKey::cluster("a");
+    Identity { uid: Uid::by_name(&key), version: ResourceVersion::made_of(b"{}"), key }
+}
+
+fn meta() -> ListMeta {
+    ListMeta { version: Some("9".into()), continue_token: None }
+}
+
+#[test]
+fn a_list_whose_objects_have_no_versions_is_listed_again_and_not_watched() {
+    let (mut reflector, id) = listing(false);
+    assert_eq!(reflector.list_item(at(0), id, &unversioned()), Verdict::Stage);
+    let outputs = reflector.step(at(1), Input::ListEnded(id, meta()));
+    assert!(outputs.iter().any(|output| matches!(output, Output::Commit { version: None, .. })), "{outputs:?}");
+    assert_eq!((sent(&outputs), reflector.version()), (None, None));
+    assert!(matches!(reflector.standing().at(at(1)), Freshness::Fresh { polled: Some(_), .. }));
+
+    let due = reflector.wake_at().expect("a poll");
+    reflector.step(due, Input::Tick);
+    let (id, request) = sent(&reflector.step(due, Input::TransferGranted)).expect("a list");
+    assert!(matches!(request, Request::Page { from: ListFrom::Consistent, .. }), "{request:?}");
+    // They have versions after all.
+    reflector.list_item(due, id, &Identity { version: "8".into(), ..unversioned() });
+    let (_, request) = sent(&reflector.step(due, Input::ListEnded(id, meta()))).expect("a watch");
+    assert!(matches!(&request, Request::Watch { from, .. } if from.as_str() == "9"), "{request:?}");
+}
+
+#[test]
+fn initial_events_without_versions_are_given_up_for_pages() {
+    let (mut reflector, id) = listing(true);
+    let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned())) else {
+        panic!("a stream ends with a version, and what comes then has none");
+    };
+    assert!(outputs.contains(&Output::Cancel(id)) && outputs.contains(&Output::DropStaging), "{outputs:?}");
+    let (_, request) = sent(&reflector.step(at(1), Input::TransferGranted)).expect("a list");
+    assert!(matches!(request, Request::Page { .. }), "{request:?}");
+}
+
+#[test]
+fn a_record_without_a_version_is_looked_for_in_a_list_and_nothing_is_watched_from_it() {
+    let (mut reflector, id) = listing(true);
+    let end = Bookmark { version: "9".into(), initial_events_end: true };
+    reflector.record(at(0), id, Record::Bookmark(&end));
+    let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned())) else {
+        panic!("it cannot be applied: nothing would tell that it came before");
+    };
+    let told = |output: &Output| match output {
+        Output::Note(Note::Unidentified { why }) => why.contains("a came without a version"),
+        _ => false,
+    };
+    assert!(outputs.iter().any(told), "{outputs:?}");
+    assert_eq!(reflector.version().map(ResourceVersion::as_str), Some("9"));
+    let outputs = reflector.step(at(1), Input::Tick);
+    assert!(outputs.contains(&Output::Cancel(id)), "a list is due: {outputs:?}");
+}
