@@ -10,7 +10,7 @@ async fn ten_waits(world: &World, builder: InformerBuilder<'_, ConfigMap>) -> Re
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
     tokio::time::sleep(SOON).await;
-    let begin = world.server.elapsed();
+    let since = world.server.elapsed();
     for number in 0..10 {
         if number == 5 {
             world.noise(SOON / 4);
@@ -24,7 +24,7 @@ async fn ten_waits(world: &World, builder: InformerBuilder<'_, ConfigMap>) -> Re
     }
     assert_eq!(noted(&notes, |note| matches!(note, Note::Suspect { .. })), 0, "{:?}", notes.lock());
     let requests = world.server.requests();
-    Ok(requests.into_iter().filter(|request| request.at >= begin).collect())
+    Ok(requests.into_iter().filter(|request| request.at >= since).collect())
 }
 
 #[tokio::test(start_paused = true)]
