@@ -109,12 +109,12 @@ fn what_is_not_ready_is_named_with_its_cause() {
 
 #[test]
 fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_it_has() {
-    let manifests: String = (0..8)
+    let manifests: Vec<_> = (0..8)
         .map(|number| {
             format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{number}, namespace: default}}\n")
         })
         .collect();
-    let manifests = file("anew.yaml", &manifests);
+    let manifests = file("anew.yaml", &manifests.concat());
     let mut server = Serving::start("anew.kubeconfig", &["-f", &manifests]);
     let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("it is written");
     let port = kubeconfig.split("127.0.0.1:").nth(1).expect("it names the server");
