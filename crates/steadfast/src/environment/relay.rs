@@ -223,6 +223,8 @@ impl Inner {
     fn stand_by(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut told = false;
+        // How many steps there were when it last found none under way.
+        let mut idle = None;
         loop {
             if state.closed {
                 // The thread in charge ends all, unless it is in a step, which may be without an end.
@@ -232,12 +234,18 @@ impl Inner {
                 }
                 return;
             }
+            let seen = state.steps;
             if state.stepping.is_none() {
-                state.asleep = true;
-                state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
+                // To be woken by each event would cost more than to look: only where no step was begun from one look to
+                // the next does it sleep.
+                if idle.replace(seen) == Some(seen) {
+                    state.asleep = true;
+                    state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
+                } else {
+                    state = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                }
                 continue;
             }
-            let seen = state.steps;
             let looked = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
             state = looked.0;
             if state.closed || state.steps != seen || !looked.1.timed_out() {
