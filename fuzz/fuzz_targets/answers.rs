@@ -54,7 +54,7 @@ impl Run {
             0 => RequestId(u64::from(amount)),
             _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
         };
-        match what % 23 {
+        match what % 25 {
             0 => self.step(Input::Tick),
             1 => self.wait(Duration::from_millis(u64::from(amount) * 10)),
             2 => self.wait(Duration::from_secs(u64::from(amount))),
@@ -75,7 +75,10 @@ impl Run {
                 self.over(id, Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }));
             }
             13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
-            14 => drop(self.reflector.list_item(self.now, id)),
+            14 => {
+                let verdict = self.reflector.list_item(self.now, id, &identity(amount));
+                self.act(verdict);
+            }
             15 => {
                 let status = status(amount);
                 self.open.remove(&id);
@@ -83,16 +86,16 @@ impl Run {
             }
             16 | 17 => {
                 let version = version(amount).unwrap_or_else(|| ResourceVersion::from("0"));
-                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 23 == 17 }));
+                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 25 == 17 }));
             }
             18 => self.over(id, Input::Probed(id, version(amount), self.now)),
             19 => self.step(Input::Unsettled(id)),
             20 => self.step(Input::Settled(id)),
+            21 => self.step(Input::Answering(id, amount % 2 == 0)),
+            22 => self.step(Input::Contradicted(id, "below what is held".into())),
             _ => {
                 let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];
-                let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
-                let version = version(amount).unwrap_or_else(|| ResourceVersion::from(""));
-                self.record(id, Record::Object(kind, &Identity { key, uid: "u".into(), version }));
+                self.record(id, Record::Object(kind, &identity(amount)));
             }
         }
     }
@@ -113,7 +116,12 @@ impl Run {
     }
 
     fn record(&mut self, id: RequestId, record: Record<'_>) {
-        match self.reflector.record(self.now, id, record) {
+        let verdict = self.reflector.record(self.now, id, record);
+        self.act(verdict);
+    }
+
+    fn act(&mut self, verdict: Verdict) {
+        match verdict {
             Verdict::Do(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
             Verdict::Compare => assert!(self.comparing, "compared, though nothing is"),
@@ -152,7 +160,7 @@ impl Run {
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer
                 | Output::Advance(_)
-                | Output::RememberPages => {}
+                | Output::RememberPages { .. } => {}
             }
         }
         assert!(self.open.len() <= 8, "requests pile up: {:?}", self.open);
@@ -181,6 +189,13 @@ fn assert_well_formed(request: &Request) {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%=&".contains(&byte);
     assert!(query.bytes().all(fine), "{query}");
     assert!(query.matches("resourceVersion=").count() <= 1, "{query}");
+}
+
+/// One of two objects, now and then without a version.
+fn identity(amount: u8) -> Identity {
+    let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
+    let version = version(amount).unwrap_or_else(|| ResourceVersion::made_of(&[amount]));
+    Identity { key, uid: "u".into(), version }
 }
 
 fn version(amount: u8) -> Option<ResourceVersion> {
