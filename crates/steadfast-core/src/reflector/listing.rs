@@ -84,7 +84,7 @@ impl Full {
 #[derive(Debug, Default)]
 pub(super) struct Paging {
     /// When its first page was asked for: all that was written before is in it, of what came later nothing is sure.
-    asked: Instant,
+    pub(super) asked: Instant,
     /// What the page under way was asked for with.
     token: String,
     /// Whether the page under way has brought an object.
@@ -187,7 +187,6 @@ impl Reflector {
             Request::Page { from: full.from.clone(), limit, continue_token: None }
         };
         self.unnamed.list_begins();
-        self.polling.asks(now);
         self.paging = Paging::begun(now);
         let anew = full.new_epoch;
         self.phase = Phase::Listing { id, full, streamed, sent: now, opened: false, progress: now };

@@ -37,8 +37,6 @@ pub(super) struct Polling {
     since: Option<Instant>,
     /// Whether lists take the place of watches.
     on: bool,
-    /// When the last list was asked for.
-    asked: Instant,
     /// When the last complete one was asked for, as long as none was refused since.
     listed: Option<Instant>,
     /// When a list was last tried because watches fail.
@@ -59,7 +57,6 @@ impl Polling {
             failures: 0,
             since: None,
             on: false,
-            asked: Instant::ZERO,
             listed: None,
             tried: None,
             poll_at: Instant::ZERO,
@@ -73,15 +70,10 @@ impl Polling {
         self.on
     }
 
-    /// A list is asked for.
-    pub(super) fn asks(&mut self, now: Instant) {
-        self.asked = now;
-    }
-
-    /// The list that was asked for last is complete.
-    pub(super) fn lists(&mut self, every: Duration, random: &mut Random) {
-        self.listed = Some(self.asked);
-        self.poll_at = self.asked + random.between(every * 9 / 10, every);
+    /// The list that was asked for at that moment is complete.
+    pub(super) fn lists(&mut self, asked: Instant, every: Duration, random: &mut Random) {
+        self.listed = Some(asked);
+        self.poll_at = asked + random.between(every * 9 / 10, every);
     }
 
     /// A watch was refused as it was asked for with a list: what is asked for without one will be, too.
@@ -112,7 +104,7 @@ impl Reflector {
     /// A list is complete.
     pub(super) fn list_came(&mut self) {
         let every = self.poll_every();
-        self.polling.lists(every, &mut self.random);
+        self.polling.lists(self.paging.asked, every, &mut self.random);
     }
 
     /// Takes in that a watch failed, of which `answered` says whether it says something of watches; tells whether a list
@@ -221,7 +213,7 @@ impl Reflector {
         if !self.polling.on {
             return;
         }
-        let soonest = self.polling.asked + self.poll_every() / SOONEST;
+        let soonest = self.paging.asked + self.poll_every() / SOONEST;
         if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
             &mut self.phase
             && *until > soonest
