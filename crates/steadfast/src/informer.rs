@@ -13,13 +13,15 @@ use steadfast_core::reflector::Note;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::driver::Command;
 use crate::error::{NoRuntime, NotSynced, WaitError};
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
+use crate::handler_counts::HandlerCounts;
 use crate::lister::{Index, Lister};
-use crate::runner::{HandlerCounts, Mode, Runner};
+use crate::owner::Owner;
+use crate::runner::{Mode, Runner};
 use crate::scope::Scope;
 use crate::shared::Shared;
 
@@ -32,12 +34,6 @@ const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 /// it is dropped.
 pub struct Informer<K> {
     owner: Arc<Owner<K>>,
-}
-
-/// What keeps the watch running: as long as one is held, it goes on.
-pub(crate) struct Owner<K> {
-    pub(crate) shared: Arc<Shared<K>>,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
 }
 
 impl<K> Clone for Informer<K> {

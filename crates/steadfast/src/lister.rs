@@ -8,7 +8,7 @@ use steadfast_core::store::{self, Lookup, Snapshot};
 use steadfast_core::{Freshness, ObjectKey};
 
 use crate::error::Unknown;
-use crate::informer::Owner;
+use crate::owner::Owner;
 
 /// Reads an informer's cache. Cheap to clone.
 pub struct Lister<K> {

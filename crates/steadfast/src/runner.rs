@@ -16,8 +16,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
+use crate::handler_counts::HandlerCounts;
 #[cfg(feature = "metrics")]
-use crate::metrics::observed::HandlerReading;
+use crate::handler_counts::HandlerReading;
 use crate::roster::Seat;
 
 /// How often a call that panicked is made again before its event is counted and skipped (C3).
@@ -42,21 +43,6 @@ impl<K> Clone for Mode<K> {
             Self::Pulled => Self::Pulled,
         }
     }
-}
-
-/// The counts of a handler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandlerCounts {
-    /// Calls that returned.
-    pub returned: u64,
-    /// Calls that panicked.
-    pub panicked: u64,
-    /// Events given up after their retries.
-    pub skipped: u64,
-    /// Entries that wait or are being told.
-    pub entries: usize,
-    /// Calls that have begun and are not over.
-    pub running: usize,
 }
 
 /// One handler of an informer.

@@ -16,11 +16,12 @@ use steadfast_core::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
+use crate::handler_counts::HandlerCounts;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::{Observation, Observe, Reading};
 use crate::roster::Roster;
-use crate::runner::{HandlerCounts, Runner, drop_contained};
+use crate::runner::{Runner, drop_contained};
 use crate::scope::Scope;
 
 /// The state of an informer.

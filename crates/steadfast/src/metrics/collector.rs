@@ -8,10 +8,11 @@ use prometheus_client::metrics::MetricType::{Counter, Gauge, Histogram};
 
 use super::counted::{self, CAUSES, Counted, NOTES, OUTCOMES, SOURCES, UNREAD};
 use super::families as family;
-use super::observed::{HandlerReading, Labels, Reading};
+use super::observed::{Labels, Reading};
 use super::samples::{Family, LabelSet};
 use super::traffic::{Code, Totals};
 use crate::connection::{Connection, WeakConnection};
+use crate::handler_counts::HandlerReading;
 use crate::transport::{ConnectionReport, ConnectionState};
 
 /// The names of all states of freshness.

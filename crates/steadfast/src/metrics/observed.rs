@@ -8,7 +8,7 @@ use steadfast_core::Freshness;
 
 use super::counted::Counted;
 use super::register::Register;
-use crate::runner::HandlerCounts;
+use crate::handler_counts::HandlerReading;
 use crate::scope::Scope;
 
 /// The informers on one connection, which this does not keep alive. Cheap to clone.
@@ -50,16 +50,6 @@ pub(crate) struct Reading {
     /// The version held, where it is a number.
     pub(crate) version: Option<f64>,
     pub(crate) handlers: Vec<HandlerReading>,
-}
-
-/// A handler at the moment of a scrape.
-pub(crate) struct HandlerReading {
-    /// Tells it from the others of its informer; taken again once it is free.
-    pub(crate) ordinal: usize,
-    pub(crate) counts: HandlerCounts,
-    pub(crate) synced: bool,
-    /// How long the oldest change waits from whose call it has not returned.
-    pub(crate) lag: Duration,
 }
 
 /// What can be read at a scrape, by the reader's clock.
