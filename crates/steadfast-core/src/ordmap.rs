@@ -12,6 +12,7 @@ mod iter;
 mod leaf;
 mod node;
 mod sought;
+mod width;
 
 use std::cmp::Ordering;
 use std::hash::Hash;

@@ -25,9 +25,13 @@
 
 mod comparing;
 mod failure;
+mod full;
+mod input;
 mod listing;
 mod moving;
 mod note;
+mod output;
+mod phase;
 mod polling;
 mod proof;
 mod request;
@@ -46,16 +50,19 @@ use crate::breach::Breach;
 use crate::freshness::{Condition, Standing};
 use crate::keyset::KeySet;
 use crate::random::Random;
-use crate::record::{Identity, ListMeta};
+use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-pub use comparing::Differences;
 use comparing::{Comparing, WITHOUT_BOOKMARKS};
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
-use listing::{Full, Paging};
+use full::Full;
+pub use input::{Differences, Input};
+use listing::Paging;
 use moving::Moving;
 pub use note::{Gravity, Note};
+pub use output::Output;
+use phase::{Next, Phase};
 use polling::Polling;
 use proof::{Search, Side};
 pub use request::{ListFrom, OF_NOTHING, Reach, Request, RequestId, encoded};
@@ -64,93 +71,6 @@ pub use settings::ReflectorSettings;
 use streaming::Streaming;
 use unnamed::Unnamed;
 pub use verdict::{Record, Verdict};
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// The informer begins.
-    Start,
-    /// The moment of [`Reflector::wake_at`] has come.
-    Tick,
-    /// There is a place for the full transfer that was asked for.
-    TransferGranted,
-    /// The server was seen to answer after it did not.
-    Reachable,
-    /// The head of an answer came, and it is a good one.
-    Opened(RequestId),
-    /// A list, or a page of it, is complete.
-    ListEnded(RequestId, ListMeta),
-    /// A probe is answered with the collection's version; it was sent at that moment, perhaps for another informer.
-    Probed(RequestId, Option<ResourceVersion>, Instant),
-    /// What is held was compared with the identities listed ([`Output::JudgeComparison`]).
-    Judged(Differences),
-    /// A list entry or record arrived that belongs to no object that can be named.
-    Unidentified(RequestId, Arc<str>),
-    /// A record of a stream says what is not known, though it is below the version that is held.
-    Contradicted(RequestId, Arc<str>),
-    /// It is known that one counter does not give the versions: they are opaque from here on.
-    Disordered,
-    /// A stream came to its regular end.
-    Ended(RequestId),
-    /// The connection of a stream is to end, or may be dead: the stream is to move to another one.
-    Unsettled(RequestId),
-    /// The connection of a stream is well after all.
-    Settled(RequestId),
-    /// Whether the server answers other requests on the connection of a stream that is silent (R2a).
-    Answering(RequestId, bool),
-    /// A request failed or its answer broke off.
-    Failed(RequestId, Failure),
-    /// Someone needs to know whether the cache has reached the present.
-    SeekProof,
-    /// The informer ends.
-    Stop,
-}
-
-/// What to do, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send a request and feed its answer back.
-    Send(RequestId, Request),
-    /// Drop a request and its answer.
-    Cancel(RequestId),
-    /// Wait for a place for a full transfer, then say [`Input::TransferGranted`].
-    AwaitTransfer,
-    /// Give the place back, or stop waiting for it.
-    ReleaseTransfer,
-    /// Begin to stage a list.
-    BeginStaging {
-        /// Whether it is of another history, in which a version held may stand for another state.
-        anew: bool,
-    },
-    /// Forget what is staged.
-    DropStaging,
-    /// Put what is staged in the store's place.
-    Commit {
-        /// The collection's version.
-        version: Option<ResourceVersion>,
-        /// Whether it is the first list.
-        initial: bool,
-        /// Whether versions begin anew, so that lower ones are no step back.
-        new_epoch: bool,
-    },
-    /// The store holds everything up to this version.
-    Advance(ResourceVersion),
-    /// Collect the identities that are listed from here on, to compare what is held with them.
-    BeginComparison,
-    /// Compare, and say [`Input::Judged`] before anything else.
-    JudgeComparison,
-    /// Name what was found to differ.
-    NameLost,
-    /// Forget what was collected.
-    EndComparison,
-    /// Streamed lists are no good for this resource on this server: remember it for a while.
-    RememberPages {
-        /// Until when.
-        until: Instant,
-    },
-    /// Something to tell.
-    Note(Note),
-}
 
 /// The reflector of one informer.
 #[derive(Debug)]
@@ -185,24 +105,6 @@ pub struct Reflector {
 
 /// Why a cache with a stream is doubted at last.
 const UNPROVEN: &str = "no proof of freshness within two periods";
-
-#[derive(Clone, Debug)]
-enum Phase {
-    Idle,
-    Waiting { until: Instant, then: Next, unreachable: bool },
-    Queued(Full),
-    Listing { id: RequestId, full: Full, streamed: bool, sent: Instant, opened: bool, progress: Instant },
-    Deciding { id: RequestId, full: Full, deadline: Instant },
-    Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
-    Stopped,
-}
-
-#[derive(Clone, Debug)]
-enum Next {
-    Watch,
-    List(Full),
-    Decide(Full),
-}
 
 impl Reflector {
     /// A reflector that holds nothing yet; `seed` decides its jitter.

@@ -29,6 +29,7 @@
 //! assert_eq!(reader.snapshot().by_index(&by_length, &5).count(), 1);
 //! ```
 
+mod entries;
 mod index;
 mod joining;
 mod snapshot;
@@ -39,23 +40,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::breach::Breach;
-use crate::event::{Change, Entry, Path, Rules, difference};
+use crate::event::{Change, Path, Rules, difference};
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
+pub use entries::Tainted;
 pub use index::Index;
 pub use joining::Joining;
 pub use snapshot::{Lookup, Snapshot, StoreReader};
 pub use staging::{Offer, OlderList, Staging};
 
+use entries::{Replacement, adopt, entry, inherit, refuses};
 use index::Maintained;
-
-/// The newest state of an object could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tainted;
 
 /// The writer's side of a store.
 pub struct Store<K> {
@@ -246,43 +245,5 @@ impl<K: Send + Sync + 'static> Store<K> {
         for index in &mut self.indexes {
             index.carry_out();
         }
-    }
-}
-
-/// The entries of a store by key.
-type Objects<K> = OrdMap<ObjectKey, Arc<Entry<K>>>;
-
-/// What the entry of a key was and what it is to be.
-struct Replacement<K> {
-    key: ObjectKey,
-    old: Option<Arc<Entry<K>>>,
-    new: Option<Arc<Entry<K>>>,
-}
-
-/// Whether what came in is no step forward from `held`, so far as their versions tell.
-fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
-    if held.uid == came.uid && held.version == came.version {
-        // The same state again, unless this time it could be decoded.
-        return !held.tainted || came.tainted;
-    }
-    came.version.is_older_than(&held.version)
-}
-
-/// The entry of a state as it came in.
-fn entry<K>(uid: Uid, version: ResourceVersion, object: Result<Arc<K>, Tainted>) -> Entry<K> {
-    Entry { uid, version, tainted: object.is_err(), object: object.ok() }
-}
-
-/// Takes a state without a UID for one of the object that is held under its name: nothing says that it is another (C1).
-fn adopt<K>(came: &mut Entry<K>, held: &Entry<K>) {
-    if !came.uid.is_given() {
-        came.uid.clone_from(&held.uid);
-    }
-}
-
-/// Lets a tainted state keep the last one of the same object that could be decoded.
-fn inherit<K>(came: &mut Entry<K>, held: &Entry<K>) {
-    if came.tainted && came.uid.is_same(&held.uid) {
-        came.object.clone_from(&held.object);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Encoding;
-use super::record::LONGEST_MARK;
+use super::limits::LONGEST_MARK;
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
 

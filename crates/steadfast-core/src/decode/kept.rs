@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
-use super::{DecodeError, Encoding, RawObject};
+use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 
 /// A form in which objects are kept.
 ///
@@ -42,13 +42,6 @@ where
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
         self.meta().labels.as_ref()
     }
-}
-
-/// What is decoded of objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct DecodeOptions {
-    /// Whether `metadata.managedFields` is kept. It is two fifths of a usual object, and few programs look at it.
-    pub keep_managed_fields: bool,
 }
 
 /// Decodes objects one after the other, with one buffer for all.

@@ -1,23 +1,17 @@
 //! From one framed record to what it says.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
-use super::{Encoding, RawObject, Wanted, envelope};
+use super::identity::version;
+use super::{Encoding, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, envelope};
 use crate::frame::Overlong;
-use crate::key::ObjectKey;
-use crate::record::{Bookmark, Identity, RecordKind, Status};
+use crate::record::{Bookmark, RecordKind, Status};
 use crate::scan::object::has_annotation;
-use crate::scan::{Fault, Metadata, ObjectScan, RecordScan};
-use crate::uid::Uid;
+use crate::scan::{Metadata, ObjectScan, RecordScan};
 use crate::version::ResourceVersion;
 
 /// The annotation of the bookmark that closes a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
-/// The longest UID or version that is taken for one, in bytes: a server's have 36 and 20, and both are for it alone to make.
-pub(crate) const LONGEST_MARK: usize = 1024;
 
 /// A record of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,127 +27,6 @@ pub enum WatchRecord {
     Bookmark(Bookmark),
     /// The server ends the stream, and says why.
     Error(Status),
-}
-
-/// A record that cannot be understood, with what could be recognised of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{identity}: {problem}")]
-pub struct RecordError {
-    /// What happened to its object; none where that is unknown, and for a list's item.
-    pub kind: Option<RecordKind>,
-    /// Who its object is, as far as that is known.
-    pub identity: PartialIdentity,
-    /// What is wrong with it.
-    pub problem: RecordProblem,
-}
-
-/// What is wrong with a record. It says where, never what.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordProblem {
-    /// It is not the JSON it should be.
-    #[error("malformed JSON at byte {offset} of the record")]
-    Malformed {
-        /// Where in the record.
-        offset: usize,
-    },
-    /// It is longer than the limit.
-    #[error("{bytes} bytes, longer than the limit of {limit} bytes")]
-    TooLarge {
-        /// Its length, in bytes.
-        bytes: u64,
-        /// The limit, in bytes.
-        limit: usize,
-    },
-    /// It has no `type`, or one that is not known.
-    #[error("unknown type of watch record {name:?}")]
-    UnknownType {
-        /// The type, cut off where it is overlong; empty where there is none.
-        name: String,
-    },
-    /// It has no `object`.
-    #[error("a watch record without an object")]
-    NoObject,
-    /// Its object cannot be told from others.
-    #[error("an object without {missing}")]
-    NoIdentity {
-        /// The path that has no value.
-        missing: &'static str,
-    },
-    /// Its object is none of those that were asked for, but of another sort.
-    #[error("a {told}, not the {wanted} that was asked for")]
-    OtherKind {
-        /// What it says it is.
-        told: String,
-        /// What it was to be.
-        wanted: String,
-    },
-    /// It is an `ERROR` whose object is no `Status`.
-    #[error("an ERROR without a Status")]
-    NoStatus,
-}
-
-/// What is known of who an object is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartialIdentity {
-    /// Where it is found.
-    pub key: Option<ObjectKey>,
-    /// Its UID, or what stands for it where the object has a name and no UID.
-    pub uid: Option<Uid>,
-    /// Its version, or what stands for it where the object has a name and no version.
-    pub version: Option<ResourceVersion>,
-}
-
-impl std::fmt::Display for PartialIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.key {
-            Some(key) => write!(f, "{key}")?,
-            None => f.write_str("an object without a known name")?,
-        }
-        match &self.version {
-            Some(version) if version.is_given() => write!(f, " at version {version}"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl PartialIdentity {
-    /// Who the object of `metadata` is. Where it has no version, `made` stands for it.
-    fn of(metadata: &Metadata<'_>, made: impl FnOnce() -> ResourceVersion) -> Self {
-        let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
-            Some(namespace) => ObjectKey::namespaced(namespace, name),
-            None => ObjectKey::cluster(name),
-        });
-        // Who has neither name nor UID is nobody; whose UID is longer than any has one that cannot be kept.
-        let uid = match present(metadata.uid.as_ref()) {
-            Some(uid) => Some(uid).filter(|uid| uid.len() <= LONGEST_MARK).map(Uid::from),
-            None => key.as_ref().map(Uid::by_name),
-        };
-        let version = match present(metadata.version.as_ref()) {
-            Some(_) => version(metadata),
-            None => key.is_some().then(made),
-        };
-        Self { key, uid, version }
-    }
-
-    /// The whole identity, or the path that it lacks.
-    fn whole(self) -> Result<Identity, (Self, &'static str)> {
-        match self {
-            Self { key: Some(key), uid: Some(uid), version: Some(version) } => Ok(Identity { key, uid, version }),
-            Self { key: None, .. } => Err((self, "metadata.name")),
-            Self { uid: None, .. } => Err((self, "metadata.uid")),
-            Self { version: None, .. } => Err((self, "metadata.resourceVersion")),
-        }
-    }
-}
-
-/// An empty string says as little as none: Go writes one for the other.
-fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
-    text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
-}
-
-/// The version; none where it is longer than any, which would be asked for and told of again and again.
-fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
-    present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }
 
 /// Reads one record of a watch of what is `wanted`.
@@ -287,11 +160,4 @@ fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
 /// What an object says that contradicts what was wanted.
 fn contradiction(object: &ObjectScan<'_>, wanted: Option<&Wanted>) -> Option<RecordProblem> {
     wanted?.takes(object.api_version.as_deref(), object.kind.as_deref()).err()
-}
-
-impl From<Fault> for RecordProblem {
-    fn from(fault: Fault) -> Self {
-        let Fault::Malformed { at } = fault;
-        Self::Malformed { offset: at }
-    }
 }

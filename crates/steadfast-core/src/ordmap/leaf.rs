@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::iter;
 use std::sync::Arc;
 
-use super::node::MOST;
 use super::sought::{Sought, fingerprint};
+use super::width::MOST;
 
 /// Entries whose keys lie together, in order.
 ///

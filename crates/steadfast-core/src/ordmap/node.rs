@@ -6,10 +6,8 @@ use std::{iter, mem, vec};
 
 use super::leaf::Leaf;
 use super::sought::Sought;
+use super::width::MOST;
 
-/// The most entries of a leaf and children of a node: few are copied sooner, many found sooner. A search has a bit for
-/// each in a word.
-pub(super) const MOST: usize = 32;
 /// The fewest of a node other than the root, after a removal below it.
 const FEWEST: usize = MOST / 4;
 

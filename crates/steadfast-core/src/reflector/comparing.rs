@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use super::listing::Full;
+use super::full::Full;
 use super::rhythm::PERIODS_BETWEEN_LISTS;
-use super::{Failure, FailureKind, Note, Output, Phase, Reflector, Request, RequestId, Side};
+use super::{Differences, Failure, FailureKind, Note, Output, Phase, Reflector, Request, RequestId, Side};
 use crate::breach::Breach;
 use crate::freshness::Condition;
 use crate::record::ListMeta;
@@ -28,15 +28,6 @@ pub(super) const WITHOUT_BOOKMARKS: &str =
 
 /// How long a watch without bookmarks is given to bring what a list has shown.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// What a comparison found, as far as objects held at versions above that of the list are no matter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Differences {
-    /// How many objects differ: absent on one side, or there in another version.
-    pub count: usize,
-    /// The versions held and listed of an object that is held in the higher one: impossible in one history.
-    pub backwards: Option<(ResourceVersion, ResourceVersion)>,
-}
 
 /// The comparison that runs, and when the next is due.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::streaming::Form;
+use super::full::{Form, Full};
 use super::{
     Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
@@ -14,71 +14,6 @@ use crate::freshness::Condition;
 use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
-
-/// A full transfer to be made.
-#[derive(Clone, Debug)]
-pub(super) struct Full {
-    /// How new it has to be.
-    from: ListFrom,
-    /// Whether all objects are asked for at once: no continue token that could expire on the way (F14).
-    whole: bool,
-    /// Whether it is streamed.
-    pub(super) form: Form,
-    /// Whether it takes the place of a watch.
-    in_place: bool,
-    /// Whether the versions begin anew.
-    new_epoch: bool,
-    /// Since when the answering server has been known to lag; the first `TooLarge`.
-    lagging: Option<Instant>,
-}
-
-impl Full {
-    /// The first list.
-    pub(super) fn first() -> Self {
-        Self {
-            from: ListFrom::Consistent,
-            whole: false,
-            form: Form::AsItWorks,
-            in_place: false,
-            new_epoch: false,
-            lagging: None,
-        }
-    }
-
-    /// The server's newest, in place of a watch: only that is a proof though nothing has changed.
-    pub(super) fn poll() -> Self {
-        Self { in_place: true, ..Self::first() }
-    }
-
-    /// A list that can only go forward from `version`; opaque versions cannot be ordered, so the server's newest it is.
-    pub(super) fn again(version: Option<&ResourceVersion>) -> Self {
-        let from = match version {
-            Some(version) if version.is_ordered() => ListFrom::NotOlderThan(version.clone()),
-            _ => ListFrom::Consistent,
-        };
-        Self { from, ..Self::first() }
-    }
-
-    /// A list of another history.
-    pub(super) fn new_epoch() -> Self {
-        Self { new_epoch: true, ..Self::first() }
-    }
-
-    /// A list to repair what another one has shown to be wrong: asked for in the same way.
-    pub(super) fn repair(new_epoch: bool) -> Self {
-        Self { form: Form::Pages, new_epoch, ..Self::first() }
-    }
-
-    /// Asks for the server's newest, if the answering one has lagged for `period`: what it has cannot be older.
-    fn consistent_after(&mut self, period: Duration, now: Instant) -> bool {
-        let patient = self.lagging.is_none_or(|since| now.since(since) < period);
-        if patient || self.from == ListFrom::Consistent {
-            return false;
-        }
-        self.from = ListFrom::Consistent;
-        true
-    }
-}
 
 /// When a list was asked for, and what its pages have shown of whether it will ever end.
 #[derive(Debug, Default)]

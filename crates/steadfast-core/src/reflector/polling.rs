@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::listing::Full;
+use super::full::Full;
 use super::{Failure, FailureKind, Next, Note, Output, Phase, Reflector, ReflectorSettings};
 use crate::backoff::Backoff;
 use crate::freshness::Polled;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::listing::Full;
+use super::full::{Form, Full, Instead};
 use super::{Condition, Failure, FailureKind, Note, Output, Phase, Reflector};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -27,25 +27,6 @@ pub(super) struct Streaming {
     failures: u32,
     /// The highest version of the initial events so far.
     highest: Option<ResourceVersion>,
-}
-
-/// How a list comes.
-#[derive(Clone, Debug)]
-pub(super) enum Form {
-    /// Streamed, unless that is known not to work.
-    AsItWorks,
-    /// In pages, as the list was that it repairs.
-    Pages,
-    /// In pages, as it did not come in a stream.
-    Instead(Instead),
-}
-
-/// Why a list comes in pages that was to be streamed.
-#[derive(Clone, Debug)]
-pub(super) struct Instead {
-    why: Arc<str>,
-    /// Whether it is so for everyone who lists this resource, as a permission is not.
-    general: bool,
 }
 
 impl Streaming {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::listing::Full;
+use super::full::Full;
 use super::{Failure, Input, Note, Output, Phase, Reflector, RequestId, Verdict};
 use crate::record::Identity;
 use crate::time::Instant;

@@ -1,6 +1,6 @@
 //! The watch: resumed where it ended, never from elsewhere (R4, R6).
 
-use super::listing::Full;
+use super::full::Full;
 use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Verdict};
 use crate::breach::Breach;
 use crate::time::Instant;

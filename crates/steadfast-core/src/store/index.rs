@@ -4,7 +4,7 @@ use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::Replacement;
+use super::entries::Replacement;
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;

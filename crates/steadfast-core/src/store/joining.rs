@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use super::entries::{Objects, Replacement};
 use super::index::{Indexed, Maintained};
-use super::{Index, Objects, Replacement, Snapshot};
+use super::{Index, Snapshot};
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
@@ -19,6 +20,20 @@ pub struct Joining<K> {
     /// What it is an index of.
     objects: Objects<K>,
     rounds: u32,
+}
+
+impl<K: Send + Sync + 'static> Snapshot<K> {
+    /// An index of what is held here, by the values that `extract` finds in an object, for
+    /// [`Store::admit`](super::Store::admit).
+    ///
+    /// Readers can use it from here on: snapshots without it answer by looking at every object.
+    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (Index<K, I>, Joining<K>)
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+        V: IntoIterator<Item = I>,
+    {
+        Joining::new(self, extract)
+    }
 }
 
 impl<K: Send + Sync + 'static> Joining<K> {

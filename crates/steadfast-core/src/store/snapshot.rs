@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::Objects;
+use super::entries::Objects;
 use super::index::{Frozen, Index};
-use super::joining::Joining;
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::keyset::KeySet;
@@ -119,18 +118,6 @@ impl<K> Snapshot<K> {
 }
 
 impl<K: Send + Sync + 'static> Snapshot<K> {
-    /// An index of what is held here, by the values that `extract` finds in an object, for
-    /// [`Store::admit`](super::Store::admit).
-    ///
-    /// Readers can use it from here on: snapshots without it answer by looking at every object.
-    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (Index<K, I>, Joining<K>)
-    where
-        I: Ord + Clone + Send + Sync + 'static,
-        V: IntoIterator<Item = I>,
-    {
-        Joining::new(self, extract)
-    }
-
     /// The objects that have `value` in `index`, in the order of their keys.
     ///
     /// A tainted object is found where its last decodable state was: it exists, and no handler was told otherwise.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Objects, Replacement, Tainted, adopt, entry, inherit, refuses};
+use super::entries::{Objects, Replacement, Tainted, adopt, entry, inherit, refuses};
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::record::Identity;

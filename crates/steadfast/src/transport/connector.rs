@@ -1,10 +1,12 @@
 //! From a server's address to a byte stream on which a protocol is agreed.
 
 mod connect;
+mod login;
 mod proxy;
 mod race;
 mod refusal;
 mod socks;
+mod target;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,26 +22,7 @@ use crate::environment::SharedEnvironment;
 pub(crate) use proxy::Proxy;
 use race::{Addresses, Reached};
 use refusal::Judged;
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// Its name or address, without brackets.
-    pub(crate) host: String,
-    /// Its port.
-    pub(crate) port: u16,
-}
-
-impl Target {
-    /// As messages name it.
-    pub(crate) fn name(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-}
+pub(crate) use target::Target;
 
 /// What new connections are to be made of: it may change, as certificates do.
 pub(crate) struct Route {

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::Target;
-use super::proxy::Login;
+use super::login::Login;
+use super::target::Target;
 use crate::transport::socket::Stream;
 
 /// How long the head of the proxy's answer may be.

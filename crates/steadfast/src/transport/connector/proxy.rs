@@ -7,7 +7,8 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
-use super::Target;
+use super::login::Login;
+use super::target::Target;
 use super::{connect, socks};
 use crate::transport::socket::Stream;
 
@@ -23,12 +24,6 @@ enum Speech {
     Connect,
     ConnectOverTls(TlsConnector, ServerName<'static>),
     Socks5,
-}
-
-/// Who we are to a proxy; never printed.
-pub(super) struct Login {
-    pub(super) user: String,
-    pub(super) password: String,
 }
 
 impl Proxy {
@@ -54,10 +49,7 @@ impl Proxy {
             Some("socks5" | "socks5h") => ("socks5", Speech::Socks5, 1080),
             Some(_) => return Err("it begins with none of http://, https://, socks5:// and socks5h://".to_owned()),
         };
-        let login = url.authority().and_then(|authority| authority.as_str().rsplit_once('@')).map(|(login, _)| {
-            let (user, password) = login.split_once(':').unwrap_or((login, ""));
-            Login { user: decoded(user), password: decoded(password) }
-        });
+        let login = Login::of(url);
         let too_long = |login: &Login| login.user.len() > 255 || login.password.len() > 255;
         if matches!(speech, Speech::Socks5) && login.as_ref().is_some_and(too_long) {
             return Err("its user or password is longer than the 255 bytes that SOCKS5 allows".to_owned());
@@ -87,30 +79,6 @@ impl Proxy {
         }
         Ok(stream)
     }
-}
-
-/// `text` with its percent-encoded bytes in clear.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let encoded = match rest {
-            [b'%', high, low, ..] => hexadecimal(*high).zip(hexadecimal(*low)),
-            _ => None,
-        };
-        if let Some((high, low)) = encoded {
-            bytes.push(high << 4 | low);
-            rest = &rest[3..];
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hexadecimal(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]

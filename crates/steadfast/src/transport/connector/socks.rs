@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::Target;
-use super::proxy::Login;
+use super::login::Login;
+use super::target::Target;
 use crate::transport::socket::Stream;
 
 const VERSION: u8 = 5;

@@ -1,0 +1,5 @@
+//! How wide the tree is.
+
+/// The most entries of a leaf and children of a node: few are copied sooner, many found sooner. A search has a bit for
+/// each in a word.
+pub(super) const MOST: usize = 32;
