@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use steadfast::{Connection, Informer, InformerFactory, Scope};
+use steadfast::{Connection, InformerFactory, Scope};
 
 use crate::cli::{Output, WatchArgs};
 use crate::connect::connect;
@@ -65,14 +65,13 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     let factory = InformerFactory::new(&connection);
     let (printer, ended) = Printer::start(args.until);
-    let mut informers = Vec::new();
     for resource in found {
         let scope = scope(&args, &resource, &connection);
         discovery::check_selectors(&connection, &resource, &scope).await?;
-        informers.push(follow(&factory, resource, scope, style, &printer)?);
+        follow(&factory, resource, scope, style, &printer)?;
     }
     // Set nowhere else.
-    let _ = followed.set(informers);
+    let _ = followed.set(factory.clone());
     match ended.await {
         Ok(End::Counted | End::NobodyReads) => Ok(ExitCode::SUCCESS),
         Ok(End::Failed(error)) => Err(Failure::run(format!("events cannot be written: {error}"))),
@@ -104,7 +103,7 @@ fn follow(
     scope: Scope,
     style: Style,
     printer: &Printer,
-) -> Result<Informer<DynamicObject>, Failure> {
+) -> Result<(), Failure> {
     let informer = factory.informer_with::<DynamicObject>(&resource.described, scope).map_err(Failure::usage)?;
     let name = resource.to_string();
     doubts::follow(name.clone(), informer.clone());
@@ -122,5 +121,5 @@ fn follow(
         // Behind all that belongs to the first view: their calls have returned.
         tokio::task::spawn_blocking(move || lines.print(synced));
     });
-    Ok(informer)
+    Ok(())
 }

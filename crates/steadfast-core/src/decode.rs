@@ -17,7 +17,7 @@ mod record;
 mod wanted;
 
 pub use encoding::{Encoding, UnsupportedContentType};
-pub use envelope::status;
+pub use envelope::{continue_token, status};
 pub(crate) use envelope::{list_meta, status_of};
 pub use error::DecodeError;
 pub use identity::PartialIdentity;

@@ -18,6 +18,7 @@ pub mod random;
 pub mod record;
 pub mod reflector;
 mod scan;
+pub mod selector;
 pub mod store;
 mod text;
 pub mod time;

@@ -48,7 +48,7 @@ use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 pub use entries::Tainted;
-pub use index::Index;
+pub use index::{Index, IndexSnapshot};
 pub use joining::Joining;
 pub use snapshot::{Lookup, Snapshot, StoreReader};
 pub use staging::{Offer, OlderList, Staging};

@@ -13,14 +13,16 @@ use http::{HeaderValue, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding, Wanted, WatchRecord};
+use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
 use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, FailureKind, Reach, Request, RequestId};
-use steadfast_core::{Instant, ResourceVersion};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
+use crate::resource::Collection;
+use crate::scope::Scope;
 use crate::transport::{self, Carrier, Deadlines, Notice, Placement, Reader, ResponseBody, TransportError};
 
 /// What came of one request.
@@ -78,14 +80,89 @@ pub(crate) struct Asker {
     /// The same, and no object has them.
     pub(crate) selectors_of_nothing: String,
     pub(crate) metadata_only: bool,
+    /// Who reads the answers.
+    pub(crate) reader: Reader,
+}
+
+/// An answer that is none, and what it says beside that.
+pub(crate) struct Refusal {
+    pub(crate) failure: Failure,
+    /// What the rest of a list can be had with whose continue token has expired.
+    pub(crate) continue_token: Option<String>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, continue_token: None }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        refusal.failure
+    }
 }
 
 impl Asker {
+    /// Asks for the objects of `K` in `scope`, for an informer.
+    pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
+        Self {
+            connection,
+            path: collection.path().to_owned(),
+            everywhere: collection.everywhere().to_owned(),
+            list_kind: collection.list_kind().map(str::to_owned),
+            wanted: collection.wanted(K::metadata_only()),
+            namespace: scope.in_namespace().map(str::to_owned),
+            resource: collection.name().to_owned(),
+            selectors: scope.query(),
+            selectors_of_nothing: scope.query_of_nothing(),
+            metadata_only: K::metadata_only(),
+            reader: Reader::Informer,
+        }
+    }
+
+    /// Sends `request` for whoever reads its answer at a pace of their own, which may make no progress for as long as
+    /// `progress` says while it is being read.
+    pub(crate) fn ask_for_caller(
+        &self,
+        request: &Request,
+        progress: Option<Duration>,
+    ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Refusal>> {
+        let (connection, needs) = (self.connection.clone(), self.needs(request));
+        let request = self.request(request, false).map(|mut request| {
+            request.extensions_mut().insert(Deadlines { headers: None, progress });
+            request
+        });
+        Box::pin(async move { read_head(send(&connection, request?).await?, &needs).await })
+    }
+
+    /// That a document was a list of what was asked for: any other could pass for an empty one.
+    pub(crate) fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
+        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
+        if !items {
+            return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
+        }
+        // Metadata alone come in lists of their own name, whatever they are of.
+        match (&self.list_kind, kind) {
+            (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
+            (Some(wanted), Some(kind)) if kind != wanted => {
+                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was asked for")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an object is of another namespace than was asked for.
+    pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
+        let wanted = self.namespace.as_deref();
+        wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+    }
+
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
         let (connection, needs) = (self.connection.clone(), self.needs(request));
         let request = self.request(request, doubted);
-        Box::pin(async move { read_head(send(&connection, request?).await?, &needs).await })
+        Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &needs).await?) })
     }
 
     fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
@@ -111,7 +188,7 @@ impl Asker {
             .header(ACCEPT, accept)
             .extension(deadlines)
             .extension(placement)
-            .extension(Reader::Informer)
+            .extension(self.reader)
             .body(Body::empty());
         built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
     }
@@ -156,7 +233,7 @@ impl Asker {
             let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
             short.extensions_mut().insert(carrier);
             let answer = connection.send(short).await.map_err(|error| gone(&error))?;
-            read_head(answer, &needs).await
+            Ok(read_head(answer, &needs).await?)
         })
     }
 
@@ -169,6 +246,12 @@ impl Asker {
             _ => "list",
         };
         format!("needs {verbs} on {}", self.resource)
+    }
+
+    /// The version that the server has come to, asked now.
+    pub(crate) async fn newest(&self) -> Result<Option<ResourceVersion>, Failure> {
+        let now = self.connection.environment().now();
+        self.probe(&Request::Probe { since: now }, now, false).await.map(|probed| probed.version)
     }
 
     /// Sends a probe, or waits for another's that was sent at `since` or later.
@@ -248,33 +331,37 @@ async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>,
 }
 
 /// The encoding and the body of a good answer, or what the other kind means.
-async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Result<(Encoding, ResponseBody), Failure> {
+async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Result<(Encoding, ResponseBody), Refusal> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
-        let status = text.ok().and_then(|text| decode::status(Encoding::Json, &text));
+        let text = text.unwrap_or_default();
+        let status = decode::status(Encoding::Json, &text);
+        let continue_token = status.as_ref().and_then(|_| decode::continue_token(Encoding::Json, &text));
         let status = Status { code, ..status.unwrap_or_default() };
         let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
         if head.status == StatusCode::FORBIDDEN {
             failure.why = format!("{} ({needs})", failure.why).into();
         }
-        return Err(failure);
+        return Err(Refusal { failure, continue_token });
     }
     if head.status != StatusCode::OK {
         let code = head.status.as_u16();
-        return Err(Failure::unreadable(format!("the server answered {code}, which says that no objects follow")));
+        return Err(
+            Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
+        );
     }
     if let Some(coding) = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
         let why = format!("content encoding {coding:?}, which was not asked for; look at proxies on the way");
-        return Err(Failure::unreadable(why));
+        return Err(Failure::unreadable(why).into());
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {
         Ok(encoding) => Ok((encoding, body)),
-        Err(error) => Err(Failure::unreadable(error.to_string())),
+        Err(error) => Err(Failure::unreadable(error.to_string()).into()),
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -217,6 +218,7 @@ impl<K: Kept> Driver<K> {
     fn broke(&mut self) {
         let why = "the informer broke: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
+        self.shared.broken.store(true, Ordering::Release);
         let mut standing = self.reflector.standing().clone();
         standing.condition = Condition::Stopped;
         standing.since = self.shared.environment.now();

@@ -78,6 +78,20 @@ pub enum WaitError {
         /// The state that the cache is in.
         state: Freshness,
     },
+    /// The deadline passed, and a condition did not hold.
+    #[error("{resource}: {target} did not hold within {:.1} s; last seen: {seen}; {state}", .waited.as_secs_f64())]
+    Unmet {
+        /// The resource and its scope.
+        resource: String,
+        /// What was waited for.
+        target: String,
+        /// How long was waited.
+        waited: Duration,
+        /// What the condition was last asked of: which object in which version, or how many; never what is in them.
+        seen: String,
+        /// The state that the cache is in.
+        state: Freshness,
+    },
     /// The version cannot be ordered against others.
     #[error("version {version:?} is opaque and cannot be waited for; wait for the change itself instead")]
     Opaque {

@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::driver::{Driver, Keeping, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
 use crate::informer::Informer;
 use crate::owner::Owner;
+use crate::readiness::FactoryFreshness;
 use crate::resource::Collection;
 use crate::runner::drop_contained;
 use crate::scope::Scope;
@@ -86,6 +88,7 @@ trait Control: Send + Sync {
     fn wait_for_sync(&self, deadline: Duration) -> BoxFuture<'_, bool>;
     fn stop(&self);
     fn is_stopped(&self) -> bool;
+    fn is_broken(&self) -> bool;
     fn handlers_idle(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
 }
@@ -109,6 +112,10 @@ impl<K: Kept> Control for Informer<K> {
 
     fn is_stopped(&self) -> bool {
         self.shared().is_stopped()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.shared().broken.load(Ordering::Acquire)
     }
 
     fn handlers_idle(&self) -> bool {
@@ -207,6 +214,18 @@ impl InformerFactory {
         Err(SyncTimeout { waited: environment.now().since(begun), missing })
     }
 
+    /// How true the caches of this factory are: the worst of all, which one that is and why, and what a readiness probe
+    /// is to be answered with.
+    pub fn freshness(&self) -> FactoryFreshness {
+        let (controls, closed) = {
+            let informers = self.lock();
+            let controls: Vec<_> = informers.running.values().map(|running| running.control.clone()).collect();
+            (controls, informers.closed)
+        };
+        let states = controls.iter().map(|control| control.state());
+        FactoryFreshness::new(states.map(|NotSynced { resource, state }| (resource, state)).collect(), closed)
+    }
+
     /// Ends all informers at once, also when cut off: requests are cancelled, handlers are called no more.
     ///
     /// Tells what was not delivered. The connection stays, for whoever else uses it.
@@ -250,6 +269,10 @@ impl InformerFactory {
 /// Lets go of an informer that was stopped: its store lives as long as someone reads it.
 fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
     let Some(inner) = factory.upgrade() else { return };
+    if stopped.upgrade().is_some_and(|stopped| stopped.is_broken()) {
+        // Nobody wanted that: whoever asks how fresh the caches are is to hear of it.
+        return;
+    }
     let forgotten = {
         let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), stopped.as_ptr());
@@ -443,18 +466,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.standing().clone(),
         ));
-        let asker = Asker {
-            connection,
-            path: self.collection.path().to_owned(),
-            everywhere: self.collection.everywhere().to_owned(),
-            list_kind: self.collection.list_kind().map(str::to_owned),
-            wanted: self.collection.wanted(K::metadata_only()),
-            namespace: self.scope.in_namespace().map(str::to_owned),
-            resource,
-            selectors: self.scope.query(),
-            selectors_of_nothing: self.scope.query_of_nothing(),
-            metadata_only: K::metadata_only(),
-        };
+        let asker = Asker::new::<K>(connection, &self.collection, &self.scope);
         let keeping = Keeping {
             decode: DecodeOptions { keep_managed_fields: self.managed_fields },
             transform: self.transform.map(|(_, transform)| transform),

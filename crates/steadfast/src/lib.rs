@@ -32,7 +32,8 @@
 //! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health, their pool |
 //! | [`connection`] | one server: the pool, authentication, `kube::Client` |
 //! | `factory` | informers, shared by all who ask for the same |
-//! | `informer`, `lister`, `stream` | what users hold |
+//! | `informer`, `until`, `lister`, `stream`, `readiness` | what users hold |
+//! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
 //! | [`metrics`] | what all of these count, told to a scrape of Prometheus (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are told of its changes, each by a queue of its own |
@@ -51,6 +52,7 @@ pub mod metrics;
 mod ordinals;
 mod owner;
 mod probes;
+mod readiness;
 mod resource;
 mod roster;
 mod runner;
@@ -58,6 +60,8 @@ mod scope;
 mod shared;
 mod stream;
 pub mod transport;
+mod uncached;
+mod until;
 
 use kube::Resource;
 
@@ -68,6 +72,7 @@ pub use handler::{AsyncHandler, Call, Handler};
 pub use handler_counts::HandlerCounts;
 pub use informer::{Informer, Registration};
 pub use lister::{Index, Lister};
+pub use readiness::FactoryFreshness;
 pub use scope::Scope;
 pub use shared::Undelivered;
 pub use steadfast_core as core;
@@ -75,9 +80,11 @@ pub use steadfast_core as core;
 pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::Kept;
 pub use steadfast_core::reflector::{Note, ReflectorSettings};
-pub use steadfast_core::store::Snapshot;
+pub use steadfast_core::selector::{SelectorError, parse_selector};
+pub use steadfast_core::store::{IndexSnapshot, Snapshot};
 pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, KeySet, ObjectKey, ResourceVersion, Uid};
 pub use stream::Watch;
+pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
 
 /// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.
 pub fn watch<K>(connection: &Connection, scope: Scope) -> Watch<K>

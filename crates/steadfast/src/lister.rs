@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kube::core::{Selector, SelectorExt};
+use kube::core::Selector;
 use steadfast_core::decode::Kept;
-use steadfast_core::store::{self, Lookup, Snapshot};
+use steadfast_core::store::{self, IndexSnapshot, Lookup, Snapshot};
 use steadfast_core::{Freshness, ObjectKey};
 
 use crate::error::Unknown;
@@ -69,9 +69,30 @@ impl<K: Kept> Lister<K> {
     }
 
     /// All objects whose labels match `selector`, of one moment.
+    ///
+    /// [`parse_selector`](crate::parse_selector) makes one from text. To look at the objects without holding each of
+    /// them, ask the [`snapshot`](Self::snapshot) the same ([`Snapshot::select`]).
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # fn example(lister: &steadfast::Lister<Pod>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let web = steadfast::parse_selector("app=web,tier in (a,b),!legacy")?;
+    /// println!("{} in all, {} in shop", lister.select(&web).len(), lister.select_in("shop", &web).len());
+    ///
+    /// // Without a copy of anything:
+    /// let snapshot = lister.snapshot();
+    /// let hosts = snapshot.select(Some("shop"), &web).filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+    /// println!("{hosts:?}", hosts = hosts.collect::<Vec<&str>>());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn select(&self, selector: &Selector) -> Vec<Arc<K>> {
-        let none = std::collections::BTreeMap::new();
-        self.all().into_iter().filter(|object| selector.matches(object.labels().unwrap_or(&none))).collect()
+        self.snapshot().select(None, selector).cloned().collect()
+    }
+
+    /// The objects of `namespace` whose labels match `selector`, of one moment; no other namespace is looked at.
+    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+        self.snapshot().select(Some(namespace), selector).cloned().collect()
     }
 
     /// How many objects there are.
@@ -123,5 +144,22 @@ impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
     /// An index of `String`s is asked with a `&str`.
     pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Arc<K>> {
         self.owner.shared.snapshot().by_index(&self.index, &value.to_owned()).cloned().collect()
+    }
+
+    /// The index at this moment: which values it has, how many objects have each, and which; nothing is copied.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # fn example(pods: &steadfast::Informer<Pod>) {
+    /// let by_node = pods.index(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+    /// let by_node = by_node.snapshot();
+    /// for (node, pods) in by_node.counts() {
+    ///     println!("{node}: {pods} pods");
+    /// }
+    /// println!("{} pods on node-1", by_node.count("node-1"));
+    /// # }
+    /// ```
+    pub fn snapshot(&self) -> Arc<IndexSnapshot<K, I>> {
+        self.owner.shared.snapshot().index_snapshot(&self.index)
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Shared<K> {
     /// user's code does not run then.
     handlers: Mutex<Roster<Arc<Runner<K>>>>,
     stopped: AtomicBool,
+    /// Whether it ended though nobody stopped it.
+    pub(crate) broken: AtomicBool,
     /// What is to be done when the informer is stopped, once.
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
@@ -80,6 +82,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             joining: Mutex::default(),
             handlers: Mutex::default(),
             stopped: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             at_stop: Mutex::default(),
             #[cfg(feature = "metrics")]
             observation: OnceLock::new(),

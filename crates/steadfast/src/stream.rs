@@ -35,6 +35,18 @@ impl<K: Kept> Watch<K> {
         &self.informer
     }
 
+    /// Whether every object of the first complete list was given, or its end.
+    pub fn has_synced(&self) -> bool {
+        self.runner.is_synced()
+    }
+
+    /// Waits until [`has_synced`](Self::has_synced), or until the informer is stopped before that; returns which. The
+    /// stream can be read meanwhile, and has to be.
+    pub fn until_synced(&self) -> impl Future<Output = bool> + Send + use<K> {
+        let runner = self.runner.clone();
+        async move { runner.until_synced().await }
+    }
+
     /// Whether what was told is true up to now, and if not, since when and why.
     pub fn freshness(&self) -> Freshness {
         self.informer.freshness()

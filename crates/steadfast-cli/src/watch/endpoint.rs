@@ -1,7 +1,6 @@
 //! What a monitor asks of the program: `/metrics`, `/healthz`, `/readyz`.
 
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,10 +12,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::core::DynamicObject;
 use prometheus_client::registry::Registry;
 use steadfast::metrics::Metrics;
-use steadfast::{Connection, Informer};
+use steadfast::{Connection, InformerFactory};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -36,9 +34,11 @@ const LONGEST_HEAD: usize = 16 * 1024;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
+const STARTING: &str = "starting: the server has not said yet what it has\n";
 
-/// What is to be synced and fresh before the program is ready; not known until the server was asked what it has.
-pub(crate) type Followed = Arc<OnceLock<Vec<Informer<DynamicObject>>>>;
+/// Whose informers are to be synced and fresh before the program is ready; not known until the server was asked what it
+/// has.
+pub(crate) type Followed = Arc<OnceLock<InformerFactory>>;
 
 struct State {
     registry: Registry,
@@ -103,9 +103,9 @@ impl State {
                 }
             }
             "/healthz" => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-            "/readyz" => match self.unready() {
-                missing if missing.is_empty() => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-                missing => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, missing),
+            "/readyz" => match self.followed.get().map(InformerFactory::freshness) {
+                Some(freshness) => (freshness.status(), PLAIN, freshness.to_string()),
+                None => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, STARTING.to_owned()),
             },
             _ => (StatusCode::NOT_FOUND, PLAIN, "there are /metrics, /healthz and /readyz\n".to_owned()),
         };
@@ -116,20 +116,5 @@ impl State {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         response
-    }
-
-    /// What is not synced and fresh, and why, a line each.
-    fn unready(&self) -> String {
-        let Some(followed) = self.followed.get() else {
-            return "starting: the server has not said yet what it has\n".to_owned();
-        };
-        let mut missing = String::new();
-        for informer in followed {
-            let freshness = informer.freshness();
-            if !(informer.has_synced() && freshness.is_fresh()) {
-                let _ = writeln!(missing, "{}: {freshness}", informer.name());
-            }
-        }
-        missing
     }
 }

@@ -17,6 +17,17 @@ pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     }
 }
 
+/// What to ask for the rest of a list with whose continue token has expired, as the `Status` that says so may tell: the
+/// rest then is of a later version than what came before.
+pub fn continue_token(encoding: Encoding, body: &[u8]) -> Option<String> {
+    match encoding {
+        Encoding::Json => {
+            let value: Value = serde_json::from_slice(body).ok()?;
+            value["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
+        }
+    }
+}
+
 /// The `Status` that `value` is, as far as it can be read.
 pub(crate) fn status_of(value: &Value) -> Status {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,10 +1,12 @@
 //! Indexes: the objects by values that a function finds in them.
 
 use std::any::Any;
+use std::borrow::Borrow;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::entries::Replacement;
+use super::entries::{Objects, Replacement};
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
@@ -60,19 +62,69 @@ impl<K, I> Clone for Index<K, I> {
     }
 }
 
-/// An index as a snapshot has it.
-pub(super) struct Frozen<K, I> {
+/// An index at one moment: its values, and the objects that have them, in the same state throughout.
+pub struct IndexSnapshot<K, I> {
     index: Index<K, I>,
     entries: OrdMap<Place<I>, Arc<Entry<K>>>,
 }
 
-impl<K, I: Ord> Frozen<K, I> {
+impl<K, I: Ord + Clone> IndexSnapshot<K, I> {
+    /// The index of `objects`, found anew.
+    pub(super) fn of(index: &Index<K, I>, objects: &Objects<K>) -> Self
+    where
+        K: 'static,
+        I: 'static,
+    {
+        let mut entries = Vec::new();
+        for (key, entry) in objects {
+            index.values(entry, |value| entries.push((Place { value, key: key.clone() }, entry.clone())));
+        }
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.dedup_by(|(a, _), (b, _)| a == b);
+        Self { index: index.clone(), entries: OrdMap::from_sorted(entries) }
+    }
+}
+
+impl<K, I: Ord> IndexSnapshot<K, I> {
     pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
     }
 
-    pub(super) fn entries(&self, value: &I) -> impl Iterator<Item = &Arc<Entry<K>>> {
-        self.entries.range_by(move |place| place.value.cmp(value)).map(|(_, entry)| entry)
+    /// The objects that have `value`, in the order of their keys.
+    pub fn get<'a, Q: Ord + ?Sized>(&'a self, value: &'a Q) -> impl Iterator<Item = &'a Arc<K>>
+    where
+        I: Borrow<Q>,
+    {
+        let found = self.entries.range_by(move |place| place.value.borrow().cmp(value));
+        found.filter_map(|(_, entry)| entry.object.as_ref())
+    }
+
+    /// How many objects have `value`.
+    pub fn count<Q: Ord + ?Sized>(&self, value: &Q) -> usize
+    where
+        I: Borrow<Q>,
+    {
+        self.entries.range_by(move |place| place.value.borrow().cmp(value)).count()
+    }
+
+    /// The values that any object has, in order, each with how many objects have it.
+    pub fn counts(&self) -> impl Iterator<Item = (&I, usize)> {
+        let mut places = self.entries.iter().map(|(place, _)| &place.value).peekable();
+        std::iter::from_fn(move || {
+            let value = places.next()?;
+            let mut count = 1;
+            while places.next_if(|next| *next == value).is_some() {
+                count += 1;
+            }
+            Some((value, count))
+        })
+    }
+}
+
+// The objects and values stay out of it: they may be of Secrets.
+impl<K, I> fmt::Debug for IndexSnapshot<K, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IndexSnapshot {{ places: {} }}", self.entries.len())
     }
 }
 
@@ -98,7 +150,7 @@ pub(super) struct Indexed<K, I> {
     leaving: Vec<Place<I>>,
     entering: Vec<(Place<I>, Arc<Entry<K>>)>,
     /// As it was last published, unless it was edited since.
-    frozen: Option<Arc<Frozen<K, I>>>,
+    frozen: Option<Arc<IndexSnapshot<K, I>>>,
 }
 
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
@@ -154,6 +206,6 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
 
     fn freeze(&mut self) -> Arc<dyn Any + Send + Sync> {
         let Self { index, entries, frozen, .. } = self;
-        frozen.get_or_insert_with(|| Arc::new(Frozen { index: index.clone(), entries: entries.clone() })).clone()
+        frozen.get_or_insert_with(|| Arc::new(IndexSnapshot { index: index.clone(), entries: entries.clone() })).clone()
     }
 }

@@ -2,13 +2,16 @@
 
 use std::any::Any;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use kube::core::{Selector, SelectorExt};
 
 use super::entries::Objects;
-use super::index::{Frozen, Index};
+use super::index::{Index, IndexSnapshot};
+use crate::decode::Kept;
 use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::keyset::KeySet;
@@ -21,7 +24,7 @@ pub struct Snapshot<K> {
     pub(super) version: Option<ResourceVersion>,
     pub(super) epoch: u64,
     pub(super) tainted: KeySet,
-    /// A [`Frozen`] of each index.
+    /// An [`IndexSnapshot`] of each index.
     pub(super) indexes: Arc<[Arc<dyn Any + Send + Sync>]>,
 }
 
@@ -87,6 +90,22 @@ impl<K> Snapshot<K> {
             .filter_map(|(key, entry)| Some((key, entry.object.as_ref()?)))
     }
 
+    /// The objects whose labels match `selector`, in `namespace` or everywhere, in the order of their keys.
+    ///
+    /// Those whose newest state could not be decoded are not among them.
+    pub fn select<'a>(&'a self, namespace: Option<&'a str>, selector: &'a Selector) -> impl Iterator<Item = &'a Arc<K>>
+    where
+        K: Kept,
+    {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        let entries = self.objects.range_by(move |key| match namespace {
+            Some(namespace) => key.namespace().cmp(&Some(namespace)),
+            None => Ordering::Equal,
+        });
+        let known = entries.filter(|(_, entry)| !entry.tainted).filter_map(|(_, entry)| entry.object.as_ref());
+        known.filter(move |object| selector.matches(object.labels().unwrap_or(&NONE)))
+    }
+
     /// A number that two stores share if, and almost only if, they hold the same objects in the same versions.
     pub fn checksum(&self) -> u64 {
         // FNV-1a; the byte that ends each text occurs in none.
@@ -126,16 +145,27 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
-        let frozen = self
+        let kept = self
             .indexes
             .iter()
-            .filter_map(|index| index.downcast_ref::<Frozen<K, I>>())
-            .find(|frozen| frozen.is_of(index));
-        let scanned = frozen
-            .is_none()
-            .then(|| self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value)));
-        let found = frozen.map(|frozen| frozen.entries(value));
-        found.into_iter().flatten().chain(scanned.into_iter().flatten()).filter_map(|entry| entry.object.as_ref())
+            .filter_map(|kept| kept.downcast_ref::<IndexSnapshot<K, I>>())
+            .find(|kept| kept.is_of(index));
+        let scanned = kept.is_none().then(|| {
+            let entries = self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value));
+            entries.filter_map(|entry| entry.object.as_ref())
+        });
+        kept.map(|kept| kept.get(value)).into_iter().flatten().chain(scanned.into_iter().flatten())
+    }
+
+    /// All of `index` at this moment.
+    ///
+    /// A snapshot from before the index answers by looking at every object.
+    pub fn index_snapshot<I>(&self, index: &Index<K, I>) -> Arc<IndexSnapshot<K, I>>
+    where
+        I: Ord + Clone + Send + Sync + 'static,
+    {
+        let mut kept = self.indexes.iter().filter_map(|kept| kept.clone().downcast::<IndexSnapshot<K, I>>().ok());
+        kept.find(|kept| kept.is_of(index)).unwrap_or_else(|| Arc::new(IndexSnapshot::of(index, &self.objects)))
     }
 }
 

@@ -236,6 +236,8 @@ async fn an_informer_that_breaks_on_the_drop_of_an_object_says_so() -> Result<()
     assert!(changes.has_changed()?, "whoever waits is told");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
     assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
+    let all = world.factory.freshness();
+    assert!(!all.is_ready() && all.to_string().contains("dropping an object panicked"), "{all}");
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 mod caches;
 mod handlers;
 mod lifetimes;
+mod readers;
 mod reentrant;
+mod uncached;
 mod waits;
 
 use std::sync::{Arc, Mutex, PoisonError};

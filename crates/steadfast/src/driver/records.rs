@@ -27,7 +27,7 @@ impl<K: Kept> Driver<K> {
                 Line::Overlong(record) => Err(decode::overlong(record, Some(&wanted))),
             };
             let (verdict, object) = match self.counted(record) {
-                Ok(WatchRecord::Object { object, .. }) if self.is_stray(&object.identity) => {
+                Ok(WatchRecord::Object { object, .. }) if self.asker.is_stray(&object.identity.key) => {
                     self.stray(now, id, &object.identity);
                     continue;
                 }
@@ -83,7 +83,7 @@ impl<K: Kept> Driver<K> {
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
-                    Ok(object) if self.is_stray(&object.identity) => self.stray(now, id, &object.identity),
+                    Ok(object) if self.asker.is_stray(&object.identity.key) => self.stray(now, id, &object.identity),
                     Ok(mut object) => {
                         self.disorder.count(&mut object.identity.version);
                         self.meet(&object.identity);
@@ -99,7 +99,7 @@ impl<K: Kept> Driver<K> {
                 ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::End { kind, items } => self.check_list(kind.as_deref(), items, wanted.metadata)?,
+                ListPart::End { kind, items } => self.asker.check_list(kind.as_deref(), items, wanted.metadata)?,
             }
         }
         if let Some(bytes) = framer.endless() {
@@ -202,28 +202,6 @@ impl<K: Kept> Driver<K> {
             format!("{} {what} at version {}, below {held} that is held, and that is news", record.key, record.version);
         let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
         self.perform(outputs);
-    }
-
-    /// That a document was a list of what was asked for: any other could pass for an empty one, which deletes everything.
-    fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
-        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
-        if !items {
-            return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
-        }
-        // Metadata alone come in lists of their own name, whatever they are of.
-        match (&self.asker.list_kind, kind) {
-            (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
-            (Some(wanted), Some(kind)) if kind != wanted => {
-                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was asked for")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether an object is of another namespace than was asked for.
-    fn is_stray(&self, identity: &Identity) -> bool {
-        let wanted = self.asker.namespace.as_deref();
-        wanted.is_some_and(|wanted| identity.key.namespace().is_some_and(|namespace| namespace != wanted))
     }
 
     /// Leaves out an object that is none of the informer's: the server, or a proxy, answers what was not asked.

@@ -1,0 +1,325 @@
+//! Label selectors from text, as kubectl's `-l` takes them.
+//!
+//! The grammar is that of the API server: requirements joined by commas, each of them `key`, `!key`, `key=value`,
+//! `key==value`, `key!=value`, `key in (a,b)` or `key notin (a,b)`. No requirement selects everything.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::CharIndices;
+
+use kube::core::{Expression, Selector};
+
+/// The longest name in a label's key, and the longest value, in bytes.
+const LONGEST_NAME: usize = 63;
+
+/// The longest prefix of a label's key, in bytes.
+const LONGEST_PREFIX: usize = 253;
+
+/// A text is no label selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    text: String,
+    at: usize,
+    problem: String,
+}
+
+impl SelectorError {
+    /// Where in the text it is wrong, in bytes from its beginning; the text's length where something is missing.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+}
+
+impl std::error::Error for SelectorError {}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "label selector {:?}, byte {}: {}", self.text, self.at, self.problem)
+    }
+}
+
+/// The selector that `text` is, in the syntax of kubectl's `-l`.
+///
+/// ```
+/// use steadfast_core::selector::parse_selector;
+///
+/// let selector = parse_selector("app=web,tier in (a,b),!legacy")?;
+/// assert_eq!(selector.to_string(), "app=web,tier in (a,b),!legacy");
+///
+/// let error = parse_selector("app=web,tier in a").unwrap_err();
+/// assert_eq!(error.to_string(), r#"label selector "app=web,tier in a", byte 16: "a" where "(" is expected"#);
+/// # Ok::<(), steadfast_core::selector::SelectorError>(())
+/// ```
+///
+/// # Errors
+///
+/// Where it is none: what is wrong, and at which byte.
+pub fn parse_selector(text: &str) -> Result<Selector, SelectorError> {
+    let mut parser = Parser::new(text);
+    let mut expressions = Vec::new();
+    if parser.peek() == Token::End {
+        return Ok(Selector::default());
+    }
+    loop {
+        expressions.push(parser.requirement()?);
+        match parser.peek() {
+            Token::End => return Ok(expressions.into_iter().collect()),
+            Token::Symbol(",") => parser.advance(),
+            _ => return Err(parser.unexpected("\",\" or the end")),
+        }
+    }
+}
+
+/// A piece of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    Symbol(&'a str),
+    End,
+}
+
+/// Every symbol that is one, the longer ones first.
+const SYMBOLS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
+
+struct Parser<'a> {
+    text: &'a str,
+    /// The token that comes next, and where it begins.
+    next: (usize, Token<'a>),
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Self {
+        let mut parser = Self { text, next: (0, Token::End) };
+        parser.read(0);
+        parser
+    }
+
+    fn peek(&self) -> Token<'a> {
+        self.next.1
+    }
+
+    fn advance(&mut self) {
+        let (at, token) = self.next;
+        match token {
+            Token::Word(text) | Token::Symbol(text) => self.read(at + text.len()),
+            Token::End => {}
+        }
+    }
+
+    fn read(&mut self, from: usize) {
+        let rest = self.text[from..].trim_start();
+        let at = self.text.len() - rest.len();
+        let token = match SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
+            Some(symbol) => Token::Symbol(symbol),
+            None if rest.is_empty() => Token::End,
+            None => Token::Word(&rest[..word_end(rest.char_indices()).unwrap_or(rest.len())]),
+        };
+        self.next = (at, token);
+    }
+
+    fn requirement(&mut self) -> Result<Expression, SelectorError> {
+        let absent = self.peek() == Token::Symbol("!");
+        if absent {
+            self.advance();
+        }
+        let expected = if absent { "a label's key" } else { "a label's key or \"!\"" };
+        let key = self.word(expected, key_problem)?;
+        if absent {
+            return Ok(Expression::DoesNotExist(key));
+        }
+        let (at, operator) = self.next;
+        match operator {
+            Token::End | Token::Symbol(",") => Ok(Expression::Exists(key)),
+            Token::Symbol("=" | "==") => {
+                self.advance();
+                Ok(Expression::Equal(key, self.value()?))
+            }
+            Token::Symbol("!=") => {
+                self.advance();
+                Ok(Expression::NotEqual(key, self.value()?))
+            }
+            Token::Word("in") => {
+                self.advance();
+                Ok(Expression::In(key, self.values()?))
+            }
+            Token::Word("notin") => {
+                self.advance();
+                Ok(Expression::NotIn(key, self.values()?))
+            }
+            Token::Symbol(comparison @ (">" | "<")) => {
+                // The API server knows them; what selects here, which is kube's selector, does not.
+                let problem = format!("{comparison:?} compares numbers, which a selector of cached objects cannot do");
+                Err(self.error(at, problem))
+            }
+            _ => Err(self.unexpected("\"=\", \"==\", \"!=\", \"in\", \"notin\", \",\" or the end")),
+        }
+    }
+
+    /// One value, which may be empty.
+    fn value(&mut self) -> Result<String, SelectorError> {
+        match self.peek() {
+            Token::End | Token::Symbol("," | ")") => Ok(String::new()),
+            _ => self.word("a value", value_problem),
+        }
+    }
+
+    /// Values in parentheses: at least one, each of which may be empty.
+    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+        let open = self.next.0;
+        self.symbol("(")?;
+        if self.peek() == Token::Symbol(")") {
+            return Err(self.error(open, "no values; give at least one".to_owned()));
+        }
+        let mut values = BTreeSet::new();
+        loop {
+            values.insert(self.value()?);
+            match self.peek() {
+                Token::Symbol(",") => self.advance(),
+                Token::Symbol(")") => {
+                    self.advance();
+                    return Ok(values);
+                }
+                _ => return Err(self.unexpected("\",\" or \")\"")),
+            }
+        }
+    }
+
+    fn word(&mut self, expected: &str, problem: fn(&str) -> Option<String>) -> Result<String, SelectorError> {
+        let (at, Token::Word(word)) = self.next else { return Err(self.unexpected(expected)) };
+        if let Some(problem) = problem(word) {
+            return Err(self.error(at, problem));
+        }
+        self.advance();
+        Ok(word.to_owned())
+    }
+
+    fn symbol(&mut self, symbol: &str) -> Result<(), SelectorError> {
+        if self.peek() != Token::Symbol(symbol) {
+            return Err(self.unexpected(&format!("{symbol:?}")));
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn unexpected(&self, expected: &str) -> SelectorError {
+        let problem = match self.peek() {
+            Token::Word(found) | Token::Symbol(found) => format!("{found:?} where {expected} is expected"),
+            Token::End => format!("the end where {expected} is expected"),
+        };
+        self.error(self.next.0, problem)
+    }
+
+    fn error(&self, at: usize, problem: String) -> SelectorError {
+        SelectorError { text: self.text.to_owned(), at, problem }
+    }
+}
+
+fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
+    letters.find(|(_, letter)| letter.is_whitespace() || "=!(),<>".contains(*letter)).map(|(at, _)| at)
+}
+
+/// What is wrong with a label's key: `name`, or `prefix/name` with a DNS subdomain as prefix.
+fn key_problem(key: &str) -> Option<String> {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
+        return Some(format!("the prefix of the key {key:?} is no DNS subdomain of at most {LONGEST_PREFIX} bytes"));
+    }
+    (!is_name(name)).then(|| {
+        format!(
+            "{key:?} is no label's key: its name has 1 to {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\", and \
+             begins and ends with a letter or digit"
+        )
+    })
+}
+
+/// What is wrong with a label's value.
+fn value_problem(value: &str) -> Option<String> {
+    (!is_name(value)).then(|| {
+        format!(
+            "{value:?} is no label's value: it has at most {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\", and \
+             begins and ends with a letter or digit"
+        )
+    })
+}
+
+fn is_name(text: &str) -> bool {
+    let ends = |letter: Option<u8>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    text.len() <= LONGEST_NAME
+        && ends(text.bytes().next())
+        && ends(text.bytes().last())
+        && text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter))
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-')
+    };
+    text.len() <= LONGEST_PREFIX && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kubectl_takes_is_taken() {
+        for (text, read) in [
+            ("", ""),
+            ("  ", ""),
+            ("app", "app"),
+            ("!app", "!app"),
+            (" ! app ", "!app"),
+            ("app=web", "app=web"),
+            ("app == web", "app=web"),
+            ("app!=web", "app!=web"),
+            ("app=", "app="),
+            ("app=,tier", "app=,tier"),
+            ("tier in (b, a)", "tier in (a,b)"),
+            ("tier notin (a)", "tier notin (a)"),
+            ("tier in (a,)", "tier in (,a)"),
+            ("tier in(a)", "tier in (a)"),
+            ("in in (in,notin)", "in in (in,notin)"),
+            ("app=in", "app=in"),
+            ("example.com/app=web-1.2_3", "example.com/app=web-1.2_3"),
+            ("app=web,tier in (a,b),!x", "app=web,tier in (a,b),!x"),
+        ] {
+            assert_eq!(parse_selector(text).map(|selector| selector.to_string()), Ok(read.to_owned()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, at, problem) in [
+            (",", 0, "\",\" where a label's key or \"!\" is expected"),
+            ("app,", 4, "the end where a label's key or \"!\" is expected"),
+            ("app=web tier", 8, "\"tier\" where \",\" or the end is expected"),
+            ("!app=web", 4, "\"=\" where \",\" or the end is expected"),
+            ("!!app", 1, "\"!\" where a label's key is expected"),
+            ("app=!web", 4, "\"!\" where a value is expected"),
+            ("app=(web)", 4, "\"(\" where a value is expected"),
+            ("app=web)", 7, "\")\" where \",\" or the end is expected"),
+            ("app web", 4, "\"web\" where \"=\""),
+            ("tier in a", 8, "\"a\" where \"(\" is expected"),
+            ("tier in", 7, "the end where \"(\" is expected"),
+            ("tier in (a", 10, "the end where \",\" or \")\" is expected"),
+            ("tier in (a b)", 11, "\"b\" where \",\" or \")\" is expected"),
+            ("tier in ()", 8, "no values"),
+            ("replicas>3", 8, "\">\" compares numbers"),
+            ("app=wéb", 4, "is no label's value"),
+            ("tier in (a,-b)", 11, "is no label's value"),
+            ("Example/app", 0, "no DNS subdomain"),
+            ("example.com/", 0, "is no label's key"),
+            ("a/b/c", 0, "is no label's key"),
+        ] {
+            let error = parse_selector(text).expect_err(text);
+            assert_eq!(error.at(), at, "{error}");
+            assert!(error.to_string().contains(problem), "{error}");
+        }
+        let long = "x".repeat(64);
+        assert_eq!(parse_selector(&format!("app={long}")).expect_err("too long").at(), 4);
+        assert_eq!(parse_selector(&format!("app,{long}")).expect_err("too long").at(), 4);
+    }
+}

@@ -1,0 +1,247 @@
+//! Conditions, selectors, indexes and the freshness of all: how caches are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use steadfast::{ObjectKey, Scope, Snapshot, WaitError, parse_selector};
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_testing::{WorldError, config_map, config_map_in, pod};
+use tokio::time::Instant;
+
+use super::{SOON, World, names, settled};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+fn holds(value: &'static str) -> impl Fn(Option<&ConfigMap>) -> bool {
+    move |object| object.and_then(|object| object.data.as_ref()?.get("value")).is_some_and(|held| held == value)
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_is_woken_by_the_change_and_asks_no_oftener_than_the_cache_changes() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (counted, waiting) = (asked.clone(), informer.clone());
+    let wait = tokio::spawn(async move {
+        let condition = |cache: &Snapshot<ConfigMap>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            cache.get(Some("default"), "a").found().filter(|object| holds("3")(Some(object)))
+        };
+        waiting.until(condition, HOUR).await
+    });
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.write("a", "2")?;
+    settled().await;
+    let (begun, written) = (Instant::now(), world.write("a", "3")?);
+    let found = wait.await??;
+    assert_eq!(found.resource_version(), written.resource_version());
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(asked.load(Ordering::Relaxed) < 30, "bookmarks aside it has changed twice: {asked:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_object_waits_for_one_to_come_to_change_and_to_go() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let (writer, key) = (world.server, key("a"));
+    tokio::spawn(async move {
+        for value in ["1", "2"] {
+            settled().await;
+            drop(writer.replace(&config_map("a", value)).or_else(|_| writer.create(&config_map("a", value))));
+        }
+        settled().await;
+        drop(writer.delete_named("configmaps", "default", "a"));
+        std::future::pending::<()>().await;
+    });
+    assert!(informer.until_object(&key, |object| object.is_some(), HOUR).await?.is_some());
+    let changed = informer.until_object(&key, holds("2"), HOUR).await?;
+    assert_eq!(changed.map(|object| object.name_any()).as_deref(), Some("a"));
+    assert!(informer.until_object(&key, |object| object.is_none(), HOUR).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_says_what_was_last_seen_and_how_fresh_that_is() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
+    let informer = world.synced().await?;
+    let version = written.resource_version().unwrap_or_default();
+    let error = informer.until_object(&key("a"), holds("2"), SOON).await.expect_err("nobody writes that").to_string();
+    let begins = format!(
+        "configmaps in all namespaces: the condition on default/a did not hold within 2.0 s; \
+         last seen: default/a at version {version}; fresh, proven "
+    );
+    assert!(error.starts_with(&begins) && !error.contains("s3cr3t"), "{error}");
+
+    let none = informer.until_object(&key("b"), holds("2"), SOON).await.expect_err("nobody writes that").to_string();
+    assert!(none.contains("last seen: no default/b among 1 objects at version "), "{none}");
+    let all = informer.until(|cache: &Snapshot<ConfigMap>| cache.is_empty().then_some(()), SOON).await;
+    let all = all.expect_err("it is not empty").to_string();
+    assert!(all.contains("the condition did not hold") && all.contains("last seen: 1 objects at version "), "{all}");
+
+    world.server.faults().cut();
+    let cut = informer.until_object(&key("a"), holds("2"), 15 * SOON).await.expect_err("it is cut off").to_string();
+    assert!(cut.contains("; stale for "), "{cut}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_takes_not_yet_for_nothing_and_ends_with_the_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.faults().cut();
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let gone = |object: Option<&ConfigMap>| object.is_none();
+    let unsynced = informer.until_object(&key("a"), gone, SOON).await.expect_err("it is there").to_string();
+    assert!(unsynced.contains("last seen: nothing, for it is not synced; starting for "), "{unsynced}");
+    world.server.faults().heal();
+    informer.wait_for_sync(HOUR).await?;
+
+    let waiting = informer.clone();
+    let wait = tokio::spawn(async move { waiting.until_object(&key("a"), gone, HOUR).await.map(drop) });
+    settled().await;
+    informer.stop();
+    assert!(matches!(wait.await?, Err(WaitError::Stopped { .. })));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_holds_for_nothing_that_cannot_be_decoded() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    world.server.faults().undecodable("default", "a", true);
+    world.write("a", "2")?;
+    settled().await;
+    let any = informer.until_object(&key("a"), |_| true, SOON).await.expect_err("nobody knows it").to_string();
+    assert!(any.contains("last seen: default/a at version ") && any.contains(", which cannot be decoded;"), "{any}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_says_which_values_it_has_and_how_many_objects_each() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
+        world.server.create(&pod(name, node))?;
+    }
+    let pods = world.factory.informer::<Pod>(Scope::all())?;
+    let by_node = pods.index(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+    assert_eq!(by_node.snapshot().counts().count(), 0);
+    pods.wait_for_sync(SOON).await?;
+    let before = by_node.snapshot();
+    world.server.delete_named("pods", "default", "b")?;
+    world.server.create(&pod("d", "n-3"))?;
+    settled().await;
+    let after = by_node.snapshot();
+    let counts = |of: &steadfast::IndexSnapshot<Pod, String>| {
+        of.counts().map(|(node, pods)| format!("{node}: {pods}")).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(&before), ["n-1: 2", "n-2: 1"], "as it was");
+    assert_eq!(counts(&after), ["n-1: 2", "n-3: 1"]);
+    assert_eq!((after.count("n-1"), after.count("n-2")), (2, 0));
+    let on: Vec<String> = after.get("n-1").map(|pod| pod.name_any()).collect();
+    assert_eq!(on, ["a", "c"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_from_text_finds_what_the_server_finds() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
+    let labels = [
+        ("none", json!({})),
+        ("web", json!({ "app": "web" })),
+        ("web-a", json!({ "app": "web", "tier": "a" })),
+        ("db-b", json!({ "app": "db", "tier": "b", "legacy": "" })),
+        ("odd", json!({ "example.com/app": "web", "in": "in" })),
+    ];
+    for namespace in ["default", "shop"] {
+        for (name, labels) in &labels {
+            let mut object = config_map_in(namespace, name, "1");
+            object.metadata.labels = Some(serde_json::from_value::<BTreeMap<String, String>>(labels.clone())?);
+            world.server.create(&object)?;
+        }
+    }
+    let lister = world.synced().await?.lister()?;
+    let client = world.factory.connection().client();
+    let (all, shop) = (Api::<ConfigMap>::all(client.clone()), Api::<ConfigMap>::namespaced(client, "shop"));
+    for text in [
+        "",
+        "app",
+        "!app",
+        "app=web",
+        "app == web",
+        "app!=web",
+        "tier in (a,b)",
+        "tier in (a,),app",
+        "tier notin (a)",
+        "app=web,tier in (a, b),!legacy",
+        "legacy=",
+        "example.com/app=web",
+        "in in (in)",
+    ] {
+        let selector = parse_selector(text)?;
+        let asked = ListParams::default().labels(text);
+        let found = |objects: &[Arc<ConfigMap>]| names(objects);
+        let told = |objects: Vec<ConfigMap>| objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        assert_eq!(found(&lister.select(&selector)), told(all.list(&asked).await?.items), "{text:?}");
+        assert_eq!(found(&lister.select_in("shop", &selector)), told(shop.list(&asked).await?.items), "{text:?}");
+        let snapshot = lister.snapshot();
+        let borrowed: Vec<_> = snapshot.select(Some("shop"), &selector).map(|object| object.name_any()).collect();
+        assert_eq!(borrowed, found(&lister.select_in("shop", &selector)), "{text:?}");
+    }
+    for text in ["app=web,", "tier in a", "app=web tier", "-app", "app=-"] {
+        let refused = all.list(&ListParams::default().labels(text)).await;
+        assert!(parse_selector(text).is_err() && refused.is_err(), "{text:?}: {refused:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_freshness_of_a_factory_is_that_of_its_worst_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    assert!(!world.factory.freshness().is_ready(), "there is nothing that could be ready");
+    let config_maps = world.synced().await?;
+    let ready = world.factory.freshness();
+    assert!(ready.is_ready(), "{ready}");
+    assert_eq!((ready.status().as_u16(), ready.to_string().as_str()), (200, "ok\n"));
+
+    // One resource that the server does not let it see.
+    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    settled().await;
+    let unready = world.factory.freshness();
+    assert_eq!(unready.status().as_u16(), 503);
+    let (name, state) = unready.worst().ok_or("there are two")?;
+    assert_eq!((name, state.name()), ("secrets in all namespaces", "failed"));
+    let told = unready.to_string();
+    assert!(
+        told.starts_with("secrets in all namespaces: failed for ") && told.contains("needs list and watch on secrets"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "what is fresh needs no line: {told}");
+
+    secrets.stop();
+    settled().await;
+    assert!(world.factory.freshness().is_ready(), "what was stopped is the factory's no more");
+    drop(config_maps);
+    world.factory.shutdown();
+    let stopped = world.factory.freshness();
+    assert_eq!(
+        (stopped.is_ready(), stopped.to_string().as_str()),
+        (false, "stopped: the informer factory was shut down\n")
+    );
+    Ok(())
+}

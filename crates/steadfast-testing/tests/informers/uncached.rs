@@ -1,0 +1,305 @@
+//! Lists and changes straight from the server, for those who keep what they need themselves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{Change, Changes, List, ResourceVersion, Scope, StreamError, list, watch_from};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_testing::{WorldError, config_map, config_map_in, until};
+use tokio::time::timeout;
+
+use super::{SOON, World, settled};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl World {
+    fn changes_from(&self, version: &str) -> Changes<ConfigMap> {
+        watch_from(self.factory.connection(), Scope::all(), &ResourceVersion::from(version))
+    }
+
+    fn list(&self) -> List<ConfigMap> {
+        list(self.factory.connection(), Scope::all())
+    }
+
+    fn fill(&self, objects: usize) -> Result<(), WorldError> {
+        for number in 0..objects {
+            self.server.create(&config_map(&format!("c-{number:04}"), "1"))?;
+        }
+        Ok(())
+    }
+}
+
+fn version(object: &ConfigMap) -> String {
+    object.resource_version().unwrap_or_default()
+}
+
+/// What a stream tells, up to the next that is no bookmark, within two seconds.
+async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+    loop {
+        let change = timeout(SOON, changes.next()).await?.ok_or("the stream has ended")??;
+        let (name, object) = match change {
+            Change::Added(object) => ("Added", object),
+            Change::Modified(object) => ("Modified", object),
+            Change::Deleted(object) => ("Deleted", object),
+            Change::Bookmark(_) => continue,
+        };
+        return Ok(format!("{name} {}", object.name_any()));
+    }
+}
+
+/// The names that a list gives, in its order.
+async fn given(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamError> {
+    let mut given = Vec::new();
+    while let Some(object) = list.next().await {
+        given.push(object?.name_any());
+    }
+    Ok(given)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_ones_own_version_tells_what_came_after_it_and_goes_on() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let before: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    world.write("a", "2")?;
+    world.server.delete_named("configmaps", "default", "a")?;
+    let mut changes = world.changes_from(&version(&before));
+    assert_eq!(told(&mut changes).await?, "Modified a", "not what that version is of");
+    assert_eq!(told(&mut changes).await?, "Deleted a");
+    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    assert_eq!(told(&mut changes).await?, "Added b");
+    assert_eq!(changes.version().as_str(), version(&written));
+    assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
+    assert_eq!(world.server.request_counts().full_transfers(), 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_ones_own_version_is_resumed_through_cuts_and_ends_of_watches() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    let mut changes = world.changes_from(&version(&first));
+    let mut seen = Vec::new();
+    for round in 0..20 {
+        match round % 5 {
+            0 => world.server.faults().cut(),
+            1 => world.server.faults().end_watches(),
+            2 => world.server.faults().goaway(),
+            3 => world.server.faults().reset(),
+            _ => world.server.faults().split_bodies(7),
+        }
+        world.write("a", &format!("{round}."))?;
+        settled().await;
+        world.server.faults().heal();
+        loop {
+            match timeout(MINUTE, changes.next()).await?.ok_or("the stream has ended")?? {
+                Change::Modified(object) => break seen.extend(object.data.unwrap_or_default().into_values()),
+                Change::Bookmark(_) => {}
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+    }
+    assert_eq!(seen, (0..20).map(|round| format!("{round}.")).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_the_server_no_longer_has_is_an_error_and_the_end() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let old: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    world.write("a", "2")?;
+    let mut running = world.changes_from(&version(&old));
+    assert_eq!(told(&mut running).await?, "Modified a");
+    world.server.faults().cut();
+    world.write("a", "3")?;
+    world.server.compact();
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    let mut late = world.changes_from(&version(&old));
+    for changes in [&mut late, &mut running] {
+        let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("it is no longer there");
+        let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
+        let told = error.to_string();
+        assert!(
+            told.contains(&format!("after version {version} cannot be had")) && told.contains("list, and"),
+            "{told}"
+        );
+        assert!(changes.next().await.is_none());
+        assert_eq!(changes.freshness().name(), "stopped");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_of_another_history_is_expired_and_not_waited_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let mut changes = world.changes_from("1000000");
+    let error = timeout(SOON, changes.next()).await?.ok_or("it has ended")?.expect_err("nobody wrote that");
+    assert!(matches!(error, StreamError::Expired { .. }) && error.to_string().contains("another one"), "{error}");
+    for none in ["", "0"] {
+        let error = world.changes_from(none).next().await.ok_or("it has ended")?.expect_err("it is no version");
+        assert!(error.to_string().contains("is no version to go on from"), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_left_for_another_and_called_stale_meanwhile() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    let mut changes = world.changes_from(&version(&first));
+    world.write("a", "1")?;
+    assert_eq!(told(&mut changes).await?, "Modified a");
+    world.server.faults().stall_streams(true);
+    world.write("a", "2")?;
+    let begun = tokio::time::Instant::now();
+    let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
+    assert!(matches!(next, Change::Modified(_)), "{next:?}");
+    assert!(begun.elapsed() < Duration::from_secs(130), "{:?}", begun.elapsed());
+
+    world.server.faults().cut();
+    assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage is no end");
+    let state = changes.freshness();
+    assert!(state.name() == "stale" && state.doubt().is_some_and(|doubt| doubt.attempts > 3), "{state}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_not_allowed_says_which_permission_it_needs() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    world.server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
+    let error = world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("it is forbidden");
+    assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
+    world.server.faults().answer_with(RequestRule::any(), Answer::Forbidden);
+    let error = given(&mut world.list()).await.expect_err("it is forbidden");
+    assert!(matches!(error, StreamError::Refused { .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_named_and_the_stream_goes_on() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
+    world.server.faults().undecodable("default", "a", true);
+    world.server.create(&config_map("b", "1"))?;
+    let (mut list, mut changes) = (world.list(), world.changes_from(&version(&first)));
+    let unread = list.next().await.ok_or("it has ended")?.expect_err("it cannot be read");
+    assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
+    assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
+    assert_eq!(given(&mut list).await?, ["b"]);
+
+    assert_eq!(told(&mut changes).await?, "Added b");
+    let written = world.write("a", "2")?;
+    let unread = changes.next().await.ok_or("it has ended")?.expect_err("it cannot be read");
+    assert!(unread.to_string().contains("default/a"), "{unread}");
+    assert_eq!(changes.version().as_str(), version(&written), "it is not asked for again");
+    world.write("b", "2")?;
+    assert_eq!(told(&mut changes).await?, "Modified b");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_gives_all_objects_in_pages_and_the_version_to_watch_from() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.fill(1201)?;
+    let mut list = world.list();
+    assert_eq!(list.version(), None);
+    let names = given(&mut list).await?;
+    assert_eq!((names.len(), names.first().map(String::as_str)), (1201, Some("c-0000")));
+    let requests = world.server.requests();
+    let pages = requests.iter().filter(|request| request.query.contains("limit=500")).count();
+    assert_eq!(pages, 3);
+
+    let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
+    world.server.create(&config_map("late", "1"))?;
+    assert_eq!(told(&mut changes).await?, "Added late");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_continue_token_costs_no_name_and_doubles_none() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    // Names of one namespace that sort between those of another, and a slash that sorts after a dash.
+    world
+        .server
+        .create(&serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default-2" } }))?;
+    world.fill(1000)?;
+    for number in 0..200 {
+        world.server.create(&config_map_in("default-2", &format!("c-{number:04}"), "1"))?;
+    }
+    let mut list = world.list();
+    let mut given = BTreeMap::new();
+    while let Some(object) = list.next().await {
+        let object = object?;
+        let version = object.resource_version().unwrap_or_default().parse::<u64>()?;
+        let doubled = given.insert((object.namespace(), object.name_any()), version);
+        assert_eq!(doubled, None, "{}", object.name_any());
+        if given.len() == 100 {
+            // Between two pages: the rest is of a later version, which has these.
+            world.server.faults().expire_continue_tokens(1);
+            world.write("c-0001", "2")?;
+            world.write("c-0999", "2")?;
+        }
+    }
+    assert_eq!(given.len(), 1200);
+    let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
+    let told = [told(&mut changes).await?, told(&mut changes).await?];
+    assert_eq!(
+        told,
+        ["Modified c-0001", "Modified c-0999"],
+        "a watch from the first page's version tells what it missed"
+    );
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_breaks_off_is_requested_again_and_no_name_comes_twice() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.fill(900)?;
+    let mut list = world.list();
+    let mut names = Vec::new();
+    while let Some(object) = list.next().await {
+        names.push(object?.name_any());
+        if names.len() % 300 == 1 {
+            world.server.faults().reset_after_bytes(20_000);
+        }
+    }
+    let all: Vec<_> = (0..900).map(|number| format!("c-{number:04}")).collect();
+    assert_eq!(names, all);
+    let pages = world.server.requests().iter().filter(|request| request.query.contains("limit=500")).count();
+    assert!(pages > 2, "it did break off");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_cannot_be_had_ends_within_its_patience_and_says_why() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().cut();
+    let begun = tokio::time::Instant::now();
+    let error = given(&mut world.list()).await.expect_err("it is cut off");
+    assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
+    assert!(begun.elapsed() > Duration::from_secs(30) && begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
+    world.server.faults().heal();
+    assert_eq!(given(&mut world.list()).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_that_nobody_reads_holds_up_no_informer() -> Result<(), WorldError> {
+    let server = ApiServer::builder().start().await?;
+    for number in 0..1000 {
+        server.create(&config_map(&format!("c-{number:04}"), &"x".repeat(10_000)))?;
+    }
+    let factory = steadfast_testing::informers(&server).await?;
+    let mut list: List<ConfigMap> = list(factory.connection(), Scope::all());
+    assert!(list.next().await.is_some_and(|first| first.is_ok()));
+    let informer = factory.informer::<ConfigMap>(Scope::all())?;
+    informer.wait_for_sync(MINUTE).await?;
+    assert_eq!(informer.lister()?.len(), 1000);
+    until(SOON, || informer.freshness().is_fresh()).await?;
+    assert_eq!(given(&mut list).await?.len(), 999);
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! How true several caches are, taken together: what a readiness probe asks.
+
+use std::fmt;
+
+use http::StatusCode;
+use steadfast_core::Freshness;
+
+/// How true the caches of a factory are: each of its informers with its freshness, the worst first.
+///
+/// It is a value for `/readyz`: a status, and a text that names what is not fresh and why, for any web framework.
+///
+/// ```no_run
+/// # use steadfast::InformerFactory;
+/// // As a handler of axum: this tuple is one of its responses.
+/// async fn readyz(informers: InformerFactory) -> (http::StatusCode, String) {
+///     let freshness = informers.freshness();
+///     (freshness.status(), freshness.to_string())
+/// }
+/// ```
+///
+/// Ready is what is synced and fresh now. A program that would rather serve what it knows while its API server is away
+/// decides by [`worst`](Self::worst) what it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactoryFreshness {
+    /// By name, the worst first.
+    informers: Vec<(String, Freshness)>,
+    shut_down: bool,
+}
+
+impl FactoryFreshness {
+    /// That of these informers, by name.
+    pub(crate) fn new(mut informers: Vec<(String, Freshness)>, shut_down: bool) -> Self {
+        // Those that are alike stay in their order.
+        informers.sort_by_key(|(_, state)| std::cmp::Reverse(badness(state)));
+        Self { informers, shut_down }
+    }
+
+    /// Whether there is an informer, and all there are, are synced and fresh.
+    pub fn is_ready(&self) -> bool {
+        !self.shut_down && !self.informers.is_empty() && self.informers.iter().all(|(_, state)| state.is_fresh())
+    }
+
+    /// What to answer a readiness probe with: 200 or 503.
+    pub fn status(&self) -> StatusCode {
+        if self.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    }
+
+    /// The informer that is worst off, by the name of its resource and scope, and its freshness; none without informers.
+    pub fn worst(&self) -> Option<(&str, &Freshness)> {
+        self.informers().next()
+    }
+
+    /// Every informer with its freshness, the worst first; of those that are fresh, the one proven longest ago.
+    pub fn informers(&self) -> impl Iterator<Item = (&str, &Freshness)> {
+        self.informers.iter().map(|(name, state)| (name.as_str(), state))
+    }
+}
+
+/// What a probe is to read: `ok`, or what is not fresh and why, a line each.
+impl fmt::Display for FactoryFreshness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_ready() {
+            return f.write_str("ok\n");
+        }
+        if self.shut_down {
+            return f.write_str("stopped: the informer factory was shut down\n");
+        }
+        if self.informers.is_empty() {
+            return f.write_str("starting: no informer was started\n");
+        }
+        self.informers()
+            .filter(|(_, state)| !state.is_fresh())
+            .try_for_each(|(name, state)| writeln!(f, "{name}: {state}"))
+    }
+}
+
+/// How bad a state is, and how long it has been so, or how long ago it was proven.
+fn badness(state: &Freshness) -> (u8, std::time::Duration) {
+    let rank = match state {
+        Freshness::Fresh { age, .. } => return (0, *age),
+        Freshness::Resuming(_) => 1,
+        Freshness::Suspect(_) => 2,
+        Freshness::Starting(_) => 3,
+        Freshness::Stale(_) => 4,
+        Freshness::Failed(_) => 5,
+        Freshness::Stopped(_) => 6,
+    };
+    (rank, state.doubt().map(|doubt| doubt.lasting).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use steadfast_core::{Doubt, KeySet};
+
+    use super::*;
+
+    fn fresh(seconds: u64) -> Freshness {
+        let age = Duration::from_secs(seconds);
+        Freshness::Fresh { version: None, age, tainted: KeySet::default(), polled: None }
+    }
+
+    fn doubt(seconds: u64) -> Doubt {
+        let lasting = Duration::from_secs(seconds);
+        Doubt { lasting, age: None, why: "refused".into(), version: None, attempts: 0, next_attempt: None }
+    }
+
+    fn of(informers: &[(&str, Freshness)]) -> FactoryFreshness {
+        let named = informers.iter().map(|(name, state)| ((*name).to_owned(), state.clone()));
+        FactoryFreshness::new(named.collect(), false)
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_says_why() {
+        let all = of(&[
+            ("pods", fresh(1)),
+            ("nodes", Freshness::Resuming(doubt(9))),
+            ("secrets", Freshness::Failed(doubt(1))),
+            ("services", Freshness::Failed(doubt(7))),
+        ]);
+        assert_eq!(all.worst().map(|(name, _)| name), Some("services"));
+        assert_eq!((all.is_ready(), all.status()), (false, StatusCode::SERVICE_UNAVAILABLE));
+        let body = "services: failed for 7.0 s: refused\nsecrets: failed for 1.0 s: refused\nnodes: resuming for 9.0 s: refused\n";
+        assert_eq!(all.to_string(), body);
+    }
+
+    #[test]
+    fn ready_is_what_is_all_fresh_and_not_nothing() {
+        let all = of(&[("pods", fresh(1)), ("nodes", fresh(3))]);
+        assert_eq!((all.status(), all.to_string().as_str()), (StatusCode::OK, "ok\n"));
+        assert_eq!(all.worst().map(|(name, _)| name), Some("nodes"), "the one proven longest ago");
+        assert_eq!(of(&[]).to_string(), "starting: no informer was started\n");
+        let shut_down = FactoryFreshness::new(Vec::new(), true);
+        assert!(!of(&[]).is_ready() && !shut_down.is_ready() && shut_down.to_string().starts_with("stopped: "));
+    }
+}

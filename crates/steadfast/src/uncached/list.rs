@@ -1,0 +1,246 @@
+//! All objects once, as they arrive.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::{BoxStream, StreamExt};
+use futures::{Stream, stream};
+use http_body_util::BodyExt;
+use steadfast_core::decode::{self, Encoding, Kept};
+use steadfast_core::frame::{ListFramer, ListPart};
+use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+use super::source::{OBJECT_LIMIT, Source, StreamError};
+use crate::transport::ResponseBody;
+
+/// The objects of a page: what a server is asked for at once.
+const PAGE: u32 = 500;
+
+/// How long attempts may fail, and how long an answer that is being read may make no progress.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The objects of a resource, once, one after the other as they arrive; no more than one is held at a time.
+///
+/// They come in pages of 500, all of one version. Where the server has forgotten that version before the last page (the
+/// continue token has expired), the rest is of a later one: each name still comes once at most, and what was there all
+/// the time does come. A [`watch_from`](crate::watch_from) the list's [`version`](Self::version) tells everything since,
+/// in either case.
+///
+/// A page that breaks off is requested again, for 30 s without progress. It ends after an error, save
+/// [`StreamError::Unreadable`], and the list is complete only where the stream ended without one.
+///
+/// ```no_run
+/// # use futures::StreamExt;
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use kube::ResourceExt;
+/// # use steadfast::{Connection, Scope, StreamError, list};
+/// # async fn example(connection: &Connection) -> Result<(), StreamError> {
+/// let mut pods = list::<Pod>(connection, Scope::all());
+/// while let Some(pod) = pods.next().await {
+///     println!("{}", pod?.name_any());
+/// }
+/// println!("at version {:?}", pods.version());
+/// # Ok(())
+/// # }
+/// ```
+pub struct List<K> {
+    objects: BoxStream<'static, Result<K, StreamError>>,
+    version: Arc<OnceLock<ResourceVersion>>,
+    resource: String,
+}
+
+impl<K: Kept> List<K> {
+    pub(super) fn new(source: Source) -> Self {
+        let (resource, version) = (source.name(), Arc::default());
+        let reading = Reading {
+            source,
+            version: Arc::clone(&version),
+            continue_token: None,
+            given: BTreeSet::new(),
+            failing_since: None,
+            open: None,
+            over: false,
+        };
+        let objects = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
+        Self { objects: objects.boxed(), version, resource }
+    }
+
+    /// The version of the list, or of its first page; none until that page has come, and where the server gives none.
+    pub fn version(&self) -> Option<ResourceVersion> {
+        self.version.get().cloned()
+    }
+}
+
+impl<K> Stream for List<K> {
+    type Item = Result<K, StreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.objects.poll_next_unpin(context)
+    }
+}
+
+impl<K> fmt::Debug for List<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "List({})", self.resource)
+    }
+}
+
+/// A page after the other.
+struct Reading {
+    source: Source,
+    version: Arc<OnceLock<ResourceVersion>>,
+    /// Where the page begins that is being read, or is to be requested.
+    continue_token: Option<String>,
+    /// What of that page was given, in case it breaks off.
+    given: BTreeSet<ObjectKey>,
+    failing_since: Option<Instant>,
+    open: Option<Page>,
+    over: bool,
+}
+
+/// A page whose answer is being read.
+struct Page {
+    encoding: Encoding,
+    body: Pin<Box<ResponseBody>>,
+    framer: ListFramer,
+    /// What its metadata said: the version, and where the next page begins.
+    meta: Option<steadfast_core::record::ListMeta>,
+}
+
+impl Page {
+    /// The next part; none where all of it was read.
+    async fn next(&mut self) -> Result<Option<ListPart>, Failure> {
+        loop {
+            if let Some(part) = self.framer.next() {
+                return part.map(Some).map_err(|error| Failure::unreadable(error.to_string()));
+            }
+            let Some(frame) = self.body.frame().await else {
+                let framer = std::mem::replace(&mut self.framer, ListFramer::new(OBJECT_LIMIT));
+                framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
+                return Ok(None);
+            };
+            let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+            if let Ok(chunk) = frame.into_data() {
+                self.framer.feed(chunk);
+            }
+        }
+    }
+}
+
+impl Reading {
+    async fn next<K: Kept>(&mut self) -> Option<Result<K, StreamError>> {
+        while !self.over {
+            match self.step().await {
+                Ok(Some(item)) => return Some(item),
+                Ok(None) => {}
+                Err(error) => {
+                    self.over = true;
+                    self.open = None;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes in what comes next; an error is the end.
+    async fn step<K: Kept>(&mut self) -> Result<Option<Result<K, StreamError>>, StreamError> {
+        let Some(page) = &mut self.open else {
+            self.open().await?;
+            return Ok(None);
+        };
+        let encoding = page.encoding;
+        let metadata = self.source.asker.wanted.metadata;
+        match page.next().await {
+            Ok(Some(ListPart::Item(item))) => {
+                let wanted = self.source.asker.wanted.clone();
+                return Ok(match decode::list_item(encoding, &item, Some(&wanted)) {
+                    Ok(object) => {
+                        self.failing_since = None;
+                        self.source.backoff.reset();
+                        let unknown = self.given.insert(object.identity.key.clone());
+                        unknown.then(|| self.source.keep(&object))
+                    }
+                    Err(error) => Some(Err(self.source.unreadable(&error))),
+                });
+            }
+            Ok(Some(ListPart::Overlong(item))) => {
+                let wanted = self.source.asker.wanted.clone();
+                return Ok(Some(Err(self.source.unreadable(&decode::overlong(&item, Some(&wanted))))));
+            }
+            Ok(Some(ListPart::Meta(meta))) => {
+                // The first page's, even of one that breaks off: what it gave is as old as that.
+                if let Some(version) = &meta.version {
+                    let _ = self.version.set(version.clone());
+                }
+                page.meta = Some(meta);
+            }
+            Ok(Some(ListPart::Status(status))) => self.failed(Failure::from_status(&status, None), None).await?,
+            Ok(Some(ListPart::End { kind, items })) => {
+                if let Err(failure) = self.source.asker.check_list(kind.as_deref(), items, metadata) {
+                    self.failed(failure, None).await?;
+                }
+            }
+            Ok(None) => self.page_ended().await?,
+            Err(failure) => self.failed(failure, None).await?,
+        }
+        Ok(None)
+    }
+
+    /// Requests the page that comes next, or says why that is the end.
+    async fn open(&mut self) -> Result<(), StreamError> {
+        let request = Request::Page {
+            from: ListFrom::Consistent,
+            limit: Some(PAGE),
+            continue_token: self.continue_token.clone(),
+        };
+        match self.source.asker.ask_for_caller(&request, Some(PATIENCE)).await {
+            Ok((encoding, body)) => {
+                let framer = ListFramer::new(OBJECT_LIMIT);
+                self.open = Some(Page { encoding, body: Box::pin(body), framer, meta: None });
+                Ok(())
+            }
+            Err(refusal) => self.failed(refusal.failure, refusal.continue_token).await,
+        }
+    }
+
+    /// All of a page was read.
+    async fn page_ended(&mut self) -> Result<(), StreamError> {
+        let Some(meta) = self.open.take().and_then(|page| page.meta) else {
+            return self.failed(Failure::unreadable("the answer is not a list"), None).await;
+        };
+        self.given.clear();
+        self.over = meta.continue_token.is_none();
+        self.continue_token = meta.continue_token;
+        Ok(())
+    }
+
+    /// Waits before the page is requested again, or says why that is the end.
+    async fn failed(&mut self, failure: Failure, rest: Option<String>) -> Result<(), StreamError> {
+        self.open = None;
+        if let Some(refused) = self.source.refusal(&failure) {
+            return Err(refused);
+        }
+        let resource = self.source.name();
+        let now = self.source.environment.now();
+        let failing = now.since(*self.failing_since.get_or_insert(now));
+        let expired = failure.kind == FailureKind::Expired;
+        if failing > PATIENCE || (expired && rest.is_none()) {
+            return Err(StreamError::Interrupted { resource, why: failure.why });
+        }
+        if self.version.get().is_none() && !self.given.is_empty() {
+            // How old it is that was given, nobody knows: another attempt would be of a later version.
+            return Err(StreamError::Interrupted { resource, why: failure.why });
+        }
+        if expired {
+            self.continue_token = rest;
+        }
+        self.source.wait(&failure).await;
+        Ok(())
+    }
+}

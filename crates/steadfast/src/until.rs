@@ -1,0 +1,142 @@
+//! Waits for what the cache is to hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_core::ObjectKey;
+use steadfast_core::decode::Kept;
+use steadfast_core::store::{Lookup, Snapshot};
+
+use crate::error::WaitError;
+use crate::informer::Informer;
+use crate::shared::Shared;
+
+impl<K: Kept> Informer<K> {
+    /// Waits until `condition` finds in the cache what it looks for, and returns that.
+    ///
+    /// It is asked of the first complete list and of each state of the cache after it, so that "not there" is never "not
+    /// yet"; of changes that follow each other closely, of the last. It runs in the caller's task, and is called again
+    /// only when the cache has changed.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # async fn example(pods: &steadfast::Informer<Pod>) -> Result<(), steadfast::WaitError> {
+    /// let all_gone = |cache: &steadfast::Snapshot<Pod>| cache.namespace("shop").next().is_none().then_some(());
+    /// pods.until(all_gone, Duration::from_secs(60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first (what was last seen, and how fresh that is), or the informer is stopped.
+    pub async fn until<T>(
+        &self,
+        condition: impl FnMut(&Snapshot<K>) -> Option<T>,
+        deadline: Duration,
+    ) -> Result<T, WaitError> {
+        self.hold(condition, deadline, "the condition", summary).await
+    }
+
+    /// Waits until `condition` holds for the object at `key`, which is `None` where there is no such object, and returns
+    /// what there is.
+    ///
+    /// As [`until`](Self::until). While the object's newest state cannot be decoded, it holds for no condition.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use steadfast::ObjectKey;
+    /// # async fn example(pods: &steadfast::Informer<Pod>) -> Result<(), steadfast::WaitError> {
+    /// let web = ObjectKey::namespaced("shop", "web-0");
+    /// let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    /// let running = |pod: Option<&Pod>| pod.and_then(phase).as_deref() == Some("Running");
+    /// let pod = pods.until_object(&web, running, Duration::from_secs(60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first (what was last seen of the object, and how fresh that is), or the informer is stopped.
+    pub async fn until_object(
+        &self,
+        key: &ObjectKey,
+        mut condition: impl FnMut(Option<&K>) -> bool,
+        deadline: Duration,
+    ) -> Result<Option<Arc<K>>, WaitError> {
+        let found = |snapshot: &Snapshot<K>| {
+            let object = match snapshot.get(key.namespace(), key.name()) {
+                Lookup::Found(object) => Some(object),
+                Lookup::Absent => None,
+                Lookup::Unknown { .. } => return None,
+            };
+            condition(object.as_deref()).then_some(object)
+        };
+        let seen = |snapshot: &Snapshot<K>| match snapshot.entry(key.namespace(), key.name()) {
+            None => format!("no {key} among {}", summary(snapshot)),
+            Some(entry) if entry.tainted => format!("{key} at version {}, which cannot be decoded", entry.version),
+            Some(entry) => format!("{key} at version {}", entry.version),
+        };
+        self.hold(found, deadline, &format!("the condition on {key}"), seen).await
+    }
+
+    /// Waits until `condition` finds something in a state of the cache; the errors say `what` was waited for and what
+    /// was `seen` last.
+    async fn hold<T>(
+        &self,
+        mut condition: impl FnMut(&Snapshot<K>) -> Option<T>,
+        deadline: Duration,
+        what: &str,
+        seen: impl Fn(&Snapshot<K>) -> String,
+    ) -> Result<T, WaitError> {
+        let shared = self.shared();
+        let begun = shared.environment.now();
+        let mut changed = shared.moved();
+        let mut timeout = shared.environment.sleep_until(begun + deadline);
+        let mut looked_at = None;
+        let mut expired = false;
+        loop {
+            // Looked at even when the time is up: the last change may have come together with that.
+            if let Some(snapshot) = unseen(shared, looked_at.as_ref()) {
+                if let Some(found) = condition(&snapshot) {
+                    return Ok(found);
+                }
+                looked_at = Some(snapshot);
+            }
+            let resource = self.name().to_owned();
+            if shared.is_stopped() {
+                return Err(WaitError::Stopped { resource, target: what.to_owned() });
+            }
+            if expired {
+                let seen = looked_at.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last));
+                let (target, state) = (what.to_owned(), self.freshness());
+                return Err(WaitError::Unmet {
+                    resource,
+                    target,
+                    waited: shared.environment.now().since(begun),
+                    seen,
+                    state,
+                });
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = &mut timeout => expired = true,
+            }
+        }
+    }
+}
+
+/// The state of a synced cache, where it is another than the one `looked_at`.
+fn unseen<K: Kept>(shared: &Shared<K>, looked_at: Option<&Arc<Snapshot<K>>>) -> Option<Arc<Snapshot<K>>> {
+    let snapshot = shared.is_synced().then(|| shared.snapshot())?;
+    (!looked_at.is_some_and(|last| Arc::ptr_eq(last, &snapshot))).then_some(snapshot)
+}
+
+fn summary<K>(snapshot: &Snapshot<K>) -> String {
+    match snapshot.version() {
+        Some(version) => format!("{} objects at version {version}", snapshot.len()),
+        None => format!("{} objects", snapshot.len()),
+    }
+}
