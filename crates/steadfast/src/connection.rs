@@ -1,13 +1,16 @@
 //! One Kubernetes API server: its connections, how to authenticate there, and an ordinary `kube::Client`.
 
+mod addressing;
 mod attempts;
 mod auth;
 mod builder;
 mod client;
 mod discreet;
 mod error;
+mod heading;
 mod inquiry;
 mod keeper;
+mod manners;
 #[cfg(feature = "metrics")]
 mod observing;
 mod patience;
@@ -19,25 +22,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
-use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast_core::Instant;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use crate::environment::threads::Threads;
-use crate::environment::{Environment, SharedEnvironment};
+use crate::environment::SharedEnvironment;
 use crate::probes::Board;
 use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
-use auth::Authorizer;
-use builder::Addressing;
 pub use builder::ConnectionBuilder;
 pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError, unusable};
+use heading::Heading;
 use keeper::Keeper;
+use manners::Manners;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
 pub(crate) use places::Place;
@@ -54,14 +53,12 @@ pub struct Connection {
 
 struct Inner {
     pool: Pool,
-    authorizer: Authorizer,
-    addressing: ArcSwap<Addressing>,
-    keeper: Keeper,
-    agent: HeaderValue,
+    heading: Arc<Heading>,
+    keeper: Arc<Keeper>,
     server: String,
     default_namespace: String,
     places: Places,
-    manners: patience::Manners,
+    manners: Manners,
     probes: Board,
     /// Paths of collections that the server does not stream as lists.
     paged: Mutex<BTreeMap<String, Instant>>,
@@ -72,79 +69,6 @@ struct Inner {
 }
 
 impl Connection {
-    /// The server that the kubeconfig or the cluster around this program names, as `kube` infers it.
-    ///
-    /// The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the context that is current now.
-    ///
-    /// # Errors
-    ///
-    /// No configuration is found, or it cannot be used.
-    pub async fn infer() -> Result<Self, ConnectError> {
-        let config = kube::Config::infer().await?;
-        let context = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
-        let again = move || {
-            // Another context may be another cluster, which a program that runs is not to wander to.
-            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            async move {
-                if options.context.is_none() {
-                    return Ok::<_, ConnectError>(kube::Config::infer().await?);
-                }
-                let mut config = kube::Config::from_kubeconfig(&options).await?;
-                config.apply_debug_overrides();
-                Ok(config)
-            }
-        };
-        Self::build_aside(Self::builder(config).loader(again)).await
-    }
-
-    /// The server of the configuration that `load` gives, now and whenever it may have changed.
-    ///
-    /// It is asked again every 5 minutes, and when the server refuses credentials or TLS fails; see
-    /// [`ConnectionBuilder::loader`].
-    ///
-    /// # Errors
-    ///
-    /// What `load` says the first time, or its configuration cannot be used.
-    pub async fn from_loader<F, R, E>(load: F) -> Result<Self, ConnectError>
-    where
-        F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = Result<kube::Config, E>> + Send + 'static,
-        E: Into<ConnectError>,
-    {
-        let config = load().await.map_err(Into::into)?;
-        Self::build_aside(Self::builder(config).loader(load)).await
-    }
-
-    /// Builds where a credential plugin may take its time, which is not the caller's runtime's to lose.
-    async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
-        let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
-        let (done, built) = oneshot::channel();
-        let builder = builder.environment(environment.clone());
-        environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
-        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
-    }
-
-    /// The server of `config`, in an environment of its own with default settings.
-    ///
-    /// A credential plugin that `config` names is run here, and waited for.
-    ///
-    /// # Errors
-    ///
-    /// `config` cannot be used: its URL, certificates or credentials.
-    pub fn new(config: kube::Config) -> Result<Self, ConnectError> {
-        Self::builder(config).build()
-    }
-
-    /// The server of `config`, with more to say about it.
-    pub fn builder(config: kube::Config) -> ConnectionBuilder {
-        ConnectionBuilder::new(config)
-    }
-
-    /// An ordinary client on these connections; it keeps them open as a clone of this would.
-    pub fn client(&self) -> kube::Client {
-        client::client(self)
-    }
-
     /// Where time, threads, randomness and sockets come from.
     pub fn environment(&self) -> &SharedEnvironment {
         &self.inner.environment
@@ -229,6 +153,7 @@ impl Connection {
     /// No credentials could be had, or what the transport met.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
+        let authorizer = &inner.heading.authorizer;
         let known = inner.keeper.generation();
         let passed_on = is_passed_on(request.uri().path());
         let spare = transport::copy(&request);
@@ -237,7 +162,7 @@ impl Connection {
             Err(error @ TransportError::Tls { .. }) => {
                 // No request has left yet, so that one may be sent by what the configuration says now.
                 let Some(spare) = spare else { return Err(error.into()) };
-                if !inner.keeper.refused(&self.inner, known).await {
+                if !inner.keeper.refused(known).await {
                     return Err(error.into());
                 }
                 return Ok(self.send_once(spare).await?.0?);
@@ -247,17 +172,17 @@ impl Connection {
         let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !passed_on) else {
             return Ok(answer);
         };
-        let renewed = inner.authorizer.renew(&self.inner, generation).await;
-        let other = matches!(renewed, Ok(true)) && !inner.authorizer.has_none();
-        if !other && !inner.keeper.refused(&self.inner, known).await {
+        let renewed = authorizer.renew(generation).await;
+        let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
+        if !other && !inner.keeper.refused(known).await {
             renewed?;
-            inner.authorizer.complain();
+            authorizer.complain();
             return Ok(answer);
         }
         drop(answer);
         let answer = self.send_once(spare).await?.0?;
         if answer.status() == StatusCode::UNAUTHORIZED {
-            inner.authorizer.complain();
+            authorizer.complain();
         }
         Ok(answer)
     }
@@ -268,9 +193,8 @@ impl Connection {
         request: Request<Body>,
     ) -> Result<(Result<Response<ResponseBody>, TransportError>, u64), SendError> {
         let inner = &*self.inner;
-        let mut request = inner.addressing.load().address(request);
-        request.headers_mut().entry(USER_AGENT).or_insert_with(|| inner.agent.clone());
-        let generation = inner.authorizer.authorize(&self.inner, request.headers_mut()).await?;
+        let mut request = inner.heading.address(request);
+        let generation = inner.heading.authorize(request.headers_mut()).await?;
         Ok((inner.pool.send(request).await, generation))
     }
 }

@@ -1,12 +1,13 @@
 //! Drives one informer: feeds the reflector what arrives, and does what it says.
 
+mod alarm;
 mod comparison;
 mod complaints;
 mod disorder;
 mod edits;
 mod records;
+mod requests;
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,11 +18,10 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
-use steadfast_core::decode::{DecodeOptions, Decoder, Encoding, Kept};
+use steadfast_core::decode::{DecodeOptions, Decoder, Kept};
 use steadfast_core::event::Event;
-use steadfast_core::frame::{LineFramer, ListFramer};
 use steadfast_core::freshness::Condition;
-use steadfast_core::record::{ListMeta, RecordKind};
+use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Gravity, Input, Note, Output, Reflector, Request, RequestId};
 use steadfast_core::store::{Staging, Store};
 use tokio::sync::{mpsc, watch};
@@ -32,10 +32,12 @@ use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
 use crate::shared::Shared;
 use crate::transport::Notice;
+use alarm::{Alarm, LATENESS};
 use comparison::Comparison;
 use complaints::Complaints;
 use disorder::Disorder;
 use edits::Edit;
+use requests::{Parser, Requests};
 
 /// What an informer's handles can ask of its driver.
 pub(crate) enum Command {
@@ -48,9 +50,6 @@ pub(crate) enum Command {
 /// So many pieces of answers are taken in, or for so long, before other informers on this thread have their turn.
 const ARRIVALS_IN_A_ROW: u32 = 16;
 const TURN: Duration = Duration::from_millis(2);
-
-/// How late a timer may be before that says that this process stood still; and how long what has arrived is read then.
-const LATENESS: Duration = Duration::from_secs(1);
 
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
@@ -72,19 +71,13 @@ pub(crate) struct Driver<K> {
     keeping: Keeping<K>,
     decoder: Decoder,
     answers: Answers,
-    parsers: BTreeMap<RequestId, Parser>,
-    /// Which requests are streams, known before their answers come.
-    streams: BTreeMap<RequestId, bool>,
+    requests: Requests,
     staging: Option<Staging<K>>,
     transfer: Transfer,
     comparison: Option<Comparison>,
-    /// Whether what is compared is to be judged, when all that came before is in the store.
-    judge: bool,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
-    timer: Option<(Instant, BoxFuture<'static, ()>)>,
-    /// Whether the timer was so late that this process must have stood still: what has arrived is read first.
-    late: bool,
+    alarm: Alarm,
     resync_at: Option<Instant>,
     /// What is to be told and done, in this order, at the next flush.
     notes: Vec<Note>,
@@ -101,11 +94,6 @@ enum Transfer {
     None,
     Awaited(BoxFuture<'static, Place>),
     Held(Place),
-}
-
-enum Parser {
-    Stream(Encoding, LineFramer),
-    List(Encoding, Box<ListFramer>, Option<ListMeta>),
 }
 
 enum Wake {
@@ -127,22 +115,19 @@ impl<K: Kept> Driver<K> {
         let reachable = asker.connection.reachability();
         let ledger = Ledger::new(shared.counted.clone());
         Self {
+            alarm: Alarm::new(shared.environment.clone()),
             shared,
             reflector,
             decoder: Decoder::new(keeping.decode),
             asker,
             keeping,
             answers: Answers::default(),
-            parsers: BTreeMap::new(),
-            streams: BTreeMap::new(),
+            requests: Requests::default(),
             staging: None,
             transfer: Transfer::None,
             comparison: None,
-            judge: false,
             commands,
             reachable,
-            timer: None,
-            late: false,
             resync_at: None,
             notes: Vec::new(),
             edits: Vec::new(),
@@ -199,19 +184,12 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Does what is due; if that is long overdue, after what has arrived meanwhile was read. It may say that all is well.
+    /// Does what is due.
     fn timer_fired(&mut self) {
-        let now = self.shared.environment.now();
-        let due = self.timer.take().map_or(now, |(due, _)| due);
-        if now.since(due) > LATENESS && !self.late {
-            self.late = true;
-            let until = now + LATENESS;
-            self.timer = Some((until, self.shared.environment.sleep_until(until)));
-            return;
+        if self.alarm.is_due() {
+            self.step(Input::Tick);
+            self.resync();
         }
-        self.late = false;
-        self.step(Input::Tick);
-        self.resync();
     }
 
     /// Says that the informer is no more, though nobody stopped it.
@@ -227,18 +205,13 @@ impl<K: Kept> Driver<K> {
     }
 
     async fn next(&mut self) -> Wake {
-        self.arm();
-        let Self { commands, answers, transfer, reachable, timer, .. } = self;
+        // The next moment that matters.
+        self.alarm.set([self.reflector.wake_at(), self.resync_at].into_iter().flatten().min());
+        let Self { commands, answers, transfer, reachable, alarm, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
                 Transfer::None | Transfer::Held(_) => std::future::pending().await,
-            }
-        };
-        let timed = async {
-            match timer {
-                Some((_, sleep)) => sleep.await,
-                None => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -246,21 +219,8 @@ impl<K: Kept> Driver<K> {
             command = commands.recv() => Wake::Command(command),
             place = granted => Wake::Granted(place),
             Ok(()) = reachable.changed() => Wake::Reachable,
-            () = timed => Wake::Timer,
+            () = alarm.fired() => Wake::Timer,
             (id, arrival) = poll_fn(|context| answers.poll_next(context)) => Wake::Arrival(id, arrival),
-        }
-    }
-
-    /// Sets the timer for the next moment that matters; one that fires early only looks again.
-    fn arm(&mut self) {
-        if self.late {
-            return;
-        }
-        let due = [self.reflector.wake_at(), self.resync_at].into_iter().flatten().min();
-        match (due, &self.timer) {
-            (None, _) => self.timer = None,
-            (Some(due), Some((armed, _))) if *armed <= due => {}
-            (Some(due), _) => self.timer = Some((due, self.shared.environment.sleep_until(due))),
         }
     }
 
@@ -274,18 +234,12 @@ impl<K: Kept> Driver<K> {
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
         match arrival {
             Arrival::Opened(encoding) => {
-                let limit = self.keeping.object_limit;
-                let parser = if self.streams.get(&id).copied().unwrap_or_default() {
-                    Parser::Stream(encoding, LineFramer::new(limit))
-                } else {
-                    Parser::List(encoding, Box::new(ListFramer::new(limit)), None)
-                };
-                self.parsers.insert(id, parser);
+                self.requests.opened(id, encoding, self.keeping.object_limit);
                 self.ledger.opened(id);
                 self.step(Input::Opened(id));
             }
             Arrival::Chunk(chunk) => {
-                if let Some(parser) = self.parsers.remove(&id) {
+                if let Some(parser) = self.requests.take(id) {
                     self.chunk(id, chunk, parser);
                 }
             }
@@ -293,14 +247,13 @@ impl<K: Kept> Driver<K> {
             Arrival::Noticed(Notice::Leave(false)) => self.step(Input::Settled(id)),
             Arrival::Noticed(Notice::Answering(answering)) => self.step(Input::Answering(id, answering)),
             Arrival::Probed(Probed { version, sent }) => {
-                self.streams.remove(&id);
+                self.requests.over(id);
                 self.ledger.ended(id);
                 self.step(Input::Probed(id, version, sent));
             }
             Arrival::Ended => {
-                self.streams.remove(&id);
                 self.ledger.ended(id);
-                match self.parsers.remove(&id) {
+                match self.requests.over(id) {
                     Some(Parser::Stream(_, framer)) => match framer.finish() {
                         Ok(()) => self.step(Input::Ended(id)),
                         Err(error) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
@@ -323,9 +276,8 @@ impl<K: Kept> Driver<K> {
                 }
             }
             Arrival::Failed(failure) => {
-                self.streams.remove(&id);
+                self.requests.over(id);
                 self.ledger.failed(id, failure.kind);
-                self.parsers.remove(&id);
                 self.step(Input::Failed(id, failure));
             }
         }
@@ -346,11 +298,7 @@ impl<K: Kept> Driver<K> {
             }
         };
         match read {
-            // An answer that was cancelled on the way is in `streams` no more.
-            Ok(()) if self.streams.contains_key(&id) => {
-                self.parsers.insert(id, parser);
-            }
-            Ok(()) => {}
+            Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
                 self.ledger.failed(id, failure.kind);
                 self.drop_request(id);
@@ -385,7 +333,9 @@ impl<K: Kept> Driver<K> {
                 }
                 Output::Advance(version) => self.edits.push(Edit::Advance(version)),
                 Output::BeginComparison => self.comparison = Some(Comparison::default()),
-                Output::JudgeComparison => self.judge = true,
+                Output::JudgeComparison => {
+                    self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
+                }
                 Output::NameLost => {
                     self.notes.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
                 }
@@ -399,7 +349,7 @@ impl<K: Kept> Driver<K> {
     }
 
     fn send(&mut self, id: RequestId, request: &Request) {
-        self.streams.insert(id, request.is_stream());
+        self.requests.sent(id, request.is_stream());
         if let Request::Versions { continue_token, .. } = request
             && let Some(comparison) = &mut self.comparison
         {
@@ -422,8 +372,7 @@ impl<K: Kept> Driver<K> {
     fn drop_request(&mut self, id: RequestId) {
         self.answers.cancel(id);
         self.ledger.cancelled(id);
-        self.parsers.remove(&id);
-        self.streams.remove(&id);
+        self.requests.over(id);
     }
 
     /// Keeps the place of a full transfer for as long as that makes progress (R7).
@@ -457,8 +406,8 @@ impl<K: Kept> Driver<K> {
             self.disorder.is_known = true;
             self.step(Input::Disordered);
         }
-        if std::mem::take(&mut self.judge)
-            && let Some(comparison) = &mut self.comparison
+        if let Some(comparison) = &mut self.comparison
+            && std::mem::take(&mut comparison.is_due)
         {
             comparison.place = None;
             let found = comparison.judge(&self.shared.snapshot());

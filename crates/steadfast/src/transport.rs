@@ -3,6 +3,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `pool` | chooses, opens and forgets connections; whom to tell when one is there |
+//! | `lease` | a place on a connection, and the pool as connections know it |
 //! | `connection` | one connection: its state machine, its streams, its record |
 //! | `state` | that state machine as a table; what is dead stays dead |
 //! | `life` | the task of one connection, from its dial to its end |
@@ -13,26 +14,37 @@
 //! | `upgrade` | a connection for one request that makes something else of it: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
-//! | `settings`, `report`, `error`, `socket` | limits, what can be told, what goes wrong, bytes counted |
+//! | `turn`, `upload`, `windows` | the use of an HTTP/1.1 connection by one request; a request's body on its way; how much may come unread |
+//! | `purpose`, `want`, `end`, `failure` | what a connection is for, what a request wants of it, why the one ended and the other failed |
+//! | `settings`, `report`, `error`, `cause`, `socket` | limits, what can be told, what goes wrong, bytes counted |
 //!
 //! Time, tasks and sockets come from the [`Environment`](crate::environment::Environment) alone.
 
 mod body;
+mod cause;
 mod connection;
 mod connector;
 mod dispatch;
+mod end;
 mod error;
+mod failure;
 mod heartbeat;
 mod http1;
 mod http2;
 mod inquiry;
+mod lease;
 mod life;
 mod pool;
+mod purpose;
 mod report;
 mod settings;
 mod socket;
 mod state;
+mod turn;
 mod upgrade;
+mod upload;
+mod want;
+mod windows;
 
 pub(crate) use body::Notice;
 pub use body::ResponseBody;

@@ -20,7 +20,7 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::attempts::Attempts;
 use super::error::{describe, describe_boxed};
-use super::{ConnectError, Inner, SendError};
+use super::{ConnectError, SendError};
 use crate::environment::SharedEnvironment;
 
 /// How often credentials are renewed at most because a server refuses them.
@@ -144,7 +144,7 @@ impl Authorizer {
     }
 
     /// Puts credentials into `headers`; says which generation of them.
-    pub(super) async fn authorize(&self, connection: &Arc<Inner>, headers: &mut HeaderMap) -> Result<u64, SendError> {
+    pub(super) async fn authorize(self: &Arc<Self>, headers: &mut HeaderMap) -> Result<u64, SendError> {
         let mut loaded_anew = false;
         let (value, generation) = loop {
             let (credentials, generation) = {
@@ -158,7 +158,7 @@ impl Authorizer {
                 Credentials::Sourced(sourced) => match self.ask(&sourced).await {
                     Ok(value) => value,
                     Err(NoAnswer { changed: true, .. }) if !std::mem::replace(&mut loaded_anew, true) => {
-                        self.renew(connection, generation).await?;
+                        self.renew(generation).await?;
                         continue;
                     }
                     Err(NoAnswer { detail, .. }) => return Err(self.failed(detail)),
@@ -199,18 +199,18 @@ impl Authorizer {
     }
 
     /// Gets other credentials than those of the generation `refused`; says whether there are any.
-    pub(super) async fn renew(&self, connection: &Arc<Inner>, refused: u64) -> Result<bool, SendError> {
+    pub(super) async fn renew(self: &Arc<Self>, refused: u64) -> Result<bool, SendError> {
         if !renewable(&self.current().config.auth_info) {
             return Ok(false);
         }
         if self.current().generation > refused {
             return Ok(true);
         }
-        let renewing = Arc::downgrade(connection);
+        let renewing = Arc::downgrade(self);
         let renew = || -> BoxFuture<'static, Result<(), String>> {
             Box::pin(async move {
                 match renewing.upgrade() {
-                    Some(connection) => connection.authorizer.renew_now().await,
+                    Some(authorizer) => authorizer.renew_now().await,
                     None => Err(GIVEN_UP.to_owned()),
                 }
             })

@@ -1,26 +1,90 @@
 //! From a configuration to a connection.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
-use arc_swap::ArcSwap;
 use http::header::HeaderValue;
-use http::{Request, Uri};
-use kube::client::middleware::{BaseUri, ExtraHeaders};
-use kube::client::{Body, ConfigExt};
-use tower::{Layer, Service};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::oneshot;
 
 use super::auth::Authorizer;
-use super::error::describe;
-use super::keeper::{Keeper, Loader};
-use super::patience::{self, Manners};
+use super::heading::Heading;
+use super::keeper::{Followed, Keeper, Loader};
+use super::manners::{self, Manners};
 use super::places::Places;
 use super::{ConnectError, Connection, Inner, inquiry, reach};
-use crate::environment::SharedEnvironment;
 use crate::environment::threads::Threads;
+use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, Settings};
+
+impl Connection {
+    /// The server that the kubeconfig or the cluster around this program names, as `kube` infers it.
+    ///
+    /// The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the context that is current now.
+    ///
+    /// # Errors
+    ///
+    /// No configuration is found, or it cannot be used.
+    pub async fn infer() -> Result<Self, ConnectError> {
+        let config = kube::Config::infer().await?;
+        let context = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
+        let again = move || {
+            // Another context may be another cluster, which a program that runs is not to wander to.
+            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+            async move {
+                if options.context.is_none() {
+                    return Ok::<_, ConnectError>(kube::Config::infer().await?);
+                }
+                let mut config = kube::Config::from_kubeconfig(&options).await?;
+                config.apply_debug_overrides();
+                Ok(config)
+            }
+        };
+        Self::build_aside(Self::builder(config).loader(again)).await
+    }
+
+    /// The server of the configuration that `load` gives, now and whenever it may have changed.
+    ///
+    /// It is asked again every 5 minutes, and when the server refuses credentials or TLS fails; see
+    /// [`ConnectionBuilder::loader`].
+    ///
+    /// # Errors
+    ///
+    /// What `load` says the first time, or its configuration cannot be used.
+    pub async fn from_loader<F, R, E>(load: F) -> Result<Self, ConnectError>
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<kube::Config, E>> + Send + 'static,
+        E: Into<ConnectError>,
+    {
+        let config = load().await.map_err(Into::into)?;
+        Self::build_aside(Self::builder(config).loader(load)).await
+    }
+
+    /// Builds where a credential plugin may take its time, which is not the caller's runtime's to lose.
+    async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
+        let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
+        let (done, built) = oneshot::channel();
+        let builder = builder.environment(environment.clone());
+        environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
+        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
+    }
+
+    /// The server of `config`, in an environment of its own with default settings.
+    ///
+    /// A credential plugin that `config` names is run here, and waited for.
+    ///
+    /// # Errors
+    ///
+    /// `config` cannot be used: its URL, certificates or credentials.
+    pub fn new(config: kube::Config) -> Result<Self, ConnectError> {
+        Self::builder(config).build()
+    }
+
+    /// The server of `config`, with more to say about it.
+    pub fn builder(config: kube::Config) -> ConnectionBuilder {
+        ConnectionBuilder::new(config)
+    }
+}
 
 /// What a connection is made of; see [`Connection::builder`].
 pub struct ConnectionBuilder {
@@ -91,71 +155,35 @@ impl ConnectionBuilder {
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
         let agent = HeaderValue::from_str(&agent)
             .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
-        let settings = patience::within(settings, &config);
+        let settings = manners::within(settings, &config);
         let server = reach::server(&config);
         let target = reach::target(&config)?;
         let config = Arc::new(config);
-        let keeper = Keeper::new(config.clone(), target.clone(), loader, environment.clone(), &settings);
+        // Before the route is made, so that no change falls between.
+        let followed = Followed::new(config.clone());
         let route = reach::route(&config, &target, settings.prior_knowledge)?;
         let authorizer = Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers)?;
-        let inner = Inner {
-            authorizer,
-            addressing: ArcSwap::from_pointee(Addressing::new(&config)?),
-            agent,
+        let heading = Arc::new(Heading::new(&config, agent, Arc::new(authorizer))?);
+        let (places, manners) =
+            (Places::new(environment.clone(), settings.transfers), Manners::new(&config, &settings));
+        let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
+        let keeper = Keeper::new(followed, loader, target, &settings, pool.clone(), heading.clone());
+        inquiry::begin(&pool, &heading, &environment);
+        let inner = Arc::new(Inner {
+            pool,
+            heading,
+            keeper: Arc::new(keeper),
             server,
-            probes: crate::probes::Board::default(),
             default_namespace: config.default_namespace.clone(),
-            places: Places::new(environment.clone(), settings.transfers),
-            manners: Manners::new(&config, &settings),
+            places,
+            manners,
+            probes: crate::probes::Board::default(),
             paged: Mutex::default(),
-            pool: Pool::new(Connector::new(environment.clone(), target, route), settings),
-            keeper,
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment,
-        };
-        let inner = Arc::new(inner);
-        Keeper::start(&inner);
-        inquiry::begin(&inner);
+        });
+        inner.keeper.start();
         Ok(Connection { inner })
-    }
-}
-
-/// Makes a request for a path one for the server, with the configuration's headers.
-pub(super) struct Addressing {
-    service: BaseUri<ExtraHeaders<Given>>,
-}
-
-impl Addressing {
-    pub(super) fn new(config: &kube::Config) -> Result<Self, ConnectError> {
-        let headers =
-            config.extra_headers_layer().map_err(|error| ConnectError::Headers { detail: describe(&error) })?;
-        Ok(Self { service: config.base_uri_layer().layer(headers.layer(Given)) })
-    }
-
-    pub(super) fn address(&self, mut request: Request<Body>) -> Request<Body> {
-        if request.uri().path_and_query().is_none() {
-            *request.uri_mut() = Uri::from_static("/");
-        }
-        let Ok(request) = self.service.clone().call(request).into_inner();
-        request
-    }
-}
-
-/// Answers a request with the request itself, as the layers around it have shaped it.
-#[derive(Clone)]
-struct Given;
-
-impl Service<Request<Body>> for Given {
-    type Response = Request<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Request<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        ready(Ok(request))
     }
 }

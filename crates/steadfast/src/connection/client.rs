@@ -15,16 +15,18 @@ use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError, patience};
 use crate::transport::{Keep, ResponseBody, is_upgrade};
 
-/// A client of `connection`.
-pub(super) fn client(connection: &Connection) -> kube::Client {
-    let namespace = connection.default_namespace();
-    let mut client = None;
-    // The client spawns its queue on the runtime that is current here, and the connection's outlives it.
-    connection.environment().enter(&mut || {
-        client = Some(kube::Client::new(Transport { connection: connection.clone() }, namespace));
-    });
-    let Some(client) = client else { unreachable!("an environment runs the action it is given") };
-    client
+impl Connection {
+    /// An ordinary client on these connections; it keeps them open as a clone of this would.
+    pub fn client(&self) -> kube::Client {
+        let namespace = self.default_namespace();
+        let mut client = None;
+        // The client spawns its queue on the runtime that is current here, and the connection's outlives it.
+        self.environment().enter(&mut || {
+            client = Some(kube::Client::new(Transport { connection: self.clone() }, namespace));
+        });
+        let Some(client) = client else { unreachable!("an environment runs the action it is given") };
+        client
+    }
 }
 
 /// A connection as `kube` wants it.

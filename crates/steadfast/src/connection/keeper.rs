@@ -12,9 +12,10 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::attempts::Attempts;
-use super::{ConnectError, Inner, builder, reach};
+use super::heading::Heading;
+use super::{ConnectError, reach};
 use crate::environment::{SharedEnvironment, Task};
-use crate::transport::{Route, Settings, Target};
+use crate::transport::{Pool, Route, Settings, Target};
 
 /// How often files are read to see whether they have changed: as often as `kube` reads a CA or a token.
 const FILES: Duration = Duration::from_secs(60);
@@ -41,9 +42,14 @@ pub(super) struct Keeper {
     looking: tokio::sync::Mutex<()>,
     /// Looks because of refusals.
     looks: Attempts<bool>,
+    /// Who is to reach the server in another way where the configuration says another one.
+    pool: Pool,
+    /// Who is to say to it what the configuration says.
+    heading: Arc<Heading>,
 }
 
-struct Followed {
+/// A configuration, and what the files that it names held when that was read.
+pub(super) struct Followed {
     config: Arc<kube::Config>,
     files: Contents,
     /// Counts the changes.
@@ -61,18 +67,25 @@ struct Change {
     route: Route,
 }
 
+impl Followed {
+    /// `config`, and what its files hold now.
+    pub(super) fn new(config: Arc<kube::Config>) -> Self {
+        Self { files: contents(&config), config, generation: 0, rounds: None }
+    }
+}
+
 impl Keeper {
-    /// Follows `config`, whose route is made after this, so that no change falls between.
+    /// Keeps `pool` and `heading` to what is `followed`.
     pub(super) fn new(
-        config: Arc<kube::Config>,
-        target: Target,
+        followed: Followed,
         loader: Option<Loader>,
-        environment: SharedEnvironment,
+        target: Target,
         settings: &Settings,
+        pool: Pool,
+        heading: Arc<Heading>,
     ) -> Self {
-        let followed = Followed { files: contents(&config), config, generation: 0, rounds: None };
         Self {
-            environment,
+            environment: pool.environment().clone(),
             target,
             prior_knowledge: settings.prior_knowledge,
             patience: settings.headers,
@@ -80,19 +93,18 @@ impl Keeper {
             followed: Mutex::new(followed),
             looking: tokio::sync::Mutex::new(()),
             looks: Attempts::new(),
+            pool,
+            heading,
         }
     }
 
     /// Looks for changes from time to time, where there can be any, until the connection is gone.
-    pub(super) fn start(connection: &Arc<Inner>) {
-        let keeper = &connection.keeper;
-        if keeper.loader.is_none() && names(&keeper.config()).is_empty() {
+    pub(super) fn start(self: &Arc<Self>) {
+        if self.loader.is_none() && names(&self.config()).is_empty() {
             return;
         }
-        let environment = keeper.environment.clone();
-        let connection = Arc::downgrade(connection);
-        let rounds = keeper.environment.spawn(Box::pin(look_around(environment, connection)));
-        keeper.lock().rounds = Some(rounds);
+        let rounds = look_around(self.environment.clone(), Arc::downgrade(self));
+        self.lock().rounds = Some(self.environment.spawn(Box::pin(rounds)));
     }
 
     /// How often the configuration has changed.
@@ -103,19 +115,18 @@ impl Keeper {
     /// The server does not take us as we are, as of `generation`; says whether we are someone else now.
     ///
     /// No longer than loading may take, whatever the look that is waited for does.
-    pub(super) async fn refused(&self, connection: &Arc<Inner>, generation: u64) -> bool {
+    pub(super) async fn refused(self: &Arc<Self>, generation: u64) -> bool {
         if self.generation() > generation {
             return true;
         }
-        let looking = Arc::downgrade(connection);
+        let looking = Arc::downgrade(self);
         let look = || -> BoxFuture<'static, bool> {
             Box::pin(async move {
-                let Some(connection) = looking.upgrade() else { return false };
-                let keeper = &connection.keeper;
+                let Some(keeper) = looking.upgrade() else { return false };
                 let _looking = keeper.looking.lock().await;
                 // A plugin's certificate is known to no file: it is asked for another.
-                let plugin = keeper.config().auth_info.exec.is_some() && connection.authorizer.has_none();
-                keeper.look(&connection, true, plugin).await
+                let plugin = keeper.config().auth_info.exec.is_some() && keeper.heading.authorizer.has_none();
+                keeper.look(true, plugin).await
             })
         };
         let found = tokio::select! {
@@ -134,12 +145,12 @@ impl Keeper {
     }
 
     /// Takes over what has changed, if anything has; what cannot be used is told and left.
-    async fn look(&self, connection: &Inner, load: bool, force: bool) -> bool {
-        let server = &connection.server;
+    async fn look(&self, load: bool, force: bool) -> bool {
         let (current, files) = {
             let followed = self.lock();
             (followed.config.clone(), followed.files.clone())
         };
+        let server = reach::server(&current);
         let config = match self.loader.as_ref().filter(|_| load) {
             Some(loader) => match self.load(loader).await {
                 Ok(config) if config.cluster_url != current.cluster_url => {
@@ -174,20 +185,9 @@ impl Keeper {
                 return false;
             }
         };
-        if other {
-            let adopted = builder::Addressing::new(&change.config);
-            let credentials = connection.authorizer.adopt(change.config.clone()).await;
-            match (adopted, credentials) {
-                (Ok(addressing), Ok(())) => connection.addressing.store(Arc::new(addressing)),
-                (Err(error), _) => {
-                    tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
-                    return false;
-                }
-                (_, Err(error)) => {
-                    tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
-                    return false;
-                }
-            }
+        if other && let Err(error) = self.heading.adopt(change.config.clone()).await {
+            tracing::warn!(%server, error, "the changed configuration cannot be used; the last one is");
+            return false;
         }
         {
             let mut followed = self.lock();
@@ -195,7 +195,7 @@ impl Keeper {
             followed.files = change.files;
             followed.generation += 1;
         }
-        connection.pool.renew(change.route);
+        self.pool.renew(change.route);
         tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
         true
     }
@@ -227,14 +227,14 @@ impl Drop for Keeper {
     }
 }
 
-async fn look_around(environment: SharedEnvironment, connection: Weak<Inner>) {
+async fn look_around(environment: SharedEnvironment, keeper: Weak<Keeper>) {
     let mut round = 0_u32;
     loop {
         environment.sleep_until(environment.now() + FILES).await;
         round = round.wrapping_add(1);
-        let Some(connection) = connection.upgrade() else { return };
-        let looking = connection.keeper.looking.lock().await;
-        connection.keeper.look(&connection, round.is_multiple_of(ROUNDS), false).await;
+        let Some(keeper) = keeper.upgrade() else { return };
+        let looking = keeper.looking.lock().await;
+        keeper.look(round.is_multiple_of(ROUNDS), false).await;
         drop(looking);
     }
 }

@@ -1,17 +1,16 @@
-//! What a configuration asks of ordinary clients: that they try again where the server is busy, and how long they wait.
+//! Patience with a server that is too busy for an ordinary client's request.
 
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
-use http_body::Body as _;
 use kube::client::Body;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::random::Random;
 use steadfast_core::reflector::LONGEST_RETRY_AFTER;
 
 use super::{Connection, SendError};
-use crate::transport::{self, Deadlines, ResponseBody, Settings, is_long};
+use crate::transport::{self, ResponseBody};
 
 /// How often a request is sent again, as by `kube::Client`.
 const RETRIES: u32 = 15;
@@ -22,55 +21,6 @@ const DELAYS: BackoffSettings = BackoffSettings {
     second: Duration::from_millis(10),
     ceiling: LONGEST_RETRY_AFTER,
 };
-
-/// What `kube` puts into a configuration of which nothing is said. Ours are shorter, and hold then.
-const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
-const DEFAULT_WRITE: Duration = Duration::from_secs(295);
-
-/// What a configuration says of how its clients are to behave.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Manners {
-    retry: bool,
-    headers: Duration,
-    progress: Duration,
-    /// How long a read may wait, where that was said.
-    read: Option<Duration>,
-    /// How long sending a body may take on top, where that was said.
-    write: Option<Duration>,
-}
-
-impl Manners {
-    /// What `config` says, and `settings` where it says nothing.
-    pub(super) fn new(config: &kube::Config, settings: &Settings) -> Self {
-        Self {
-            retry: config.default_retry,
-            headers: settings.headers,
-            progress: settings.progress,
-            read: config.read_timeout,
-            write: config.write_timeout.filter(|timeout| *timeout != DEFAULT_WRITE),
-        }
-    }
-
-    /// Gives `request` the deadlines that the configuration asks for, if it has none of its own.
-    pub(super) fn deadlines(&self, request: &mut Request<Body>) {
-        let write = self.write.filter(|_| !request.body().is_end_stream());
-        if request.extensions().get::<Deadlines>().is_some() || (self.read, write) == (None, None) {
-            return;
-        }
-        let progress = self.read.or_else(|| (!is_long(request.uri())).then_some(self.progress));
-        let headers = self.read.unwrap_or(self.headers) + write.unwrap_or_default();
-        request.extensions_mut().insert(Deadlines { headers: Some(headers), progress });
-    }
-}
-
-/// `settings` with the time that `config` gives to opening a connection, unless they say it themselves.
-pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
-    let asked = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
-    match asked {
-        Some(connect) if settings.connect == Settings::default().connect => Settings { connect, ..settings },
-        _ => settings,
-    }
-}
 
 /// Sends `request`, again and again while the server is too busy for it.
 ///

@@ -24,6 +24,8 @@ pub(super) struct Comparison {
     pub(super) place: Option<Place>,
     /// The version of the list.
     pub(super) version: Option<ResourceVersion>,
+    /// Whether it is to be judged, when all that came before is in the store.
+    pub(super) is_due: bool,
     /// The UIDs of what was held as it is listed, when it was seen.
     equal: HashSet<Uid>,
     different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,

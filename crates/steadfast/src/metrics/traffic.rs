@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Method, Response};
 
-use crate::transport::{ResponseBody, TransportError};
+use crate::transport::TransportError;
 
 /// The upper bounds of the latencies told apart, in seconds: those of client-go's `rest_client_request_duration_seconds`.
 pub(crate) const LATENCIES: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
@@ -60,12 +60,7 @@ impl Traffic {
     }
 
     /// A request was answered, or was not.
-    pub(crate) fn request(
-        &self,
-        verb: &'static str,
-        answer: &Result<Response<ResponseBody>, TransportError>,
-        took: Duration,
-    ) {
+    pub(crate) fn request<B>(&self, verb: &'static str, answer: &Result<Response<B>, TransportError>, took: Duration) {
         let code = match answer {
             Ok(answer) => Code::Status(answer.status().as_u16()),
             Err(error) => Code::Error(error_name(error)),

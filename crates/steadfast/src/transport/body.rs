@@ -14,10 +14,13 @@ use hyper::body::Incoming;
 use steadfast_core::Instant;
 use tokio::sync::watch;
 
-use super::connection::{Connection, End, Lease};
+use super::cause;
+use super::connection::Connection;
+use super::end::End;
 use super::error::TransportError;
-use super::http1::{self, Turn};
-use super::http2::{self, Upload};
+use super::lease::Lease;
+use super::turn::Turn;
+use super::upload::Upload;
 use crate::environment::SharedEnvironment;
 
 /// The body of an answer, as it arrives.
@@ -133,7 +136,7 @@ impl Source {
             Self::Http2 { stream, data_ended, upload, lease } => {
                 let cut = |error: h2::Error| {
                     let failed = upload.as_ref().and_then(|upload| upload.failed(&lease.connection.peer()));
-                    Some(Err(failed.unwrap_or_else(|| http2::cut(&lease.connection, &error, true))))
+                    Some(Err(failed.unwrap_or_else(|| cause::cut(&lease.connection, &error, true))))
                 };
                 if !*data_ended {
                     match ready!(stream.poll_data(context)) {
@@ -155,7 +158,7 @@ impl Source {
             Self::Http1 { incoming, turn } => {
                 Poll::Ready(ready!(Pin::new(incoming).poll_frame(context)).map(|frame| {
                     frame.map_err(|error| {
-                        let how = http1::describe(&error);
+                        let how = cause::http1(&error);
                         let Some(lease) = turn.as_ref().and_then(|turn| turn.lease.as_ref()) else {
                             unreachable!("a turn lasts until the end of its answer")
                         };

@@ -1,9 +1,8 @@
 //! One connection: its state, the requests on it, and its record. Sockets are its driver's affair.
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,47 +11,14 @@ use steadfast_core::Instant;
 use steadfast_core::breach::{Breach, Breaches};
 use tokio::sync::{Notify, watch};
 
+use super::end::End;
 use super::error::TransportError;
-use super::inquiry::Way;
-use super::pool::Inner;
+use super::purpose::{Purpose, Role};
 use super::report::{ConnectionReport, Protocol};
-use super::settings::Reader;
 use super::socket::{Traffic, nanos};
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic as Counts;
-
-/// What a connection is for: a large watch never stands in the way of a small request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Answers that go on.
-    Watches,
-    /// Answers that end.
-    Requests,
-    /// One request alone, after which the connection speaks something else.
-    Upgrade,
-}
-
-/// What a connection is for, and who reads what comes on it: callers have connections of their own, so that nothing that
-/// they do or leave undone meets an informer there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Purpose {
-    pub(super) role: Role,
-    pub(super) reader: Reader,
-}
-
-impl Purpose {
-    /// What informers read that goes on.
-    pub(super) const INFORMERS_WATCHES: Self = Self { role: Role::Watches, reader: Reader::Informer };
-
-    /// All but upgrades, which have their connections made for them.
-    pub(super) const SHARED: [Self; 4] = [
-        Self { role: Role::Requests, reader: Reader::Informer },
-        Self::INFORMERS_WATCHES,
-        Self { role: Role::Requests, reader: Reader::Caller },
-        Self { role: Role::Watches, reader: Reader::Caller },
-    ];
-}
 
 /// How requests are put on a connection.
 pub(super) enum Sender {
@@ -60,31 +26,14 @@ pub(super) enum Sender {
     Http1(hyper::client::conn::http1::SendRequest<Body>),
 }
 
-/// Why a connection ended.
-#[derive(Clone, Debug)]
-pub(super) enum End {
-    /// It failed, or its peer closed it.
-    Failed(String),
-    /// It was announced that it would be closed, and was once nothing ran on it.
-    Drained,
-    /// Nobody used it.
-    Idle,
-    /// Its only answer was dropped before its end.
-    Abandoned,
-    /// The pool was closed.
-    Closed,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Failed(how) => how,
-            Self::Drained => "drained",
-            Self::Idle => "not used",
-            Self::Abandoned => "its only answer was dropped",
-            Self::Closed => "closed by this program",
-        })
-    }
+/// Where the question can go whether the server of a connection answers.
+pub(super) enum Way {
+    /// On the connection itself.
+    Here(h2::client::SendRequest<Bytes>),
+    /// On another one.
+    Aside,
+    /// Nowhere: the connection is left as it is.
+    Nowhere,
 }
 
 /// One connection to a server.
@@ -201,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// The only request there will be is under way from now on, and until its [`Lease`] ends.
+    /// The only request there will be is under way from now on, and until its [`Lease`](super::lease::Lease) ends.
     pub(super) fn occupy(&self) {
         let mut shared = self.lock();
         shared.streams = 1;
@@ -374,7 +323,7 @@ impl Connection {
     }
 
     /// A request has left.
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         let now = self.environment.now();
         let mut shared = self.lock();
         shared.streams -= 1;
@@ -467,28 +416,6 @@ impl Connection {
             round_trip: shared.round_trip,
             received: self.traffic.received(),
             sent: self.traffic.sent(),
-        }
-    }
-}
-
-/// The place of one request on a connection, until its answer has ended or was dropped.
-pub(super) struct Lease {
-    pub(super) connection: Arc<Connection>,
-    pool: Weak<Inner>,
-}
-
-impl Lease {
-    /// A place that [`Connection::admit`] has just given.
-    pub(super) fn new(connection: Arc<Connection>, pool: Weak<Inner>) -> Self {
-        Self { connection, pool }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.connection.leave();
-        if let Some(pool) = self.pool.upgrade() {
-            pool.serve();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One request, from its deadlines to the head of its answer.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -8,93 +9,20 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::body::ResponseBody;
-use super::connection::{Purpose, Role, Sender};
+use super::connection::Sender;
 use super::error::TransportError;
+use super::failure::{Again, Failure};
+use super::inquiry::Ask;
 use super::pool::Pool;
-use super::settings::{Carrier, Deadlines, Placement};
+use super::purpose::{Purpose, Role};
+use super::settings::{Carrier, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
+use super::want::Want;
 use super::{http1, http2, upgrade};
 use crate::metrics::traffic::verb;
 
 /// How often a request that no server looked at is put on another connection.
 const ATTEMPTS: u32 = 4;
-
-/// What a request wants of the connection that carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Want {
-    purpose: Purpose,
-    placement: Placement,
-}
-
-impl Want {
-    /// How many there are.
-    pub(super) const COUNT: usize = Purpose::SHARED.len() * Placement::ALL.len();
-
-    /// All there are, in the order in which they are served: informers' first.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        Purpose::SHARED
-            .into_iter()
-            .flat_map(|purpose| Placement::ALL.into_iter().map(move |placement| Self { purpose, placement }))
-    }
-
-    /// Its place in [`Want::all`].
-    pub(super) fn index(self) -> usize {
-        let Some(index) = Self::all().position(|want| want == self) else {
-            unreachable!("an upgrade has its connection made for it, and waits for no place")
-        };
-        index
-    }
-
-    /// What a request for `purpose` wants.
-    pub(super) fn new(purpose: Purpose, placement: Placement) -> Self {
-        Self { purpose, placement }
-    }
-
-    pub(super) fn purpose(self) -> Purpose {
-        self.purpose
-    }
-
-    pub(super) fn placement(self) -> Placement {
-        self.placement
-    }
-}
-
-/// Why an attempt failed, and whether another is safe.
-pub(super) struct Failure {
-    error: TransportError,
-    again: Again,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Again {
-    /// The server has not looked at the request.
-    Safe,
-    /// The connection ended before any byte of an answer came.
-    BeforeHead,
-    Never,
-}
-
-impl Failure {
-    /// The server has surely not acted on the request.
-    pub(super) fn unsent(error: TransportError) -> Self {
-        Self { error, again: Again::Safe }
-    }
-
-    /// The connection ended before any byte of an answer came.
-    pub(super) fn before_head(error: TransportError) -> Self {
-        Self { error, again: Again::BeforeHead }
-    }
-
-    /// What is told where there is no other attempt.
-    pub(super) fn into_error(self) -> TransportError {
-        self.error
-    }
-
-    /// Any other.
-    pub(super) fn of(error: TransportError) -> Self {
-        Self { error, again: Again::Never }
-    }
-}
 
 /// What the path and the query of a request tell of its answer.
 #[derive(Clone, Copy)]
@@ -152,7 +80,7 @@ impl Pool {
         let placement = request.extensions().get().copied().unwrap_or_default();
         let role = if kind.watch { Role::Watches } else { Role::Requests };
         let reader = request.extensions().get().copied().unwrap_or_default();
-        let want = Want { purpose: Purpose { role, reader }, placement };
+        let want = Want::new(Purpose { role, reader }, placement);
         let limit = deadlines.headers.unwrap_or(settings.headers);
         let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
         let answer = if upgrade::is_upgrade(&request) {
@@ -167,7 +95,21 @@ impl Pool {
         Ok(answer)
     }
 
-    pub(super) async fn attempts(
+    /// Has connections whose watches are silent asked by what `ask` makes, whether the server answers.
+    pub(crate) fn inquire_by(&self, ask: Ask) {
+        let pool = Arc::downgrade(&self.inner);
+        let send = move |request: Request<Body>, limit: Duration| -> BoxFuture<'static, _> {
+            let pool = pool.clone();
+            Box::pin(async move {
+                let inner = pool.upgrade()?;
+                let want = Want::new(Purpose { role: Role::Requests, reader: Reader::Informer }, Placement::Any);
+                Some(Self { inner }.attempts(request, want, limit, false).await)
+            })
+        };
+        self.inner.inquiries.begin(ask, Box::new(send));
+    }
+
+    async fn attempts(
         &self,
         request: Request<Body>,
         want: Want,

@@ -1,7 +1,6 @@
 //! HTTP/1.1: the driver of a connection, and one request on it at a time.
 
 use std::error::Error as _;
-use std::time::Duration;
 
 use http::header::{HOST, HeaderValue};
 use http::{Request, Response, Uri, Version};
@@ -11,17 +10,18 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 
 use super::body::ResponseBody;
-use super::connection::{End, Lease, Role};
-use super::dispatch::Failure;
+use super::cause;
+use super::end::End;
 use super::error::{TransportError, root_cause};
+use super::failure::Failure;
+use super::lease::Lease;
+use super::purpose::Role;
 use super::socket::Stream;
+use super::turn::Turn;
 use crate::environment::SharedEnvironment;
 
 /// How many bytes are read ahead of whoever reads an answer.
 const BUFFER: usize = 1 << 20;
-
-/// How long a connection may take to be ready again after an answer has ended.
-const TURNING: Duration = Duration::from_secs(1);
 
 /// Puts requests on a connection.
 pub(super) type Sender = http1::SendRequest<Body>;
@@ -74,7 +74,7 @@ pub(super) async fn send(
                 return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
             }
             let unsent = given_back || lease.connection.traffic.seal_at(mark);
-            let how = describe(error);
+            let how = cause::http1(error);
             let lost = lease.connection.lost(how.clone(), !unsent);
             lease.connection.end(End::Failed(how));
             Err(if unsent { Failure::unsent(lost) } else { Failure::before_head(lost) })
@@ -93,54 +93,5 @@ fn shape(request: &mut Request<Body>) {
     }
     if let Some(path) = uri.path_and_query() {
         *request.uri_mut() = Uri::from(path.clone());
-    }
-}
-
-/// The use of a connection by one request, which nobody may share.
-pub(super) struct Turn {
-    pub(super) lease: Option<Lease>,
-    sender: Option<Sender>,
-}
-
-impl Turn {
-    /// The answer was read to its end: the connection is for others as soon as its driver says so.
-    pub(super) fn over(mut self, environment: &SharedEnvironment) {
-        let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
-        if sender.is_ready() {
-            lease.connection.give_back(sender);
-            return;
-        }
-        let given_up = environment.sleep_until(environment.now() + TURNING);
-        environment.spawn(Box::pin(async move {
-            let ready = tokio::select! {
-                ready = sender.ready() => ready.is_ok(),
-                () = given_up => false,
-            };
-            if ready {
-                lease.connection.give_back(sender);
-            } else {
-                lease.connection.end(End::Drained);
-            }
-        }));
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if let Some(lease) = &self.lease {
-            // What still comes of the answer stands in the way of any other.
-            lease.connection.end(End::Abandoned);
-        }
-    }
-}
-
-/// An error of HTTP/1.1 in words.
-pub(super) fn describe(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() {
-        "the server closed it before its answer was complete".to_owned()
-    } else if error.is_canceled() || error.is_closed() {
-        "the server closed it".to_owned()
-    } else {
-        root_cause(error)
     }
 }

@@ -6,54 +6,67 @@
 //! answers there proves that it lives, and not that it would serve this watch; that it does not is a doubt all the same.
 
 use std::convert::Infallible;
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use h2::client::{ResponseFuture, SendRequest};
-use http::{Request, Version};
+use http::{Request, Response, Version};
 use kube::client::Body;
 use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
 
-use super::connection::{Connection, Purpose, Role};
-use super::dispatch::Want;
+use super::body::ResponseBody;
+use super::connection::{Connection, Way};
 use super::error::TransportError;
-use super::pool::{Inner, Pool};
-use super::settings::{Placement, Reader, Settings};
+use super::purpose::Purpose;
+use super::settings::Settings;
 use crate::environment::SharedEnvironment;
-use crate::metrics::traffic::Code;
+use crate::metrics::traffic::{Code, Traffic};
 
 /// Makes the question, as a request of the connection's owner; none once that is gone.
 ///
 /// Where credentials are not there by the moment given, it goes without: a refusal is an answer too.
 pub(crate) type Ask = Box<dyn Fn(Instant) -> BoxFuture<'static, Option<Request<Body>>> + Send + Sync>;
 
-/// What is asked on connections of one pool, and what came of it on another connection than the one in question.
-#[derive(Default)]
+/// Sends a question on another connection, to be answered within that time; nothing once there is no pool.
+pub(super) type SendAside = Box<dyn Fn(Request<Body>, Duration) -> BoxFuture<'static, Option<Answer>> + Send + Sync>;
+
+type Answer = Result<Response<ResponseBody>, TransportError>;
+
+/// How connections of one pool are asked, and what came of it on another connection than the one in question.
 pub(super) struct Inquiries {
-    pub(super) ask: OnceLock<Ask>,
+    means: OnceLock<(Ask, SendAside)>,
+    traffic: Arc<Traffic>,
     aside: tokio::sync::Mutex<Option<(Instant, bool)>>,
+}
+
+impl Inquiries {
+    /// Nothing is asked before it is known how.
+    pub(super) fn new(traffic: Arc<Traffic>) -> Self {
+        Self { means: OnceLock::new(), traffic, aside: tokio::sync::Mutex::default() }
+    }
+
+    /// Asks what `ask` makes from now on, by `send` where it is to go on another connection.
+    pub(super) fn begin(&self, ask: Ask, send: SendAside) {
+        drop(self.means.set((ask, send)));
+    }
+
+    /// What is asked, or nothing where nobody is left to ask.
+    async fn question(&self, deadline: Instant) -> Option<Request<Body>> {
+        let (ask, _) = self.means.get()?;
+        ask(deadline).await
+    }
 }
 
 /// How often it is looked whether the watches of a connection that does not answer have brought anything after all.
 const LOOKING: Duration = Duration::from_secs(1);
 
-/// Where a connection's question can go.
-pub(super) enum Way {
-    /// On the connection itself.
-    Here(SendRequest<Bytes>),
-    /// On another one.
-    Aside,
-    /// Nowhere: the connection is left as it is.
-    Nowhere,
-}
-
 /// Asks after each silence, and tells the watches of `connection` when there is no answer, and when there is one again.
 pub(super) async fn inquire(
     connection: &Connection,
-    pool: &Weak<Inner>,
+    inquiries: &Inquiries,
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> Infallible {
@@ -71,10 +84,10 @@ pub(super) async fn inquire(
         let (then, answered) = match connection.way_to_ask() {
             Way::Here(sender) => {
                 let deadline = begun + settings.inquire_timeout;
-                ask_here(connection, sender, pool, environment, deadline).await;
+                ask_here(connection, sender, inquiries, environment, deadline).await;
                 (environment.now(), true)
             }
-            Way::Aside => ask_aside(begun, pool, environment, settings).await,
+            Way::Aside => ask_aside(begun, inquiries, environment, settings).await,
             Way::Nowhere => (begun, true),
         };
         asked = then;
@@ -87,12 +100,12 @@ pub(super) async fn inquire(
 async fn ask_here(
     connection: &Connection,
     mut sender: SendRequest<Bytes>,
-    pool: &Weak<Inner>,
+    inquiries: &Inquiries,
     environment: &SharedEnvironment,
     deadline: Instant,
 ) {
     let begun = environment.now();
-    let Some(request) = question(pool, begun + deadline.since(begun) / 4).await else { return };
+    let Some(request) = inquiries.question(begun + deadline.since(begun) / 4).await else { return };
     let (head, _) = request.into_parts();
     let mut bare = Request::from_parts(head, ());
     *bare.version_mut() = Version::HTTP_2;
@@ -106,8 +119,8 @@ async fn ask_here(
         tokio::select! {
             biased;
             code = &mut answer => {
-                if let (Some(code), Some(pool)) = (code, pool.upgrade()) {
-                    pool.traffic.count("GET", Code::Status(code), environment.now().since(begun));
+                if let Some(code) = code {
+                    inquiries.traffic.count("GET", Code::Status(code), environment.now().since(begun));
                 }
                 return;
             }
@@ -122,10 +135,8 @@ async fn ask_here(
         if connection.answered() > begun {
             return;
         }
-        if due == deadline
-            && let Some(pool) = pool.upgrade()
-        {
-            pool.traffic.count("GET", Code::Error("headers_timeout"), now.since(begun));
+        if due == deadline {
+            inquiries.traffic.count("GET", Code::Error("headers_timeout"), now.since(begun));
         }
         connection.answers(false);
         due = now + LOOKING;
@@ -152,34 +163,22 @@ async fn status_of(answer: ResponseFuture, environment: &SharedEnvironment) -> O
 /// tells when that was, and whether there was an answer.
 async fn ask_aside(
     now: Instant,
-    pool: &Weak<Inner>,
+    inquiries: &Inquiries,
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> (Instant, bool) {
-    let Some(inner) = pool.upgrade() else { return (now, true) };
-    let mut last = inner.inquiries.aside.lock().await;
+    let Some((_, send)) = inquiries.means.get() else { return (now, true) };
+    let mut last = inquiries.aside.lock().await;
     if let Some(told) = last.filter(|(then, _)| *then + settings.inquire_after > now) {
         return told;
     }
     let begun = environment.now();
     let limit = settings.inquire_timeout;
-    let Some(request) = question(pool, begun + limit / 4).await else { return (begun, true) };
-    let purpose = Purpose { role: Role::Requests, reader: Reader::Informer };
-    let want = Want::new(purpose, Placement::Any);
+    let Some(request) = inquiries.question(begun + limit / 4).await else { return (begun, true) };
     let rest = limit.saturating_sub(environment.now().since(begun));
-    let answer = Pool { inner: inner.clone() }.attempts(request, want, rest, false).await;
-    inner.traffic.request("GET", &answer, environment.now().since(begun));
+    let Some(answer) = send(request, rest).await else { return (begun, true) };
+    inquiries.traffic.request("GET", &answer, environment.now().since(begun));
     // Whatever fails at once is told by those whom it fails; a silence is told by nobody.
     let silent = matches!(answer, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
     *last.insert((begun, !silent))
-}
-
-/// What is asked, or nothing where nobody is left to ask.
-async fn question(pool: &Weak<Inner>, deadline: Instant) -> Option<Request<Body>> {
-    let asked = {
-        let inner = pool.upgrade()?;
-        let ask = inner.inquiries.ask.get()?;
-        ask(deadline)
-    };
-    asked.await
 }

@@ -7,25 +7,33 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
 
-use super::connection::{Connection, End, Sender};
+use super::connection::{Connection, Sender};
 use super::connector::{Connector, Stage, Wire};
+use super::end::End;
 use super::error::{TransportError, root_cause};
-use super::pool::Inner;
+use super::inquiry::{self, Inquiries};
+use super::lease::Home;
 use super::report::Protocol;
 use super::settings::Settings;
-use super::{heartbeat, http1, http2, inquiry};
+use super::{cause, heartbeat, http1, http2};
 use crate::environment::SharedEnvironment;
 
 /// How long a connection that nobody uses may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Opens `connection` and drives it to its end, whatever ends it.
-pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connector: Arc<Connector>, settings: Settings) {
-    let mut record = Record::new(connection.clone(), pool.clone());
+pub(super) async fn run(
+    connection: Arc<Connection>,
+    home: Weak<dyn Home>,
+    inquiries: Arc<Inquiries>,
+    connector: Arc<Connector>,
+    settings: Settings,
+) {
+    let mut record = Record::new(connection.clone(), home.clone());
     let environment = connector.environment().clone();
     let stage = Stage::new();
     let opened = tokio::select! {
-        opened = open(&connection, &pool, &connector, settings.streams, &stage) => opened,
+        opened = open(&connection, &home, &connector, settings.streams, &stage) => opened,
         () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
             stage: stage.current(),
@@ -34,7 +42,7 @@ pub(super) async fn run(connection: Arc<Connection>, pool: Weak<Inner>, connecto
         () = connection.ending.notified() => return,
     };
     let end = match opened {
-        Ok(opened) => drive(opened, &connection, &pool, &environment, &settings).await,
+        Ok(opened) => drive(opened, &connection, &home, &inquiries, &environment, &settings).await,
         Err(error) => {
             let error = connection.refusal().unwrap_or(error);
             let end = End::Failed(error.to_string());
@@ -53,7 +61,7 @@ enum Opened {
 
 async fn open(
     connection: &Arc<Connection>,
-    pool: &Weak<Inner>,
+    home: &Weak<dyn Home>,
     connector: &Connector,
     streams: usize,
     stage: &Stage,
@@ -72,15 +80,15 @@ async fn open(
         return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first answer of HTTP/2");
-    let shaken = http2::handshake(stream, streams, connection.clone(), pool.clone()).await;
-    let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", http2::describe(&error)))?;
+    let shaken = http2::handshake(stream, streams, connection.clone(), home.clone()).await;
+    let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The answer to a ping comes after the server's settings, so the limit of streams is known from then on.
     let answered = tokio::select! {
         end = &mut driver => Err(match end {
             End::Failed(how) => how,
             _ => "it said goodbye at once".to_owned(),
         }),
-        pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| http2::describe(&error)),
+        pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| cause::http2(&error)),
     };
     answered.map_err(|detail| broken("HTTP/2", detail))?;
     reached.prove();
@@ -90,14 +98,15 @@ async fn open(
 async fn drive(
     opened: Opened,
     connection: &Arc<Connection>,
-    pool: &Weak<Inner>,
+    home: &Weak<dyn Home>,
+    inquiries: &Inquiries,
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> End {
     let announce = |peer, protocol, sender| {
         connection.establish(peer, protocol, sender);
-        if let Some(pool) = pool.upgrade() {
-            pool.established(connection);
+        if let Some(home) = home.upgrade() {
+            home.established(connection);
         }
     };
     let ended = || connection.ended().unwrap_or(End::Closed);
@@ -106,8 +115,8 @@ async fn drive(
             announce(peer, Protocol::Http2, Sender::Http2(sender));
             let end = tokio::select! {
                 end = &mut driver => end,
-                never = inquiry::inquire(connection, pool, environment, settings) => match never {},
-                how = heartbeat::beat(pings, connection, pool, environment, settings) => End::Failed(how),
+                never = inquiry::inquire(connection, inquiries, environment, settings) => match never {},
+                how = heartbeat::beat(pings, connection, home, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
                     driver.let_go();
                     tokio::select! {
@@ -127,9 +136,9 @@ async fn drive(
             let end = tokio::select! {
                 ended = &mut driver => match ended {
                     Ok(()) => End::Drained,
-                    Err(error) => End::Failed(http1::describe(&error)),
+                    Err(error) => End::Failed(cause::http1(&error)),
                 },
-                never = inquiry::inquire(connection, pool, environment, settings) => match never {},
+                never = inquiry::inquire(connection, inquiries, environment, settings) => match never {},
                 () = fall_idle(connection, environment, settings.idle) => ended(),
                 () = connection.ending.notified() => ended(),
             };
@@ -157,31 +166,31 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
     }
 }
 
-/// Tells the pool that the connection is gone, also where its task was aborted or panicked.
+/// Tells the pool, its home, that the connection is gone, also where its task was aborted or panicked.
 pub(super) struct Record {
     connection: Arc<Connection>,
-    pool: Weak<Inner>,
+    home: Weak<dyn Home>,
     /// Why it never came to be.
     pub(super) error: Option<TransportError>,
 }
 
 impl Record {
     /// Of a connection about to be opened.
-    pub(super) fn new(connection: Arc<Connection>, pool: Weak<Inner>) -> Self {
-        Self { connection, pool, error: None }
+    pub(super) fn new(connection: Arc<Connection>, home: Weak<dyn Home>) -> Self {
+        Self { connection, home, error: None }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         self.connection.end(End::Closed);
-        let Some(pool) = self.pool.upgrade() else { return };
+        let Some(home) = self.home.upgrade() else { return };
         let failed = || TransportError::ConnectionLost {
             peer: self.connection.peer(),
             how: "its task failed".to_owned(),
             maybe_sent: false,
         };
         let never_opened = self.connection.protocol().is_none();
-        pool.forget(&self.connection, self.error.take().or_else(|| never_opened.then(failed)));
+        home.forget(&self.connection, self.error.take().or_else(|| never_opened.then(failed)));
     }
 }

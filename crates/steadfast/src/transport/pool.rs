@@ -1,22 +1,26 @@
 //! The connections to one server: which one a request goes to, and when another is opened.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_core::Instant;
 use steadfast_core::breach::Breach;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::{Connection, End, Lease, Purpose, Role, Sender};
+use super::connection::{Connection, Sender};
 use super::connector::{Connector, Route};
-use super::dispatch::Want;
+use super::end::End;
 use super::error::TransportError;
-use super::http2;
-use super::inquiry::{Ask, Inquiries};
+use super::inquiry::Inquiries;
+use super::lease::{Home, Lease};
+use super::life;
+use super::purpose::{Purpose, Role};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
+use super::want::Want;
+use super::windows::MOST_STREAMS;
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::Traffic;
 
@@ -41,15 +45,15 @@ pub struct Pool {
     pub(super) inner: Arc<Inner>,
 }
 
-/// The pool as connections and their tasks know it, by weak references.
+/// The pool itself, which its connections and their tasks know as their [`Home`].
 pub(super) struct Inner {
     pub(super) environment: SharedEnvironment,
     pub(super) settings: Settings,
     connector: Arc<Connector>,
     state: Mutex<State>,
     reachable: watch::Sender<u64>,
-    pub(super) inquiries: Inquiries,
-    pub(super) traffic: Traffic,
+    pub(super) inquiries: Arc<Inquiries>,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 struct State {
@@ -98,7 +102,7 @@ impl State {
 impl Pool {
     /// No connection yet; the first request opens one.
     pub(crate) fn new(connector: Connector, mut settings: Settings) -> Self {
-        settings.streams = settings.streams.clamp(1, http2::MOST_STREAMS);
+        settings.streams = settings.streams.clamp(1, MOST_STREAMS);
         let state = State {
             connections: Vec::new(),
             waiting: std::array::from_fn(|_| VecDeque::new()),
@@ -110,14 +114,15 @@ impl Pool {
             told: None,
             ended: VecDeque::new(),
         };
+        let traffic = Arc::new(Traffic::default());
         let inner = Inner {
             environment: connector.environment().clone(),
             settings,
             connector: Arc::new(connector),
             state: Mutex::new(state),
             reachable: watch::Sender::new(0),
-            inquiries: Inquiries::default(),
-            traffic: Traffic::default(),
+            inquiries: Arc::new(Inquiries::new(traffic.clone())),
+            traffic,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -148,7 +153,7 @@ impl Pool {
         for connection in connections {
             connection.supersede();
         }
-        self.inner.unsettled();
+        self.inner.clone().unsettled();
     }
 
     /// How many connections were ever dialled.
@@ -170,9 +175,9 @@ impl Pool {
         self.inner.reachable.subscribe()
     }
 
-    /// Has connections whose watches are silent asked by what `ask` makes, whether the server answers.
-    pub(crate) fn inquire_by(&self, ask: Ask) {
-        drop(self.inner.inquiries.ask.set(ask));
+    /// Where time, tasks and sockets come from.
+    pub(crate) fn environment(&self) -> &SharedEnvironment {
+        &self.inner.environment
     }
 
     /// The server as messages name it.
@@ -218,7 +223,7 @@ impl Pool {
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
             let sender = connection.admit(self.inner.settings.streams)?;
-            Some((Lease::new(connection.clone(), Arc::downgrade(&self.inner)), sender))
+            Some((Lease::new(connection.clone(), self.inner.home()), sender))
         });
         place.ok_or_else(|| {
             let detail = "the connection that is to carry this request too takes no more".to_owned();
@@ -230,6 +235,12 @@ impl Pool {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pool as its connections know it.
+    fn home(self: &Arc<Self>) -> Weak<dyn Home> {
+        let pool: Weak<Self> = Arc::downgrade(self);
+        pool
     }
 
     /// A place on a connection that there is. The oldest that has room, so that others may fall idle.
@@ -247,7 +258,7 @@ impl Inner {
                 let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= NEW;
                 let other = other && !avoid.contains(&connection.id);
                 let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
-                Some((Lease::new(connection.clone(), Arc::downgrade(self)), sender))
+                Some((Lease::new(connection.clone(), self.home()), sender))
             })
         };
         find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
@@ -316,38 +327,15 @@ impl Inner {
         let connection =
             Arc::new(Connection::new(state.opened, purpose, server, self.environment.clone(), self.settings.breaches));
         state.connections.push(connection.clone());
-        let life =
-            super::life::run(connection.clone(), Arc::downgrade(self), self.connector.clone(), self.settings.clone());
+        let (inquiries, connector) = (self.inquiries.clone(), self.connector.clone());
+        let life = life::run(connection.clone(), self.home(), inquiries, connector, self.settings.clone());
         connection.driven_by(self.environment.spawn(Box::pin(life)));
-    }
-
-    /// A connection is suspect or draining, or is so no longer: where its watches have no other, one is opened at once.
-    pub(super) fn unsettled(self: &Arc<Self>) {
-        let mut state = self.lock();
-        for reader in [Reader::Informer, Reader::Caller] {
-            let watches = Purpose { role: Role::Watches, reader };
-            let same = |connection: &&Arc<Connection>| connection.purpose == watches;
-            let unsettled = state.connections.iter().filter(same).any(|connection| connection.is_unsettled());
-            let other = |connection: &Arc<Connection>| {
-                matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
-            };
-            if unsettled
-                && !state.closed
-                && !state.connections.iter().filter(same).any(other)
-                && self.may_open(&state, reader)
-            {
-                self.dial_one(&mut state, watches);
-            }
-        }
-        clear_suspects(&state);
-        drop(state);
-        self.serve();
     }
 
     /// A connection for one request alone, which is given to nobody else, driven by what `life` makes.
     pub(super) fn dial_alone<L>(
         self: &Arc<Self>,
-        life: impl FnOnce(Arc<Connection>, Arc<Connector>) -> L,
+        life: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn Home>) -> L,
     ) -> Result<Lease, TransportError>
     where
         L: Future<Output = ()> + Send + 'static,
@@ -366,13 +354,46 @@ impl Inner {
         let connection = Arc::new(Connection::new(state.opened, ALONE, server, self.environment.clone(), breaches));
         connection.occupy();
         state.connections.push(connection.clone());
-        let life = life(connection.clone(), self.connector.clone());
+        let life = life(connection.clone(), self.connector.clone(), self.home());
         connection.driven_by(self.environment.spawn(Box::pin(life)));
-        Ok(Lease::new(connection, Arc::downgrade(self)))
+        Ok(Lease::new(connection, self.home()))
     }
 
+    /// Finds places for those who `want` this, in their order.
+    fn give(self: &Arc<Self>, state: &mut State, want: Want, given: &mut Vec<(Waiter, Place)>) {
+        let mut queue = std::mem::take(&mut state.waiting[want.index()]);
+        let mut index = 0;
+        while let Some(waiter) = queue.get(index) {
+            if waiter.place.is_closed() {
+                queue.remove(index);
+            } else if let Some(place) = self.choose(state, want, &waiter.avoid) {
+                given.extend(queue.remove(index).map(|waiter| (waiter, place)));
+            } else if waiter.avoid.is_empty() {
+                break;
+            } else {
+                index += 1;
+            }
+        }
+        state.waiting[want.index()] = queue;
+    }
+
+    /// The server has answered a request.
+    pub(super) fn answered(&self) {
+        let now = self.environment.now();
+        let mut state = self.lock();
+        let due = state.told.is_none_or(|told| now.since(told) >= TELLING);
+        if state.failing && due {
+            state.failing = false;
+            state.told = Some(now);
+            drop(state);
+            self.reachable.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Home for Inner {
     /// Gives places to those who wait, and opens connections for those who still do.
-    pub(super) fn serve(self: &Arc<Self>) {
+    fn serve(self: Arc<Self>) {
         let mut given = Vec::new();
         {
             let mut state = self.lock();
@@ -398,26 +419,31 @@ impl Inner {
         }
     }
 
-    /// Finds places for those who `want` this, in their order.
-    fn give(self: &Arc<Self>, state: &mut State, want: Want, given: &mut Vec<(Waiter, Place)>) {
-        let mut queue = std::mem::take(&mut state.waiting[want.index()]);
-        let mut index = 0;
-        while let Some(waiter) = queue.get(index) {
-            if waiter.place.is_closed() {
-                queue.remove(index);
-            } else if let Some(place) = self.choose(state, want, &waiter.avoid) {
-                given.extend(queue.remove(index).map(|waiter| (waiter, place)));
-            } else if waiter.avoid.is_empty() {
-                break;
-            } else {
-                index += 1;
+    /// A connection is suspect or draining, or is so no longer: where its watches have no other, one is opened at once.
+    fn unsettled(self: Arc<Self>) {
+        let mut state = self.lock();
+        for reader in [Reader::Informer, Reader::Caller] {
+            let watches = Purpose { role: Role::Watches, reader };
+            let same = |connection: &&Arc<Connection>| connection.purpose == watches;
+            let unsettled = state.connections.iter().filter(same).any(|connection| connection.is_unsettled());
+            let other = |connection: &Arc<Connection>| {
+                matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
+            };
+            if unsettled
+                && !state.closed
+                && !state.connections.iter().filter(same).any(other)
+                && self.may_open(&state, reader)
+            {
+                self.dial_one(&mut state, watches);
             }
         }
-        state.waiting[want.index()] = queue;
+        clear_suspects(&state);
+        drop(state);
+        self.serve();
     }
 
     /// A connection takes requests now.
-    pub(super) fn established(self: &Arc<Self>, connection: &Connection) {
+    fn established(self: Arc<Self>, connection: &Connection) {
         let peer = connection.peer();
         tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
         {
@@ -432,7 +458,7 @@ impl Inner {
     }
 
     /// A connection is gone; `error` says why it never came to be, if it did not.
-    pub(super) fn forget(self: &Arc<Self>, gone: &Connection, error: Option<TransportError>) {
+    fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>) {
         tracing::debug!(connection = gone.id, peer = %gone.peer(), end = ?gone.ended(), "connection closed");
         let mut failed = Vec::new();
         {
@@ -476,19 +502,6 @@ impl Inner {
             }
         }
         self.serve();
-    }
-
-    /// The server has answered a request.
-    pub(super) fn answered(&self) {
-        let now = self.environment.now();
-        let mut state = self.lock();
-        let due = state.told.is_none_or(|told| now.since(told) >= TELLING);
-        if state.failing && due {
-            state.failing = false;
-            state.told = Some(now);
-            drop(state);
-            self.reachable.send_modify(|count| *count += 1);
-        }
     }
 }
 

@@ -18,14 +18,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::body::ResponseBody;
-use super::connection::{Connection, End, Lease};
+use super::connection::Connection;
 use super::connector::{Connector, Stage, Wire};
-use super::dispatch::Failure;
+use super::end::End;
 use super::error::{TransportError, root_cause};
-use super::http1;
+use super::failure::Failure;
+use super::lease::{Home, Lease};
 use super::life::Record;
-use super::pool::{Inner, Pool};
+use super::pool::Pool;
 use super::socket::Stream;
+use super::{cause, http1};
 
 /// What lives for as long as the stream that an upgrade gives; put into the request's extensions.
 #[derive(Clone)]
@@ -63,10 +65,10 @@ impl Pool {
         let keep = request.extensions_mut().remove();
         let held = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
-        let (pool, connect, slot) = (Arc::downgrade(&self.inner), self.inner.settings.connect, held.clone());
-        let lease = self
-            .inner
-            .dial_alone(|connection, connector| Life { connection, connector, pool, connect }.live(slot, opened))?;
+        let (connect, slot) = (self.inner.settings.connect, held.clone());
+        let lease = self.inner.dial_alone(|connection, connector, home| {
+            Life { connection, connector, home, connect }.live(slot, opened)
+        })?;
         let connection = lease.connection.clone();
         let sender = tokio::select! {
             biased;
@@ -101,7 +103,7 @@ impl Pool {
 struct Life {
     connection: Arc<Connection>,
     connector: Arc<Connector>,
-    pool: Weak<Inner>,
+    home: Weak<dyn Home>,
     connect: Duration,
 }
 
@@ -110,7 +112,7 @@ type Opened = oneshot::Sender<Result<http1::Sender, TransportError>>;
 impl Life {
     async fn live(self, held: Arc<OnceLock<Held>>, opened: Opened) {
         let connection = &self.connection;
-        let mut record = Record::new(connection.clone(), self.pool.clone());
+        let mut record = Record::new(connection.clone(), self.home.clone());
         // Until this is dropped, with the task at the latest, the stream goes on.
         let (_going_on, cut) = oneshot::channel();
         let outcome = tokio::select! {
@@ -137,7 +139,7 @@ impl Life {
                     left(connection).await;
                     End::Drained
                 }
-                Err(error) => End::Failed(http1::describe(&error)),
+                Err(error) => End::Failed(cause::http1(&error)),
             }
         };
         let end = tokio::select! {

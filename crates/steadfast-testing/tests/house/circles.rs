@@ -1,0 +1,55 @@
+//! Files that import each other, straight or through others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use crate::imports::Imports;
+
+/// Files each of which reaches all others by imports.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Circle {
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl Imports {
+    /// The circles there are; each file is in one at most.
+    pub(crate) fn circles(&self) -> Vec<Circle> {
+        let reached: BTreeMap<&Path, BTreeSet<&Path>> =
+            self.of.keys().map(|file| (file.as_path(), self.reached_from(file))).collect();
+        let mut circles = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (file, others) in &reached {
+            if !others.contains(file) || seen.contains(file) {
+                continue;
+            }
+            let files: Vec<_> = others.iter().filter(|other| reached[*other].contains(file)).copied().collect();
+            seen.extend(files.iter().copied());
+            circles.push(Circle { files: files.into_iter().map(Path::to_owned).collect() });
+        }
+        circles
+    }
+
+    fn reached_from<'a>(&'a self, file: &Path) -> BTreeSet<&'a Path> {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<&Path> = self.of[file].keys().map(PathBuf::as_path).collect();
+        while let Some(file) = next.pop() {
+            if reached.insert(file) {
+                next.extend(self.of[file].keys().map(PathBuf::as_path));
+            }
+        }
+        reached
+    }
+
+    /// The circle with what ties it, for people.
+    pub(crate) fn describe(&self, circle: &Circle) -> String {
+        let mut text = String::new();
+        for file in &circle.files {
+            for (other, names) in self.of[file].iter().filter(|(other, _)| circle.files.contains(other)) {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let _ = writeln!(text, "  {} imports {} for {}", file.display(), other.display(), names.join(", "));
+            }
+        }
+        text
+    }
+}

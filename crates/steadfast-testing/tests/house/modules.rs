@@ -1,0 +1,319 @@
+//! A crate as a tree of modules: the file of each, the items that it defines, the names that it imports, the paths that it
+//! names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::tokens::{Tree, read};
+
+/// A module, by its place among a crate's.
+pub(crate) type Id = usize;
+
+/// One module: a file, or a part of one.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Its file.
+    pub(crate) file: PathBuf,
+    pub(crate) parent: Option<Id>,
+    /// The modules that it declares, by name.
+    pub(crate) children: BTreeMap<String, Id>,
+    /// The names of what it defines itself.
+    pub(crate) items: Vec<String>,
+    /// What it imports or hands on, by the name that it has here.
+    pub(crate) imports: BTreeMap<String, Vec<String>>,
+    /// The modules of which it imports everything, or what is not said, and whether it hands that on.
+    pub(crate) globs: Vec<(Vec<String>, bool)>,
+    /// The paths that its code has, in imports and elsewhere.
+    pub(crate) paths: Vec<Vec<String>>,
+    /// What it hands on (`pub use`), by the name that it has here.
+    pub(crate) handed_on: BTreeMap<String, Vec<String>>,
+    /// The types to which it adds methods (`impl Type`), by the name that they have here.
+    pub(crate) extended: BTreeSet<String>,
+    /// The words of its code, imports left out.
+    pub(crate) words: BTreeSet<String>,
+}
+
+/// The modules of a crate, its root first; tests inside it are left out.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    pub(crate) all: Vec<Module>,
+}
+
+/// Where the text of a file comes from.
+pub(crate) trait Sources {
+    /// The text of the file at `path`; nothing where there is none.
+    fn text(&self, path: &Path) -> Option<String>;
+}
+
+impl Modules {
+    /// The modules below the file `root`.
+    pub(crate) fn read(sources: &impl Sources, root: &Path) -> Self {
+        let mut modules = Self { all: Vec::new() };
+        let text = sources.text(root).unwrap_or_else(|| panic!("no file {}", root.display()));
+        let folder = root.parent().expect("a file is in a folder").to_owned();
+        modules.add(sources, root, &folder, None, &read(&text));
+        modules
+    }
+
+    /// Adds a module whose own modules are in `folder`.
+    fn add(&mut self, sources: &impl Sources, file: &Path, folder: &Path, parent: Option<Id>, body: &[Tree]) -> Id {
+        let id = self.all.len();
+        self.all.push(Module {
+            file: file.to_owned(),
+            parent,
+            children: BTreeMap::new(),
+            items: Vec::new(),
+            imports: BTreeMap::new(),
+            globs: Vec::new(),
+            paths: Vec::new(),
+            handed_on: BTreeMap::new(),
+            extended: BTreeSet::new(),
+            words: BTreeSet::new(),
+        });
+        let mut rest = body;
+        while !rest.is_empty() {
+            let (item, after) = next_item(rest);
+            rest = after;
+            if is_test(item) {
+                continue;
+            }
+            let declared = without_attributes(item);
+            if let [Tree::Word(keyword), Tree::Word(name), body] = declared
+                && keyword == "mod"
+            {
+                let below = folder.join(name);
+                let child = if let Tree::Group('{', body) = body {
+                    self.add(sources, file, &below, Some(id), body)
+                } else {
+                    let places = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
+                    let found = places.iter().find_map(|place| Some((place, sources.text(place)?)));
+                    let (place, text) = found.unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()));
+                    self.add(sources, place, &below, Some(id), &read(&text))
+                };
+                self.all[id].children.insert(name.clone(), child);
+                continue;
+            }
+            let module = &mut self.all[id];
+            module.items.extend(names_defined(declared));
+            module.extended.extend(name_extended(declared));
+            if let [Tree::Word(keyword), names @ .., Tree::Sign(';')] = declared
+                && keyword == "use"
+            {
+                let is_handed_on = item.iter().any(|tree| tree.is_word("pub"));
+                module.note_use(&[], names, is_handed_on);
+            } else {
+                module.note(item);
+            }
+        }
+        id
+    }
+}
+
+impl Module {
+    /// Takes in what `trees` import and name.
+    fn note(&mut self, trees: &[Tree]) {
+        let mut at = 0;
+        while let Some(tree) = trees.get(at) {
+            match tree {
+                Tree::Group(_, inner) => {
+                    self.note(inner);
+                    at += 1;
+                }
+                // Not the `use<'a>` of a type.
+                Tree::Word(word) if word == "use" && !trees.get(at + 1).is_some_and(|next| next.is_sign('<')) => {
+                    let length = trees[at..].iter().position(|tree| tree.is_sign(';')).unwrap_or(trees.len() - at);
+                    self.note_use(&[], &trees[at + 1..at + length], false);
+                    at += length;
+                }
+                Tree::Word(_) => {
+                    let mut path = Vec::new();
+                    let begun = at;
+                    while let Some(Tree::Word(word)) = trees.get(at) {
+                        path.push(word.clone());
+                        self.words.insert(word.clone());
+                        at += 1;
+                        if !matches!(trees.get(at..at + 2), Some([Tree::Colons, Tree::Word(_)])) {
+                            break;
+                        }
+                        at += 1;
+                    }
+                    let is_foreign = begun > 0 && trees[begun - 1] == Tree::Colons;
+                    if path.len() > 1 && !is_foreign {
+                        self.paths.push(path);
+                    }
+                }
+                Tree::Sign('#') => {
+                    if let Some(Tree::Group('[', attribute)) = trees.get(at + 1) {
+                        self.note_texts(attribute);
+                    }
+                    at += 1;
+                }
+                Tree::Colons | Tree::Sign(_) | Tree::Text(_) => at += 1,
+            }
+        }
+    }
+
+    /// Takes in the paths that an attribute has as strings: a module, as a rule, of which something is taken.
+    fn note_texts(&mut self, attribute: &[Tree]) {
+        for tree in attribute {
+            match tree {
+                Tree::Group(_, inner) => self.note_texts(inner),
+                Tree::Text(text) if text.starts_with("crate::") || text.starts_with("super::") => {
+                    self.globs.push((text.split("::").map(str::to_owned).collect(), false));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes in one tree of names behind a `use`.
+    fn note_use(&mut self, before: &[String], trees: &[Tree], is_handed_on: bool) {
+        let mut path = before.to_vec();
+        let mut rest = trees;
+        if before.is_empty() && rest.first() == Some(&Tree::Colons) {
+            return;
+        }
+        loop {
+            match rest {
+                [Tree::Word(word), Tree::Colons, after @ ..] => {
+                    path.push(word.clone());
+                    rest = after;
+                }
+                [Tree::Group('{', inner)] => {
+                    for part in inner.split(|tree| tree.is_sign(',')).filter(|part| !part.is_empty()) {
+                        self.note_use(&path, part, is_handed_on);
+                    }
+                    return;
+                }
+                [Tree::Sign('*')] => {
+                    self.globs.push((path, is_handed_on));
+                    return;
+                }
+                [Tree::Word(word), alias @ ..] => {
+                    if word != "self" || path.is_empty() {
+                        path.push(word.clone());
+                    }
+                    let name = match alias {
+                        [Tree::Word(keyword), Tree::Word(name)] if keyword == "as" => name,
+                        [] => path.last().expect("a name"),
+                        other => panic!("not read behind `use`: {other:?}"),
+                    };
+                    self.imports.insert(name.clone(), path.clone());
+                    if is_handed_on {
+                        self.handed_on.insert(name.clone(), path);
+                    } else {
+                        self.paths.push(path);
+                    }
+                    return;
+                }
+                other => panic!("not read behind `use`: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Words that stand before what says which item it is.
+const MODIFIERS: [&str; 6] = ["pub", "async", "unsafe", "extern", "default", "safe"];
+/// Words before a name that is defined, where a body in braces ends the item.
+const WITH_BODY: [&str; 5] = ["fn", "struct", "enum", "union", "trait"];
+/// Words before a name that is defined, where only a semicolon ends the item.
+const WITH_SEMICOLON: [&str; 3] = ["const", "static", "type"];
+
+/// The first item, and what comes after it.
+fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
+    let declared = without_attributes(trees);
+    let ends_by_semicolon = match declared {
+        [Tree::Word(first), Tree::Word(second), ..] if first == "const" => {
+            !matches!(second.as_str(), "fn" | "async" | "unsafe" | "extern")
+        }
+        [Tree::Word(first), ..] => first == "use" || WITH_SEMICOLON.contains(&first.as_str()),
+        _ => false,
+    };
+    let skipped = trees.len() - declared.len();
+    let is_end = |tree: &Tree| tree.is_sign(';') || (!ends_by_semicolon && matches!(tree, Tree::Group('{', _)));
+    let length = declared.iter().position(is_end).map_or(declared.len(), |at| at + 1);
+    trees.split_at(skipped + length)
+}
+
+/// The item without its attributes, visibility and such words.
+fn without_attributes(item: &[Tree]) -> &[Tree] {
+    let mut rest = item;
+    loop {
+        rest = match rest {
+            [Tree::Sign('#'), Tree::Group('[', _), after @ ..]
+            | [Tree::Sign('#'), Tree::Sign('!'), Tree::Group('[', _), after @ ..] => after,
+            [Tree::Word(word), Tree::Group('(', _), after @ ..] if word == "pub" => after,
+            [Tree::Word(word), after @ ..] if MODIFIERS.contains(&word.as_str()) => after,
+            [Tree::Word(word), Tree::Word(next), ..]
+                if word == "const" && matches!(next.as_str(), "fn" | "async" | "unsafe" | "extern") =>
+            {
+                &rest[1..]
+            }
+            _ => return rest,
+        };
+    }
+}
+
+/// Whether the item is there in tests alone.
+fn is_test(item: &[Tree]) -> bool {
+    let attributes = &item[..item.len() - without_attributes(item).len()];
+    attributes.iter().any(|attribute| {
+        let Tree::Group('[', inner) = attribute else { return false };
+        assert!(!inner.first().is_some_and(|word| word.is_word("path")), "`#[path]` is not read");
+        matches!(&inner[..], [cfg, Tree::Group('(', condition)] if cfg.is_word("cfg") && condition == &[Tree::Word("test".into())])
+    })
+}
+
+/// The names that the item defines: its own, or, where a macro makes it, any that the macro is given.
+fn names_defined(declared: &[Tree]) -> Vec<String> {
+    match declared {
+        [Tree::Word(keyword), Tree::Word(name), ..]
+            if WITH_BODY.contains(&keyword.as_str()) || WITH_SEMICOLON.contains(&keyword.as_str()) =>
+        {
+            let name = if name == "mut" { declared.get(2).and_then(Tree::word).unwrap_or(name) } else { name };
+            vec![name.to_owned()]
+        }
+        [Tree::Word(keyword), Tree::Sign('!'), Tree::Word(name), ..] if keyword == "macro_rules" => vec![name.clone()],
+        [Tree::Word(_), Tree::Sign('!'), Tree::Group(_, given), ..] => {
+            let mut names = Vec::new();
+            gather_words(given, &mut names);
+            names
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The type that the item adds methods to, where it is no more than that.
+fn name_extended(declared: &[Tree]) -> Option<String> {
+    let [Tree::Word(keyword), rest @ .., Tree::Group('{', _)] = declared else { return None };
+    if keyword != "impl" || rest.iter().any(|tree| tree.is_word("for")) {
+        return None;
+    }
+    // Behind the parameters, up to its arguments and what is asked of them.
+    let (mut depth, mut arrow) = (0_usize, false);
+    let mut rest = rest.iter().skip_while(|tree| {
+        depth += usize::from(tree.is_sign('<'));
+        let is_parameter = depth > 0;
+        depth -= usize::from(tree.is_sign('>') && !arrow);
+        arrow = tree.is_sign('-');
+        is_parameter
+    });
+    let mut name = None;
+    while let Some(Tree::Word(word)) = rest.next() {
+        name = Some(word.clone());
+        if rest.next() != Some(&Tree::Colons) {
+            break;
+        }
+    }
+    name
+}
+
+fn gather_words(trees: &[Tree], words: &mut Vec<String>) {
+    for tree in trees {
+        match tree {
+            Tree::Word(word) => words.push(word.clone()),
+            Tree::Group(_, inner) => gather_words(inner, words),
+            Tree::Colons | Tree::Sign(_) | Tree::Text(_) => {}
+        }
+    }
+}

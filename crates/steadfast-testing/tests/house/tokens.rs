@@ -1,0 +1,189 @@
+//! Rust's text as trees of tokens, without comments: enough to see which paths it names.
+
+/// A token, or all that is between two brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    /// A name, a keyword or a number.
+    Word(String),
+    /// `::`
+    Colons,
+    /// What a string says, as it is written.
+    Text(String),
+    /// Any other character.
+    Sign(char),
+    /// What is between brackets, by the one that opens them.
+    Group(char, Vec<Tree>),
+}
+
+impl Tree {
+    /// Whether it is this name or keyword.
+    pub(crate) fn is_word(&self, word: &str) -> bool {
+        matches!(self, Self::Word(own) if own == word)
+    }
+
+    /// Whether it is this character.
+    pub(crate) fn is_sign(&self, sign: char) -> bool {
+        matches!(self, Self::Sign(own) if *own == sign)
+    }
+
+    /// The name or keyword, where it is one.
+    pub(crate) fn word(&self) -> Option<&str> {
+        match self {
+            Self::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+}
+
+/// The trees of `text`, which compiles.
+pub(crate) fn read(text: &str) -> Vec<Tree> {
+    let mut reader = Reader { rest: text };
+    let trees = reader.until(None);
+    assert!(reader.rest.is_empty(), "brackets that do not match before: {:.80}", reader.rest);
+    trees
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    /// The trees until the bracket `end`, or the end of the text.
+    fn until(&mut self, end: Option<char>) -> Vec<Tree> {
+        let mut trees = Vec::new();
+        loop {
+            self.skip_blank();
+            let Some(first) = self.rest.chars().next() else {
+                assert!(end.is_none(), "no {end:?} until the end of the text");
+                return trees;
+            };
+            if end == Some(first) {
+                self.take(first.len_utf8());
+                return trees;
+            }
+            match first {
+                '(' | '[' | '{' => {
+                    self.take(1);
+                    let close = match first {
+                        '(' => ')',
+                        '[' => ']',
+                        _ => '}',
+                    };
+                    let inner = self.until(Some(close));
+                    trees.push(Tree::Group(first, inner));
+                }
+                ')' | ']' | '}' => return trees,
+                '"' => trees.push(Tree::Text(self.string().to_owned())),
+                '\'' => self.skip_character_or_lifetime(),
+                ':' if self.rest.starts_with("::") => {
+                    self.take(2);
+                    trees.push(Tree::Colons);
+                }
+                _ if is_of_word(first) => trees.extend(self.word()),
+                _ => {
+                    self.take(first.len_utf8());
+                    trees.push(Tree::Sign(first));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        taken
+    }
+
+    /// Skips space and comments.
+    fn skip_blank(&mut self) {
+        loop {
+            self.rest = self.rest.trim_start();
+            if self.rest.starts_with("//") {
+                self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+            } else if self.rest.starts_with("/*") {
+                self.skip_comment();
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Skips a comment, and those inside it.
+    fn skip_comment(&mut self) {
+        let mut depth = 0_usize;
+        loop {
+            if self.rest.starts_with("/*") {
+                depth += 1;
+                self.take(2);
+            } else if self.rest.starts_with("*/") {
+                depth -= 1;
+                self.take(2);
+            } else {
+                let first = self.rest.chars().next().expect("a comment ends");
+                self.take(first.len_utf8());
+            }
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A word; nothing where it was the prefix of a string, which says no path then.
+    fn word(&mut self) -> Option<Tree> {
+        let length = self.rest.find(|character| !is_of_word(character)).unwrap_or(self.rest.len());
+        let word = self.take(length);
+        match (word, self.rest.chars().next()) {
+            ("b" | "c", Some('"')) => drop(self.string()),
+            ("b", Some('\'')) => self.skip_character_or_lifetime(),
+            ("r" | "br" | "cr", Some('"' | '#')) => {
+                let marks = self.rest.chars().take_while(|character| *character == '#').count();
+                self.take(marks);
+                if !self.rest.starts_with('"') {
+                    // `r#type` is a name that would be a keyword.
+                    return self.word();
+                }
+                self.take(1);
+                let end = format!("\"{}", "#".repeat(marks));
+                let length = self.rest.find(&end).expect("a raw string ends");
+                self.take(length + end.len());
+            }
+            _ => return Some(Tree::Word(word.to_owned())),
+        }
+        None
+    }
+
+    /// What the string says that begins here.
+    fn string(&mut self) -> &'a str {
+        self.take(1);
+        let mut escaped = false;
+        let end = self.rest.find(|character| {
+            let ends = character == '"' && !escaped;
+            escaped = character == '\\' && !escaped;
+            ends
+        });
+        let text = self.take(end.expect("a string ends"));
+        self.take(1);
+        text
+    }
+
+    fn skip_character_or_lifetime(&mut self) {
+        self.take(1);
+        let mut characters = self.rest.char_indices();
+        let (_, first) = characters.next().expect("a character or a lifetime");
+        let after = characters.next().expect("more than a quote");
+        if first == '\\' {
+            // What is escaped may be the quote.
+            let end = self.rest[after.0 + after.1.len_utf8()..].find('\'').expect("a character ends");
+            self.take(after.0 + after.1.len_utf8() + end + 1);
+        } else if after.1 == '\'' {
+            self.take(after.0 + 1);
+        } else {
+            let length = self.rest.find(|character| !is_of_word(character)).unwrap_or(self.rest.len());
+            self.take(length);
+        }
+    }
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}

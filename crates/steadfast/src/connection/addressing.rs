@@ -1,0 +1,51 @@
+//! From a request for a path to one for a server.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use http::{Request, Uri};
+use kube::client::middleware::{BaseUri, ExtraHeaders};
+use kube::client::{Body, ConfigExt};
+use tower::{Layer, Service};
+
+use super::error::{ConnectError, describe};
+
+/// Makes a request for a path one for the server, with the configuration's headers.
+pub(super) struct Addressing {
+    service: BaseUri<ExtraHeaders<Given>>,
+}
+
+impl Addressing {
+    pub(super) fn new(config: &kube::Config) -> Result<Self, ConnectError> {
+        let headers =
+            config.extra_headers_layer().map_err(|error| ConnectError::Headers { detail: describe(&error) })?;
+        Ok(Self { service: config.base_uri_layer().layer(headers.layer(Given)) })
+    }
+
+    pub(super) fn address(&self, mut request: Request<Body>) -> Request<Body> {
+        if request.uri().path_and_query().is_none() {
+            *request.uri_mut() = Uri::from_static("/");
+        }
+        let Ok(request) = self.service.clone().call(request).into_inner();
+        request
+    }
+}
+
+/// Answers a request with the request itself, as the layers around it have shaped it.
+#[derive(Clone)]
+struct Given;
+
+impl Service<Request<Body>> for Given {
+    type Response = Request<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Request<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        ready(Ok(request))
+    }
+}

@@ -1,0 +1,37 @@
+//! What went wrong on a connection, in words.
+
+use std::io;
+
+use super::connection::Connection;
+use super::error::{TransportError, root_cause};
+
+/// What an error on a stream of `connection` means to its request.
+pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) -> TransportError {
+    if error.is_reset() {
+        TransportError::Reset { peer: connection.peer(), reason: http2(error), maybe_sent }
+    } else {
+        connection.lost(http2(error), maybe_sent)
+    }
+}
+
+/// An error of HTTP/2 in words.
+pub(super) fn http2(error: &h2::Error) -> String {
+    if let Some(error) = error.get_io() {
+        return match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
+            _ => error.to_string(),
+        };
+    }
+    error.to_string()
+}
+
+/// An error of HTTP/1.1 in words.
+pub(super) fn http1(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() {
+        "the server closed it before its answer was complete".to_owned()
+    } else if error.is_canceled() || error.is_closed() {
+        "the server closed it".to_owned()
+    } else {
+        root_cause(error)
+    }
+}

@@ -1,0 +1,72 @@
+//! The sending of a request's body over HTTP/2.
+
+use std::future::poll_fn;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use kube::client::Body;
+
+use super::error::{TransportError, root_cause};
+use crate::environment::{SharedEnvironment, Task};
+
+/// The sending of a request's body; it ends with this.
+pub(super) struct Upload {
+    task: Task,
+    /// What the body's source said when it failed.
+    failed: Arc<OnceLock<String>>,
+}
+
+impl Upload {
+    /// Sends `body` on `stream`.
+    pub(super) fn begin(body: Body, stream: SendStream<Bytes>, environment: &SharedEnvironment) -> Self {
+        let failed = Arc::default();
+        // The body may be the user's own.
+        let task = environment.spawn_foreign(Box::pin(upload(body, stream, Arc::clone(&failed))));
+        Self { task, failed }
+    }
+
+    /// The error of a request to `peer` whose body failed, if it did.
+    pub(super) fn failed(&self, peer: &str) -> Option<TransportError> {
+        let detail = self.failed.get()?.clone();
+        Some(TransportError::Upload { peer: peer.to_owned(), detail })
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceLock<String>>) {
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                // Said before the stream ends, so that whoever waits for its answer finds it.
+                failed.get_or_init(|| root_cause(&error));
+                stream.send_reset(Reason::CANCEL);
+                return;
+            }
+        };
+        let Ok(mut data) = frame.into_data() else { continue };
+        let last = body.is_end_stream();
+        while !data.is_empty() {
+            stream.reserve_capacity(data.len());
+            let Some(Ok(room)) = poll_fn(|context| stream.poll_capacity(context)).await else { return };
+            let piece = data.split_to(room.min(data.len()));
+            let ended = last && data.is_empty();
+            if stream.send_data(piece, ended).is_err() || ended {
+                return;
+            }
+        }
+        if last {
+            break;
+        }
+    }
+    // The stream may be gone; whoever waits for its answer learns that.
+    drop(stream.send_data(Bytes::new(), true));
+}
