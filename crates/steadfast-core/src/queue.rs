@@ -33,6 +33,8 @@ pub struct Delivery<K> {
     pub event: Event<K>,
     /// Since when it waited to be told: the first change that it covers.
     pub since: Instant,
+    /// How many changes it covers: none where nothing changed, several where states between were skipped.
+    pub changes: u64,
 }
 
 /// What waits for one key, and whether it is being told something.
@@ -53,13 +55,20 @@ struct Calling {
 /// The difference between what the handler saw of a key and what is.
 enum Pending<K> {
     /// It saw nothing, and there is an object.
-    Add { object: Arc<K>, initial: bool },
+    Add(Stay<K>),
     /// It saw an older state.
-    Update { seen: Arc<K>, object: Arc<K> },
+    Update { seen: Arc<K>, object: Arc<K>, changes: u64 },
     /// It saw this state and is to look again.
     Resync { object: Arc<K> },
     /// It saw a stay that has ended; another may have begun.
-    End { end: End<K>, next: Option<(Arc<K>, bool)> },
+    End { end: End<K>, next: Option<Stay<K>> },
+}
+
+/// A stay that the handler has seen nothing of.
+struct Stay<K> {
+    object: Arc<K>,
+    initial: bool,
+    changes: u64,
 }
 
 struct End<K> {
@@ -67,6 +76,7 @@ struct End<K> {
     version: Option<ResourceVersion>,
     certainty: Certainty,
     reason: DeleteReason,
+    changes: u64,
 }
 
 impl<K> DeliveryQueue<K> {
@@ -89,7 +99,7 @@ impl<K> DeliveryQueue<K> {
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Arc<K>> {
         let Change { key, event, .. } = change;
         if self.breaches.commit(Breach::UnboundedQueue) {
-            self.unbounded.push_back(Delivery { key, event, since: now });
+            self.unbounded.push_back(Delivery { key, event, since: now, changes: 1 });
             return None;
         }
         let slot =
@@ -118,6 +128,7 @@ impl<K> DeliveryQueue<K> {
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             slot.turn = None;
             let Some(pending) = slot.pending.take() else { continue };
+            let changes = pending.changes();
             let (event, rest) = pending.split();
             slot.pending = rest;
             let since = slot.since;
@@ -128,7 +139,7 @@ impl<K> DeliveryQueue<K> {
                 self.initial -= usize::from(initial);
                 self.settle(key.clone());
             }
-            return Some(Delivery { key, event, since });
+            return Some(Delivery { key, event, since, changes });
         }
     }
 
@@ -189,7 +200,12 @@ impl<K> DeliveryQueue<K> {
 
 impl<K> Slot<K> {
     fn tells_initial(&self) -> bool {
-        matches!(self.pending, Some(Pending::Add { initial: true, .. } | Pending::End { next: Some((_, true)), .. }))
+        matches!(
+            self.pending,
+            Some(
+                Pending::Add(Stay { initial: true, .. }) | Pending::End { next: Some(Stay { initial: true, .. }), .. }
+            )
+        )
     }
 }
 
@@ -200,45 +216,78 @@ impl<K> Pending<K> {
             (Some(pending), Event::Resynced { .. }) => pending,
             (None, Event::Resynced { object }) => Self::Resync { object },
 
-            (None | Some(Self::Add { .. }), Event::Added { object, initial }) => Self::Add { object, initial },
-            (Some(Self::Add { initial, .. }), Event::Updated { new, .. }) => Self::Add { object: new, initial },
-            (Some(Self::Add { .. }), Event::Deleted { .. }) => return None,
+            (None, Event::Added { object, initial }) => Self::Add(Stay::begun(object, initial)),
+            (Some(Self::Add(stay)), Event::Added { object, initial }) => {
+                Self::Add(Stay { initial, ..stay.changed(object) })
+            }
+            (Some(Self::Add(stay)), Event::Updated { new, .. }) => Self::Add(stay.changed(new)),
+            (Some(Self::Add(_)), Event::Deleted { .. }) => return None,
 
-            (None, Event::Updated { old, new }) => Self::Update { seen: old, object: new },
-            (Some(Self::Update { .. }), Event::Updated { old, new }) if breaches.commit(Breach::StoreAsOld) => {
-                Self::Update { seen: old, object: new }
+            (None, Event::Updated { old, new }) => Self::Update { seen: old, object: new, changes: 1 },
+            (Some(Self::Update { changes, .. }), Event::Updated { old, new })
+                if breaches.commit(Breach::StoreAsOld) =>
+            {
+                Self::Update { seen: old, object: new, changes: changes + 1 }
             }
             (
-                Some(Self::Update { seen, .. } | Self::Resync { object: seen }),
+                Some(Self::Update { seen, changes, .. }),
                 Event::Updated { new: object, .. } | Event::Added { object, .. },
-            ) => Self::Update { seen, object },
+            ) => Self::Update { seen, object, changes: changes + 1 },
+            (Some(Self::Resync { object: seen }), Event::Updated { new: object, .. } | Event::Added { object, .. }) => {
+                Self::Update { seen, object, changes: 1 }
+            }
 
-            (Some(Self::End { end, .. }), Event::Added { object, initial }) => {
-                Self::End { end, next: Some((object, initial)) }
+            (Some(Self::End { end, next }), Event::Added { object, initial }) => {
+                let changes = next.map_or(0, |stay| stay.changes) + 1;
+                Self::End { end, next: Some(Stay { object, initial, changes }) }
             }
             (Some(Self::End { end, next }), Event::Updated { new, .. }) => {
-                let initial = next.is_some_and(|(_, initial)| initial);
-                Self::End { end, next: Some((new, initial)) }
+                let next = next.map_or_else(|| Stay::begun(new.clone(), false), |stay| stay.changed(new.clone()));
+                Self::End { end, next: Some(next) }
             }
-            (Some(Self::End { end, .. }), Event::Deleted { .. }) => Self::End { end, next: None },
+            (Some(Self::End { mut end, next }), Event::Deleted { .. }) => {
+                end.changes += next.map_or(0, |stay| stay.changes) + 1;
+                Self::End { end, next: None }
+            }
             (
-                None | Some(Self::Update { .. } | Self::Resync { .. }),
+                pending @ (None | Some(Self::Update { .. } | Self::Resync { .. })),
                 Event::Deleted { last, version, certainty, reason },
-            ) => Self::End { end: End { last, version, certainty, reason }, next: None },
+            ) => {
+                let changes = pending.as_ref().map_or(0, Self::changes) + 1;
+                Self::End { end: End { last, version, certainty, reason, changes }, next: None }
+            }
         };
         Some(merged)
+    }
+
+    /// How many changes the next event covers.
+    fn changes(&self) -> u64 {
+        match self {
+            Self::Add(stay) => stay.changes,
+            Self::Update { changes, .. } | Self::End { end: End { changes, .. }, .. } => *changes,
+            Self::Resync { .. } => 0,
+        }
     }
 
     /// The next event to tell, and what remains to be told after it.
     fn split(self) -> (Event<K>, Option<Self>) {
         match self {
-            Self::Add { object, initial } => (Event::Added { object, initial }, None),
-            Self::Update { seen, object } => (Event::Updated { old: seen, new: object }, None),
+            Self::Add(Stay { object, initial, .. }) => (Event::Added { object, initial }, None),
+            Self::Update { seen, object, .. } => (Event::Updated { old: seen, new: object }, None),
             Self::Resync { object } => (Event::Resynced { object }, None),
-            Self::End { end: End { last, version, certainty, reason }, next } => {
-                let rest = next.map(|(object, initial)| Self::Add { object, initial });
-                (Event::Deleted { last, version, certainty, reason }, rest)
+            Self::End { end: End { last, version, certainty, reason, .. }, next } => {
+                (Event::Deleted { last, version, certainty, reason }, next.map(Self::Add))
             }
         }
+    }
+}
+
+impl<K> Stay<K> {
+    fn begun(object: Arc<K>, initial: bool) -> Self {
+        Self { object, initial, changes: 1 }
+    }
+
+    fn changed(self, object: Arc<K>) -> Self {
+        Self { object, changes: self.changes + 1, ..self }
     }
 }

@@ -301,6 +301,36 @@ fn a_stay_that_nobody_saw_between_two_others_is_skipped_whole() {
     assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
 }
 
+/// What each call covers: the event's name, and of how many changes it is made.
+fn covered(queue: &mut DeliveryQueue<&'static str>) -> Vec<(&'static str, u64)> {
+    let mut covered = Vec::new();
+    while let Some(Delivery { key, event, changes, .. }) = queue.pop() {
+        covered.push((event.name(), changes));
+        queue.done(&key);
+    }
+    covered
+}
+
+#[test]
+fn a_call_says_how_many_changes_it_covers() {
+    let mut queue = queue([added("a", "1"), updated("a", "1", "2"), added("b", "1")]);
+    assert_eq!(covered(&mut queue), [("Added", 2), ("Added", 1)]);
+    for change in [updated("a", "2", "3"), updated("a", "3", "4"), updated("a", "4", "5"), resynced("b", "1")] {
+        queue.push(change, Instant::ZERO);
+    }
+    assert_eq!(covered(&mut queue), [("Updated", 3), ("Resynced", 0)]);
+    queue.push(resynced("b", "1"), Instant::ZERO);
+    for change in [updated("a", "5", "6"), deleted("a", "6"), added("a", "7"), updated("a", "7", "8")] {
+        queue.push(change, Instant::ZERO);
+    }
+    queue.push(updated("b", "1", "2"), Instant::ZERO);
+    assert_eq!(covered(&mut queue), [("Updated", 1), ("Deleted", 2), ("Added", 2)], "b was to be looked at first");
+    for change in [deleted("a", "8"), added("a", "9"), updated("a", "9", "10"), deleted("a", "10")] {
+        queue.push(change, Instant::ZERO);
+    }
+    assert_eq!(covered(&mut queue), [("Deleted", 4)], "a stay that nobody saw is in the end that is owed");
+}
+
 #[test]
 fn what_is_being_told_counts_as_seen() {
     let mut queue = queue([added("a", "1")]);

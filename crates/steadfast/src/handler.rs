@@ -35,6 +35,9 @@ pub trait AsyncHandler<K>: Send + Sync + 'static {
 pub struct Call {
     /// How many calls with this very event panicked before this one.
     pub retry: u32,
+    /// How many changes of the cache this event covers: more than one where the handler was behind and the states
+    /// between are skipped, none for [`Event::Resynced`]. What a server never sent us is not counted.
+    pub changes: u64,
 }
 
 /// A closure as a handler.

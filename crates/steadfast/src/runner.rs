@@ -385,9 +385,9 @@ enum Stage {
 impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event, .. }) = next {
+        while let Some(Delivery { key, event, changes, .. }) = next {
             for retry in 0.. {
-                let (event, call) = (event.clone(), Call { retry });
+                let (event, call) = (event.clone(), Call { retry, changes });
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
                 if self.runner.is_over(&made, &key, retry) {
                     break;
@@ -400,9 +400,9 @@ impl<K: Send + Sync + 'static> Worker<K> {
 
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event, .. }) = next {
+        while let Some(Delivery { key, event, changes, .. }) = next {
             for retry in 0.. {
-                let (event, call) = (event.clone(), Call { retry });
+                let (event, call) = (event.clone(), Call { retry, changes });
                 let made = AssertUnwindSafe(async { handler.handle(event, call).await }).catch_unwind().await;
                 if self.runner.is_over(&made, &key, retry) {
                     break;
