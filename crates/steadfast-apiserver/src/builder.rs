@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
 use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Rules};
+use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup, accept};
 use crate::random::Random;
 use crate::records::RequestLog;
@@ -20,7 +21,7 @@ use crate::resources::{Registry, ResourceDeclaration};
 use crate::server::ApiServer;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::storage::{Asked, Cache, Part, State, Store, WriteTarget};
+use crate::storage::{Asked, Cache, Endings, Part, State, Store, WriteTarget};
 use crate::streams::Streams;
 
 /// The calendar of servers in memory, so that their runs repeat exactly.
@@ -61,6 +62,7 @@ impl Default for ApiServerBuilder {
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
                 freshness_wait: Duration::from_secs(3),
                 request_timeout: Duration::from_secs(60),
+                namespace_grace: Duration::from_secs(5),
                 max_streams: 100,
                 watch_backlog: 1000,
                 watch_patience: Duration::from_secs(5),
@@ -169,6 +171,14 @@ impl ApiServerBuilder {
         self
     }
 
+    /// How long a namespace whose deletion was requested keeps its contents, as `Terminating`; 5 s unless set. With zero
+    /// they go at once, and it with them.
+    #[must_use]
+    pub fn namespace_grace(mut self, grace: Duration) -> Self {
+        self.settings.namespace_grace = grace;
+        self
+    }
+
     /// Streams that one HTTP/2 connection may have open; 100 unless set.
     #[must_use]
     pub fn max_streams(mut self, streams: u32) -> Self {
@@ -197,7 +207,8 @@ impl ApiServerBuilder {
         let clock = Clock::starting_at(wall);
         let mut random = Random::seeded(self.seed);
         let timeouts = Random::seeded(random.next());
-        let mut state = State::new(clock, random, Registry::with_declared(&self.declared));
+        let endings = Endings::with_grace(self.settings.namespace_grace);
+        let mut state = State::new(clock, random, Registry::with_declared(&self.declared), endings);
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             create_namespace(&mut state, namespace)?;
         }
@@ -222,6 +233,7 @@ impl ApiServerBuilder {
             next_link: AtomicU64::new(0),
         });
         let tasks = TaskGroup::on(runtime);
+        tasks.spawn(namespaces::keep(Arc::clone(&cluster)));
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {
                 let listener = port.listen()?;

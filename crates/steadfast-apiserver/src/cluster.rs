@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) freshness_wait: Duration,
     /// How long a request waits for a store that stands still.
     pub(crate) request_timeout: Duration,
+    /// How long a namespace that ends keeps its contents.
+    pub(crate) namespace_grace: Duration,
     /// Streams that one HTTP/2 connection may have open.
     pub(crate) max_streams: u32,
     /// A watch that has more events than this waiting …

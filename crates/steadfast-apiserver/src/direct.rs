@@ -10,11 +10,13 @@ use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
 use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
 
-pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
+/// Creates, and tells what the API would warn of.
+pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
     let object = to_value(object)?;
     let mut target = target_of(cluster, &object)?;
     target.name.clear();
-    cluster.store.write(|state| state.create(&target, object)).map(|stored| shown(&target, &stored))
+    let stored = cluster.store.write(|state| state.create(&target, object))?;
+    Ok((shown(&target, &stored), target.asked.warnings.take()))
 }
 
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {

@@ -53,6 +53,7 @@
 //! | `faults` | the conditions of the replicas, the rules for false answers, the handle that switches them |
 //! | `records` | requests and their counts |
 //! | `cluster` | what the replicas share |
+//! | `namespaces` | takes away the contents of namespaces that end |
 //!
 //! Imports go downwards: `http` and `net` know `cluster`, `cluster` knows `storage`, `storage` knows `resources`, `resources` knows `schema`. This
 //! crate shares no code with the library it tests.
@@ -66,6 +67,7 @@ mod error;
 mod faults;
 mod http;
 mod kubeconfig;
+mod namespaces;
 mod naming;
 mod net;
 mod random;

@@ -137,6 +137,15 @@ impl ApiServer {
     /// # Errors
     /// What the API would answer.
     pub fn create(&self, object: &impl Serialize) -> Result<Value, Status> {
+        direct::create(&self.cluster, object).map(|(created, _)| created)
+    }
+
+    /// Creates an object like [`create`](Self::create), and says what the API would warn of: what is stored without
+    /// effect, as a webhook that this server never calls.
+    ///
+    /// # Errors
+    /// What the API would answer.
+    pub fn create_with_warnings(&self, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
         direct::create(&self.cluster, object)
     }
 

@@ -327,6 +327,7 @@ async fn a_namespace_takes_its_contents_along_and_waits_for_the_last() {
     post(&mut client, &inside, &json!({"metadata": {"name": "free"}})).await;
     let (code, namespace) = delete(&mut client, "/api/v1/namespaces/team", &Value::Null).await;
     assert_eq!((code, &namespace["status"]["phase"]), (200, &json!("Terminating")));
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     assert_eq!(names(&client.get(&inside).await.1), ["held"]);
     let (code, _) = post(&mut client, &inside, &json!({"metadata": {"name": "late"}})).await;
     assert_eq!(code, 403);

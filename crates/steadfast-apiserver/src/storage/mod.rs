@@ -2,6 +2,7 @@
 
 mod cache;
 mod change;
+mod endings;
 pub(crate) mod metadata;
 mod patch;
 mod state;
@@ -9,8 +10,11 @@ mod writes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
 pub(crate) use cache::{Cache, Source};
 pub use change::{Change, History};
+pub(crate) use endings::Endings;
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
 pub(crate) use writes::{
@@ -24,11 +28,18 @@ use crate::signal::Signal;
 pub(crate) struct Store {
     state: Mutex<State>,
     changed: Signal,
+    /// Raised when it changes which namespace ends next.
+    endings: Signal,
 }
 
 impl Store {
     pub(crate) fn new(state: State, changed: Signal) -> Self {
-        Self { state: Mutex::new(state), changed }
+        Self { state: Mutex::new(state), changed, endings: Signal::new() }
+    }
+
+    /// Tells of each change of when the next namespace ends.
+    pub(crate) fn endings(&self) -> watch::Receiver<()> {
+        self.endings.subscribe()
     }
 
     /// Looks at the state.
@@ -38,13 +49,17 @@ impl Store {
 
     /// Changes the state; replicas that do not lag see it before anybody else can look.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let outcome = {
+        let (outcome, ending) = {
             let mut state = self.lock();
+            let before = state.endings.next();
             let outcome = change(&mut state);
             state.advance_caches();
-            outcome
+            (outcome, state.endings.next() != before)
         };
         self.changed.raise();
+        if ending {
+            self.endings.raise();
+        }
         outcome
     }
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::metadata;
-use super::{Cache, Change, History};
+use super::{Cache, Change, Endings, History};
 use crate::clock::Clock;
 use crate::random::Random;
-use crate::resources::{DEFINITIONS, Definition, GroupResource, Registry};
+use crate::resources::{DEFINITIONS, Definition, GroupResource, NAMESPACES, Registry};
 
 /// An object's place within its resource; the order is that of `namespace/name` as one text, as in an etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) registry: Registry,
     pub(crate) caches: Vec<Cache>,
+    pub(crate) endings: Endings,
     revision: u64,
     epochs: Vec<u64>,
     compacted: u64,
@@ -75,12 +76,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(clock: Clock, random: Random, registry: Registry) -> Self {
+    pub(crate) fn new(clock: Clock, random: Random, registry: Registry, endings: Endings) -> Self {
         Self {
             clock,
             random,
             registry,
             caches: Vec::new(),
+            endings,
             // etcd's own first revision; 0 means "any" in the API.
             revision: 1,
             epochs: vec![0],
@@ -237,6 +239,14 @@ impl State {
             table.versions.retain(|_, versions| !versions.is_empty());
         }
         self.define_resources();
+        self.endings.clear();
+        let now = self.clock.elapsed();
+        let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
+        for (key, change) in live {
+            if change.object.as_deref().is_some_and(metadata::is_terminating) {
+                self.endings.begin(&key.name, now);
+            }
+        }
         for cache in &mut self.caches {
             cache.lag_at = None;
             cache.frozen_at = None;

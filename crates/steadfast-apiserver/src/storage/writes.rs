@@ -19,6 +19,7 @@ mod request;
 mod rules;
 mod scale;
 mod typed;
+mod uncalled;
 mod unknown;
 mod validation;
 
@@ -72,6 +73,7 @@ impl State {
         causes.extend(fields::wrong(target, &object, None));
         validation::refuse(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
+        uncalled::warn(target, &object);
         let key = ObjectKey::new(&target.namespace, &name);
         if let Some(existing) = self.latest(target.store(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{ObjectKey, State, metadata};
 use super::definitions;
 use super::dependents::Dependents;
-use super::kinds::{holds_contents, is_definition, is_namespace};
+use super::kinds::{holds_contents, is_definition, is_immortal, is_namespace};
 use super::request::{Outcome, WriteTarget};
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
@@ -25,6 +25,9 @@ impl State {
     pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
         let resource = target.store().clone();
         let key = target.key();
+        if is_immortal(&resource, &target.name) {
+            return Err(Status::forbidden(&resource, &target.name, "this namespace may not be deleted"));
+        }
         let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(target.group_resource(), &target.name));
         };
@@ -48,12 +51,21 @@ impl State {
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &settled);
         if is_namespace(&resource) {
-            self.delete_contents_of_namespace(&key.name);
+            self.endings.begin(&key.name, self.clock.elapsed());
+            self.end_namespaces();
         } else if is_definition(&resource) {
             self.delete_instances(&terminating);
+            self.remove_what_is_empty();
+        }
+        Ok(Outcome::Stored(terminating))
+    }
+
+    /// Deletes the contents of the namespaces that have ended by now, and those of these that hold nothing any more.
+    pub(crate) fn end_namespaces(&mut self) {
+        for namespace in self.endings.due(self.clock.elapsed()) {
+            self.delete_contents_of_namespace(&namespace);
         }
         self.remove_what_is_empty();
-        Ok(Outcome::Stored(terminating))
     }
 
     /// Writes the tombstone, and finishes a container that held this as its last; returns the tombstone's revision.
@@ -134,23 +146,35 @@ impl State {
 
     /// Removes terminating namespaces and definitions that hold nothing any more.
     pub(super) fn remove_what_is_empty(&mut self) {
-        let mut empty = Vec::new();
+        let (mut empty, mut finalized) = (Vec::new(), Vec::new());
         for resource in [&*NAMESPACES, &*DEFINITIONS] {
             for (key, change) in self.live(resource, None) {
                 let Some(object) = change.object.as_ref().filter(|object| metadata::is_terminating(object)) else {
                     continue;
                 };
                 let holds = if is_namespace(resource) {
-                    self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
+                    !self.endings.is_emptied(&key.name)
+                        || self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
                 } else {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
                 if !holds && !definitions::is_held(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
+                } else if !holds && object.pointer("/spec/finalizers").is_some() {
+                    finalized.push((key.clone(), Arc::clone(object)));
                 }
             }
         }
+        for (key, object) in finalized {
+            // Its contents hold it no more, finalizers of its own do.
+            let mut held = Value::clone(&object);
+            held["spec"] = json!({});
+            self.append(&NAMESPACES, key, Some(held), Some(object));
+        }
         for (resource, key, object) in empty {
+            if is_namespace(&resource) {
+                self.endings.forget(&key.name);
+            }
             self.append(&resource, key, None, Some(object));
         }
     }

@@ -21,6 +21,11 @@ pub(super) fn is_namespace(resource: &GroupResource) -> bool {
     *resource == *NAMESPACES
 }
 
+/// The namespaces that no cluster is without.
+pub(super) fn is_immortal(resource: &GroupResource, name: &str) -> bool {
+    is_namespace(resource) && matches!(name, "default" | "kube-system" | "kube-public")
+}
+
 pub(super) fn is_definition(resource: &GroupResource) -> bool {
     *resource == *DEFINITIONS
 }

@@ -1,0 +1,20 @@
+//! The keeper of namespaces: it takes away the contents of those that end, when their time has come.
+
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+
+/// Runs as long as the server.
+pub(crate) async fn keep(cluster: Arc<Cluster>) {
+    let mut endings = cluster.store.endings();
+    loop {
+        let Some(due) = cluster.store.read(|state| state.endings.next()) else {
+            if endings.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        tokio::time::sleep(due.saturating_sub(cluster.clock.elapsed())).await;
+        cluster.store.write(crate::storage::State::end_namespaces);
+    }
+}
