@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::failure::EXIT_CODES;
+use crate::names::{Wanted, not_empty};
 
 /// Keeps a view of a Kubernetes cluster true: watches that never hang up, and a server to prove it on.
 #[derive(Debug, Parser)]
@@ -39,14 +40,20 @@ pub(crate) enum Output {
 /// `steadfast watch`.
 #[derive(Args, Debug)]
 #[command(after_help = WATCH_HELP)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct WatchArgs {
-    /// What to watch: plural, singular, kind or short name, with version and group where needed; several, also with
-    /// commas: `pods`, `deploy,svc`, `deployments.apps`, `deployments.v1.apps`.
-    #[arg(value_name = "RESOURCE", required_unless_present = "embedded", value_delimiter = ',')]
-    pub(crate) resources: Vec<String>,
+    /// What to watch: plural, singular, kind or short name, with version and group where needed, or one object of it;
+    /// several, also with commas: `pods`, `deploy,svc`, `deployments.v1.apps`, `deploy/web`.
+    #[arg(value_name = "RESOURCE[/NAME]", required_unless_present = "embedded", value_delimiter = ',')]
+    pub(crate) resources: Vec<Wanted>,
+
+    /// Wait for a kind that the server does not have yet, instead of ending with an error; what it has is watched
+    /// meanwhile. `--wait` limits it.
+    #[arg(long)]
+    pub(crate) wait_for_kind: bool,
 
     /// The namespace to watch; the one of the context unless given.
-    #[arg(short = 'n', long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty, conflicts_with = "all_namespaces")]
     pub(crate) namespace: Option<String>,
 
     /// Watch all namespaces.
@@ -66,7 +73,7 @@ pub(crate) struct WatchArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
 
     /// The context within the kubeconfig; its current one unless given.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = not_empty)]
     pub(crate) context: Option<String>,
 
     /// How to write events.
@@ -77,11 +84,15 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     pub(crate) full: bool,
 
+    /// Write times in UTC instead of this machine's time zone ($TZ, else the system's). JSON has UTC always.
+    #[arg(long)]
+    pub(crate) utc: bool,
+
     /// End after so many lines of events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) until: Option<u64>,
 
-    /// Give up when the server cannot be reached for so long at the start; for ever unless given.
+    /// Give up when the server cannot be reached for so long at the start; it is waited for without end unless given.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
 
@@ -97,12 +108,20 @@ pub(crate) struct WatchArgs {
 
 const WATCH_HELP: &str = "\
 Events: + added, ~ updated, - deleted, = synced. A deletion is `observed` where the server said so, and `inferred` \
-where a complete list no longer had the object. Doubts about freshness go to standard error: what was printed before \
-may not be all until the line that says `fresh again`.
+where a complete list no longer had the object. Where changes of an object came faster than they could be written, one \
+line stands for them and says so: `(3 changes)`; of an object that came and went meanwhile there is none. Doubts about \
+freshness go to standard error: what was printed before may not be all until the line that says `fresh again`.
+
+With -o json, a doubt is a line of its own as well, and so is its end; behind the end is only what is newer:
+  {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Stale\",\"why\":…,\"doubtSeconds\":58.1}
+  {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Fresh\",\"why\":null,\"doubtSeconds\":60.4}
+They do not count for --until.
 
 Examples:
   steadfast watch pods
+  steadfast watch deploy/web pods -n shop
   steadfast watch deploy,rs,po -n shop -l app=web -o json
+  steadfast watch widgets.example.com --wait-for-kind
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
 
@@ -141,12 +160,16 @@ there and fresh; full transfers, streamed or in pages; watches; bytes of all ans
 
 /// `steadfast serve`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  steadfast serve --kubeconfig /tmp/embedded.yaml --port 6443 -f manifests.yaml\n  \
-                        kubectl --kubeconfig /tmp/embedded.yaml get pods -A -w")]
+#[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
-    /// Where to write the kubeconfig; without it, in a directory of its own under the temporary one, which is printed.
+    /// The kubeconfig to merge a context into, which becomes its current one; made where it is not there. Without it, one
+    /// of its own under the temporary folder, which is printed.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// What the context is called, its cluster and its user; those of further replicas have their number behind it.
+    #[arg(long, value_name = "NAME", default_value = "steadfast", value_parser = not_empty)]
+    pub(crate) context: String,
 
     /// The port of the first replica on 127.0.0.1, the others follow; 0 takes free ones.
     #[arg(long, default_value_t = 0)]
@@ -160,7 +183,34 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) tls: bool,
 
-    /// Objects to create at the start: YAML or JSON, several documents or a `List`; may be repeated.
+    /// Objects to create at the start: YAML or JSON, several documents or a `List`; a file, a folder (its .json, .yaml
+    /// and .yml), or `-` for standard input; may be repeated.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(crate) manifests: Vec<PathBuf>,
+
+    /// Look into the folders of folders that are given with -f, too.
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// Objects to create at the start: what `kubectl kustomize`, or else `kustomize build`, makes of this folder; may be
+    /// repeated. One of the two has to be on the path.
+    #[arg(short = 'k', long = "kustomize", value_name = "FOLDER")]
+    pub(crate) kustomizations: Vec<PathBuf>,
 }
+
+const SERVE_HELP: &str = "\
+It is an API server and no cluster: no controllers, scheduler or kubelet, no admission, nothing kept. Whoever creates a \
+webhook or a policy that it will not call is warned, by kubectl too.
+
+What is in the kubeconfig stays: only the entries of --context are put in, or replaced where an earlier run left them; \
+those of others are never replaced. When it ends it takes them out, sets the current context back to what it was, and \
+removes a file that it made. Comments in a file that is merged into are lost, as with `kubectl config`.
+
+A namespace that is deleted stays `Terminating` for five seconds, as with the controller of a real cluster, and goes \
+with what is in it.
+
+Examples:
+  steadfast serve -k overlays/dev
+  kubectl kustomize overlays/dev | steadfast serve -f -
+  steadfast serve --kubeconfig ~/.kube/config --port 6443 -f manifests/
+  kubectl --context steadfast get pods -A -w";

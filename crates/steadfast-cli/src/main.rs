@@ -3,6 +3,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `cli` | the program's face: every command and flag, in one table |
+//! | `names` | names on the command line, and what is refused because it names nothing |
 //! | `failure` | why the program ended early: one message and one exit code |
 //! | `signals` | being told to stop |
 //! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
@@ -14,6 +15,7 @@ mod cli;
 mod connect;
 mod failure;
 mod lab;
+mod names;
 mod serve;
 mod signals;
 mod watch;

@@ -1,26 +1,49 @@
 //! `steadfast serve`: the embedded API server in the foreground.
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `sources` | where manifests come from: files, standard input, folders, kustomizations |
+//! | `manifest` | their objects, created on the server |
+//! | `place` | where the server's kubeconfig is |
+//! | `kubeconfig` | entries in a kubeconfig, put in beside those of others and taken out again |
+//! | `yaml` | YAML that is changed in one place and kept everywhere else |
+//! | `whole` | a file that is changed as a whole or not at all |
 
+mod kubeconfig;
 mod manifest;
+mod place;
+mod sources;
+mod whole;
+mod yaml;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{env, fs, io, process};
 
 use steadfast_apiserver::ApiServer;
 
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Stop;
+use kubeconfig::Entries;
+use place::Place;
 
 /// kubectl asks for a name and a password where a kubeconfig has no credentials.
 const TOKEN: &str = "embedded";
 
+/// What whoever takes it for a cluster would find out too late.
+const WHAT_IT_IS_NOT: [&str; 3] = [
+    "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs",
+    "no admission: webhooks are not called, policies and rules in CEL not evaluated, and everybody may do everything",
+    "no storage: all objects are in memory, and gone when this ends",
+];
+
 /// Serves until told to stop.
 pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
-    let objects = manifest::read_all(&args.manifests)?;
+    // Standard input may take as long as it likes, and what builds a kustomization too; Ctrl-C ends them and us.
+    let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;
+    let objects = manifest::read_all(&texts)?;
     let mut stop = Stop::listen()?;
     ports_are_free(args.port, args.replicas)?;
     // Objects of another run are other objects, though their names are the same.
@@ -28,22 +51,36 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let builder =
         ApiServer::builder().seed(seed).replicas(args.replicas.into()).tls(args.tls).port(args.port).token(TOKEN);
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
-    let created = manifest::create(&server, &objects)?;
+    let warnings = manifest::create(&server, &objects)?;
 
-    let place = Place::choose(args.kubeconfig)?;
+    let entries = Entries {
+        name: args.context,
+        run: format!("{}-{seed:x}", process::id()),
+        replicas: (0..server.replicas()).map(|replica| server.kubeconfig_of(replica)).collect(),
+    };
+    let place = Place::merge(args.kubeconfig, entries)?;
     for replica in 0..server.replicas() {
-        place.write(replica, &server.kubeconfig_of(replica))?;
-        say(format_args!("replica {replica}: {}", server.url(replica)));
+        let context =
+            if server.replicas() > 1 { format!(", context {}", place.context(replica)) } else { String::new() };
+        say(format_args!("replica {replica}: {}{context}", server.url(replica)));
     }
-    if created > 0 {
-        say(format_args!("created {created} objects"));
+    if !objects.is_empty() {
+        say(format_args!("created {} objects", objects.len()));
     }
-    say(format_args!("kubeconfig: {}", place.file(0).display()));
-    say(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file(0).display()));
+    for warning in warnings {
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    for line in WHAT_IT_IS_NOT {
+        say(format_args!("{line}"));
+    }
+    say(format_args!("kubeconfig: {}", place.file().display()));
+    say(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
 
     stop.told().await;
     say(format_args!("stopped at revision {}", server.revision()));
     server.stop();
+    place.withdraw()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,61 +111,9 @@ fn cannot_start(error: &steadfast_apiserver::StartError) -> Failure {
     Failure::run(format!("the server did not start: {error}{cause}"))
 }
 
-/// Where the kubeconfigs go; a place that nobody asked for is removed at the end.
-struct Place {
-    first: PathBuf,
-    temporary: Option<PathBuf>,
-}
-
-impl Place {
-    fn choose(asked: Option<PathBuf>) -> Result<Self, Failure> {
-        if let Some(first) = asked {
-            return Ok(Self { first, temporary: None });
-        }
-        let directory = env::temp_dir().join(format!("steadfast-{}", process::id()));
-        fs::create_dir_all(&directory).map_err(|error| cannot_write(&directory, &error))?;
-        Ok(Self { first: directory.join("kubeconfig"), temporary: Some(directory) })
-    }
-
-    /// The file for a replica: the first one has the name that was asked for, the others their number behind it.
-    fn file(&self, replica: usize) -> PathBuf {
-        if replica == 0 {
-            return self.first.clone();
-        }
-        let mut name = self.first.clone().into_os_string();
-        name.push(format!(".{replica}"));
-        name.into()
-    }
-
-    fn write(&self, replica: usize, text: &str) -> Result<(), Failure> {
-        let file = self.file(replica);
-        fs::write(&file, text).map_err(|error| cannot_write(&file, &error))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(directory) = &self.temporary {
-            let _ = fs::remove_dir_all(directory);
-        }
-    }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::run(format!("{} cannot be written: {error}; choose another place with --kubeconfig", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_replica_has_a_kubeconfig_of_its_own() -> Result<(), Failure> {
-        let place = Place::choose(Some("/somewhere/config.yaml".into()))?;
-        assert_eq!(place.file(0), Path::new("/somewhere/config.yaml"));
-        assert_eq!(place.file(2), Path::new("/somewhere/config.yaml.2"));
-        Ok(())
-    }
 
     #[test]
     fn a_port_in_use_is_told_and_so_are_too_many() -> io::Result<()> {
@@ -137,17 +122,6 @@ mod tests {
         let told = ports_are_free(port, 1).expect_err("it is taken").to_string();
         assert!(told.contains(&port.to_string()) && told.contains("--port 0"), "{told}");
         assert!(ports_are_free(u16::MAX, 2).expect_err("there is no such port").to_string().contains("lower"));
-        Ok(())
-    }
-
-    #[test]
-    fn a_place_that_nobody_asked_for_is_removed_at_the_end() -> Result<(), Failure> {
-        let place = Place::choose(None)?;
-        place.write(0, "apiVersion: v1")?;
-        let file = place.file(0);
-        assert!(file.exists());
-        drop(place);
-        assert!(!file.exists());
         Ok(())
     }
 }

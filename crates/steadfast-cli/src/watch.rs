@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `catalog` | what a server has, and which of it a name means |
 //! | `discovery` | asks the server for it, and waits where it cannot be reached |
-//! | `line` | one event as one line |
+//! | `clock` | times, for people and for programs |
+//! | `line` | one event, or one change of freshness, as one line |
 //! | `printer` | standard output: one thread, one line after the other, a count |
-//! | `doubts` | standard error: what is in doubt, and since when |
+//! | `doubts` | what is in doubt, since when and why |
 //! | `endpoint` | metrics, health and readiness, for a monitor |
 //! | `fleet` | the small world of `--embedded` |
 
 mod catalog;
+mod clock;
 mod discovery;
 mod doubts;
 mod endpoint;
@@ -18,19 +20,22 @@ mod fleet;
 mod line;
 mod printer;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use steadfast::{Connection, InformerFactory, Scope};
+use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 
 use crate::cli::{Output, WatchArgs};
 use crate::connect::connect;
 use crate::failure::Failure;
+use crate::names::Wanted;
 use crate::signals::Stop;
-use catalog::Found;
-use line::Style;
+use catalog::{Catalog, Found, NotFound};
+use clock::Clock;
+use line::{Style, Subject};
 use printer::{End, Printer};
 
 /// Watches until told to stop.
@@ -44,8 +49,11 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
 
 async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     if args.embedded && args.resources.is_empty() {
-        args.resources = vec!["deployments".to_owned(), "pods".to_owned()];
+        let all = |resource: &str| Wanted { resource: resource.to_owned(), object: None };
+        args.resources = ["deployments", "pods"].map(all).to_vec();
     }
+    refuse_selectors_of_one_object(&args)?;
+    let patience = args.wait.map(Duration::from_secs);
     let fleet = if args.embedded { Some(fleet::Fleet::start().await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
@@ -55,32 +63,91 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     if let Some(address) = args.metrics {
         endpoint::serve(address, &connection, followed.clone()).await?;
     }
-    let found = discovery::find(&connection, &args.resources, args.wait.map(Duration::from_secs)).await?;
+    let catalog = discovery::catalog(&connection, patience).await?;
+    let Sorted { found, missing } = sorted(&args, &catalog)?;
 
+    let clock = Clock::choose(args.utc);
     let style = match args.output {
         Output::Json => Style::Json { full: args.full },
-        Output::Text => {
-            Style::Text { color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
-        }
+        Output::Text => Style::Text {
+            color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            clock: clock.clone(),
+        },
     };
-    let factory = InformerFactory::new(&connection);
     let (printer, ended) = Printer::start(args.until);
-    for resource in found {
-        let scope = scope(&args, &resource, &connection);
-        discovery::check_selectors(&connection, &resource, &scope).await?;
-        follow(&factory, resource, scope, style, &printer)?;
+    let mut watching =
+        Watching { factory: InformerFactory::new(&connection), style, clock, printer, known: Vec::new() };
+    for (wanted, resource) in found {
+        watching.begin(&args, &connection, &wanted, resource).await?;
     }
-    // Set nowhere else.
-    let _ = followed.set(factory.clone());
-    match ended.await {
+    followed.begin(watching.factory.clone(), missing.iter().map(|wanted| wanted.resource.clone()).collect());
+    let waiting = async {
+        let arrived = async |wanted: Wanted, resource: Found| {
+            watching.begin(&args, &connection, &wanted, resource).await?;
+            followed.arrived(&wanted.resource);
+            Ok(())
+        };
+        discovery::await_kinds(&connection, missing, patience, arrived).await
+    };
+    tokio::pin!(ended);
+    tokio::select! {
+        ended = &mut ended => return how_it_ended(ended),
+        waited = waiting => waited?,
+    }
+    how_it_ended(ended.await)
+}
+
+fn how_it_ended<E>(ended: Result<End, E>) -> Result<ExitCode, Failure> {
+    match ended {
         Ok(End::Counted | End::NobodyReads) => Ok(ExitCode::SUCCESS),
         Ok(End::Failed(error)) => Err(Failure::run(format!("events cannot be written: {error}"))),
         Err(_) => Err(Failure::run("the thread that writes events has ended")),
     }
 }
 
-/// What is watched of `resource`.
-fn scope(args: &WatchArgs, resource: &Found, connection: &Connection) -> Scope {
+/// A name is a selector of its own.
+fn refuse_selectors_of_one_object(args: &WatchArgs) -> Result<(), Failure> {
+    let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
+    match named {
+        Some((resource, object)) if args.labels.is_some() || args.fields.is_some() => Err(Failure::usage(format!(
+            "{resource}/{object} names one object; leave out the selectors, or the name: {resource}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What is wanted: what the server has of it, and what is to be waited for.
+#[derive(Default)]
+struct Sorted {
+    found: Vec<(Wanted, Found)>,
+    missing: Vec<Wanted>,
+}
+
+fn sorted(args: &WatchArgs, catalog: &Catalog) -> Result<Sorted, Failure> {
+    let Sorted { mut found, mut missing } = Sorted::default();
+    for wanted in &args.resources {
+        match catalog.find(&wanted.resource) {
+            Ok(resource) => found.push((wanted.clone(), resource)),
+            Err(NotFound::Unknown(why)) if args.wait_for_kind => {
+                // Whoever closed standard error does not want to know.
+                let _ = writeln!(std::io::stderr(), "waiting for {}: {why}", wanted.resource);
+                missing.push(wanted.clone());
+            }
+            Err(NotFound::Unknown(why)) => {
+                let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
+                let meant = before.map_or(String::new(), |(before, _)| {
+                    format!("; an object is named behind a slash: {}/{}", before.resource, wanted.resource)
+                });
+                return Err(Failure::usage(format!("{why}{meant}; --wait-for-kind waits until it has")));
+            }
+            Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
+        }
+    }
+    Ok(Sorted { found, missing })
+}
+
+/// What is watched of `resource`: all of it, what is selected, or one `object`.
+fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &Connection) -> Scope {
     let everywhere = args.all_namespaces || (args.embedded && args.namespace.is_none());
     let mut scope = match (&args.namespace, resource.namespaced && !everywhere) {
         (_, false) => Scope::all(),
@@ -90,36 +157,77 @@ fn scope(args: &WatchArgs, resource: &Found, connection: &Connection) -> Scope {
     if let Some(labels) = &args.labels {
         scope = scope.labels(labels);
     }
-    match &args.fields {
-        Some(fields) => scope.fields(fields),
-        None => scope,
+    match (object, &args.fields) {
+        (Some(object), _) => scope.fields(format!("metadata.name={object}")),
+        (None, Some(fields)) => scope.fields(fields),
+        (None, None) => scope,
     }
 }
 
-/// Prints every change of `resource` in `scope`, and every doubt about it.
-fn follow(
-    factory: &InformerFactory,
-    resource: Found,
-    scope: Scope,
+/// All that is watched, and how it is told.
+struct Watching {
+    factory: InformerFactory,
     style: Style,
-    printer: &Printer,
-) -> Result<(), Failure> {
-    let informer = factory.informer_with::<DynamicObject>(&resource.described, scope).map_err(Failure::usage)?;
-    let name = resource.to_string();
-    doubts::follow(name.clone(), informer.clone());
-    let lines = printer.clone();
-    let told = name.clone();
-    // A terminal that is slow, or stopped, holds up this handler alone; what comes meanwhile is merged.
-    let registration =
-        informer.on_event(move |event| lines.print(line::event(style, &told, &resource.described, &event)));
-    let lines = printer.clone();
-    let shown = informer.clone();
-    tokio::spawn(async move {
-        registration.until_synced().await;
-        let snapshot = shown.snapshot();
-        let synced = line::synced(style, &name, shown.scope(), snapshot.version(), snapshot.len());
-        // Behind all that belongs to the first view: their calls have returned.
-        tokio::task::spawn_blocking(move || lines.print(synced));
-    });
-    Ok(())
+    clock: Clock,
+    printer: Printer,
+    /// What is watched already: a resource that was named twice is told once.
+    known: Vec<(Found, Option<String>)>,
+}
+
+impl Watching {
+    /// Begins to watch what is `wanted` of `resource`, unless that is watched already.
+    async fn begin(
+        &mut self,
+        args: &WatchArgs,
+        connection: &Connection,
+        wanted: &Wanted,
+        resource: Found,
+    ) -> Result<(), Failure> {
+        let place = (resource, wanted.object.clone());
+        if self.known.contains(&place) {
+            return Ok(());
+        }
+        let (resource, object) = &place;
+        let scope = scope(args, resource, object.as_deref(), connection);
+        discovery::check_selectors(connection, resource, &scope).await?;
+        let (name, described) = (resource.to_string(), resource.described.clone());
+        self.follow(Subject { name, described, scope })?;
+        self.known.push(place);
+        Ok(())
+    }
+
+    /// Prints every change of `subject`, and every doubt about it.
+    fn follow(&self, subject: Subject) -> Result<(), Failure> {
+        let begun = self.factory.informer_with::<DynamicObject>(&subject.described, subject.scope.clone());
+        let informer = begun.map_err(Failure::usage)?;
+        let (subject, style) = (Arc::new(subject), self.style.clone());
+        let lines = Lines { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
+        let registration = Arc::new(informer.add_handler(lines));
+        let (followed, events, clock) = (subject.clone(), registration.clone(), self.clock.clone());
+        doubts::follow(followed, informer.clone(), events, style.clone(), clock, self.printer.clone());
+        let (lines, shown) = (self.printer.clone(), informer.clone());
+        tokio::spawn(async move {
+            registration.until_synced().await;
+            let snapshot = shown.snapshot();
+            let synced = style.synced(&subject, snapshot.version(), snapshot.len());
+            // Behind all that belongs to the first view: their calls have returned.
+            tokio::task::spawn_blocking(move || lines.print(synced));
+        });
+        Ok(())
+    }
+}
+
+/// Prints the events of one informer.
+///
+/// A terminal that is slow, or stopped, holds up this handler alone; what comes meanwhile is merged, and marked so.
+struct Lines {
+    subject: Arc<Subject>,
+    style: Style,
+    printer: Printer,
+}
+
+impl Handler<DynamicObject> for Lines {
+    fn handle(&self, event: Event<DynamicObject>, call: Call) {
+        self.printer.print(self.style.event(&self.subject, &event, call.changes));
+    }
 }

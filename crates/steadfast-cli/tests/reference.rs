@@ -40,6 +40,7 @@ struct Line {
     resource_version: Option<String>,
     certainty: Option<String>,
     reason: Option<String>,
+    state: Option<String>,
 }
 
 /// The program at work, until dropped.
@@ -111,20 +112,29 @@ struct Told {
     stories: BTreeMap<String, Vec<String>>,
     calls: u64,
     synced: bool,
+    /// What was said of freshness.
+    states: Vec<String>,
 }
 
 impl Told {
     fn to(recorder: Recorder) -> Self {
         recorder.write(Record::informer(INFORMER, Scope::all()));
         recorder.write(Record::registered(HANDLER, INFORMER));
-        Self { recorder, held: BTreeMap::new(), stories: BTreeMap::new(), calls: 0, synced: false }
+        Self { recorder, held: BTreeMap::new(), stories: BTreeMap::new(), calls: 0, synced: false, states: Vec::new() }
     }
 
     fn take(&mut self, line: &Line) -> Result<(), WorldError> {
         assert_eq!(line.resource, "configmaps");
-        if line.kind == "Synced" {
-            self.synced = true;
-            return Ok(());
+        match line.kind.as_str() {
+            "Synced" => {
+                self.synced = true;
+                return Ok(());
+            }
+            "Freshness" => {
+                self.states.push(line.state.clone().ok_or("a line of freshness without a state")?);
+                return Ok(());
+            }
+            _ => {}
         }
         let key = Key::new(line.namespace.as_deref(), line.name.as_deref().ok_or("a line without a name")?);
         let words = [Some(&line.kind), line.certainty.as_ref(), line.reason.as_ref()];
@@ -265,6 +275,7 @@ async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end
     assert_eq!(watching.told.story("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
     assert_eq!(watching.told.story("deleted"), ["Added", "Deleted Inferred Deleted"]);
     assert!(watching.complaints().contains("fresh again"), "{}", watching.complaints());
+    assert!(watching.told.states.iter().any(|state| state == "Fresh"), "{:?}", watching.told.states);
     let history = reference.history("", "configmaps").await?;
     assert_eq!(watching.told.held, end_of(&history), "whoever reads the lines knows what there is");
     let verdict = check(&history, &recorder.trace())?.total();

@@ -1,50 +1,50 @@
 //! Manifests: YAML or JSON, several documents or a `List`, as objects.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 
+use super::sources::Text;
 use crate::failure::Failure;
 
 /// An object and where it was read, for errors.
 #[derive(Debug)]
 pub(crate) struct Object {
     value: Value,
-    file: PathBuf,
+    from: String,
 }
 
-/// Reads all objects of all files, in order.
-pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Object>, Failure> {
+/// Reads the objects of all texts, in order.
+pub(crate) fn read_all(texts: &[Text]) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(file)
-            .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", file.display())))?;
-        let values = parse(&text).map_err(|why| Failure::usage(format!("{}: {why}", file.display())))?;
-        objects.extend(values.into_iter().map(|value| Object { value, file: file.clone() }));
+    for Text { text, from } in texts {
+        let values = parse(text).map_err(|why| Failure::usage(format!("{from}: {why}")))?;
+        objects.extend(values.into_iter().map(|value| Object { value, from: from.clone() }));
     }
     Ok(objects)
 }
 
-/// Creates `objects` on `server`, namespaces and definitions first, since the others may need them.
-pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<usize, Failure> {
+/// Creates `objects` on `server`, namespaces and definitions first, since the others may need them; returns what it
+/// warns of.
+pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<String>, Failure> {
     let (first, then): (Vec<_>, Vec<_>) = objects
         .iter()
         .partition(|object| matches!(text(&object.value, "/kind"), "Namespace" | "CustomResourceDefinition"));
+    let mut warnings = Vec::new();
     for object in first.into_iter().chain(then) {
-        server.create(&object.value).map_err(|status| cannot_create(object, &status.message))?;
+        let created = server.create_with_warnings(&object.value);
+        let (_, warned) = created.map_err(|status| cannot_create(object, &status.message))?;
+        warnings.extend(warned.into_iter().map(|warning| format!("{}: {warning}", shown(object))));
     }
-    Ok(objects.len())
+    Ok(warnings)
 }
 
 fn cannot_create(object: &Object, why: &str) -> Failure {
-    let (kind, name) = (text(&object.value, "/kind"), text(&object.value, "/metadata/name"));
-    Failure::run(format!("{}: {kind} {name:?} cannot be created: {why}", shown(&object.file)))
+    Failure::run(format!("{} cannot be created: {why}", shown(object)))
 }
 
-fn shown(file: &Path) -> String {
-    file.display().to_string()
+fn shown(object: &Object) -> String {
+    let (kind, name) = (text(&object.value, "/kind"), text(&object.value, "/metadata/name"));
+    format!("{}: {kind} {name:?}", object.from)
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -75,6 +75,9 @@ fn flatten(mut document: Value, objects: &mut Vec<Value>) -> Result<(), String> 
     let missing = ["/apiVersion", "/kind"].into_iter().find(|key| text(&document, key).is_empty());
     if let Some(key) = missing {
         return Err(format!("{} is missing", &key[1..]));
+    }
+    if text(&document, "/apiVersion").starts_with("kustomize.config.k8s.io/") {
+        return Err("it is a kustomization; load its folder with -k".to_owned());
     }
     objects.push(document);
     Ok(())
@@ -107,5 +110,7 @@ mod tests {
         assert!(broken.contains("line "), "{broken}");
         assert!(!broken.contains("hunter2"), "{broken}");
         assert_eq!(parse("kind: Pod\n---\nkind: Pod").unwrap_err(), "document 1: apiVersion is missing");
+        let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+        assert!(parse(kustomization).unwrap_err().ends_with("load its folder with -k"));
     }
 }

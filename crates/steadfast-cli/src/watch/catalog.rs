@@ -27,7 +27,7 @@ pub(crate) struct Catalog {
 }
 
 /// The resource that a name means.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) described: ApiResource,
     pub(crate) namespaced: bool,
@@ -38,6 +38,26 @@ impl fmt::Display for Found {
         f.write_str(&full_name(&self.described.plural, &self.described.group))
     }
 }
+
+/// Why a name means no resource that can be watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotFound {
+    /// There is none of that name, yet: what comes closest.
+    Unknown(String),
+    /// There is one, and it cannot be watched.
+    Unwatchable(String),
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(why) | Self::Unwatchable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// How many near matches are named.
+const NEAR: usize = 3;
 
 fn full_name(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
@@ -61,13 +81,14 @@ impl Catalog {
     /// The resource that `name` means: `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`.
     ///
     /// The error says what is wrong with it, and what comes closest.
-    pub(crate) fn find(&self, name: &str) -> Result<Found, String> {
+    pub(crate) fn find(&self, name: &str) -> Result<Found, NotFound> {
         let lower = name.to_lowercase();
         let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
-        let entry = self.search(word, place).ok_or_else(|| self.unknown(name, word))?;
+        let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
         if !entry.verbs.iter().any(|verb| verb == "watch") {
-            let verbs = entry.verbs.join(", ");
-            return Err(format!("{} cannot be watched; the server offers {verbs} for it", entry.full_name()));
+            let (name, verbs) = (entry.full_name(), entry.verbs.join(", "));
+            let why = format!("{name} cannot be watched; the server offers {verbs} for it");
+            return Err(NotFound::Unwatchable(why));
         }
         let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
         let described = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
@@ -93,10 +114,13 @@ impl Catalog {
     }
 
     fn unknown(&self, name: &str, word: &str) -> String {
-        let advice = match (self.named(word, |_| true), self.closest(word)) {
+        let advice = match (self.named(word, |_| true), self.closest(word).as_slice()) {
             (Some(elsewhere), _) => format!("there is {}", elsewhere.full_name()),
-            (None, Some(close)) => format!("did you mean {close}?"),
-            (None, None) => format!("none of its {} is called alike", self.entries.len()),
+            (None, []) => format!("none of its {} is called alike", self.entries.len()),
+            (None, [names @ .., last]) if !names.is_empty() => {
+                format!("did you mean {} or {last}?", names.join(", "))
+            }
+            (None, [close, ..]) => format!("did you mean {close}?"),
         };
         let silent = match self.silent.as_slice() {
             [] => String::new(),
@@ -105,14 +129,21 @@ impl Catalog {
         format!("the server has no resource {name:?}: {advice}{silent}")
     }
 
-    /// The resource whose name is least different, if it is not all too different.
-    fn closest(&self, word: &str) -> Option<String> {
-        let names = self.entries.iter().flat_map(|entry| [(&entry.plural, entry), (&entry.singular, entry)]);
-        let (difference, entry) = names
-            .filter(|(name, _)| !name.is_empty())
-            .map(|(name, entry)| (edits(word, name), entry))
-            .min_by_key(|(difference, _)| *difference)?;
-        (difference <= 1 + word.chars().count() / 4).then(|| entry.full_name())
+    /// The resources whose names are least different and not all too different, the nearest first.
+    fn closest(&self, word: &str) -> Vec<String> {
+        let mut near: Vec<(usize, String)> = Vec::new();
+        for entry in &self.entries {
+            let names = [&entry.plural, &entry.singular].into_iter().filter(|name| !name.is_empty());
+            let Some(difference) = names.map(|name| edits(word, name)).min() else { continue };
+            let name = entry.full_name();
+            if difference <= 1 + word.chars().count() / 4 && !near.iter().any(|(_, known)| *known == name) {
+                near.push((difference, name));
+            }
+        }
+        // In the server's order where they are equally near.
+        near.sort_by_key(|(difference, _)| *difference);
+        near.truncate(NEAR);
+        near.into_iter().map(|(_, name)| name).collect()
     }
 }
 
@@ -166,7 +197,7 @@ mod tests {
     fn found(name: &str) -> String {
         match catalog().find(name) {
             Ok(found) => format!("{} {}", found.described.api_version, found),
-            Err(why) => why,
+            Err(why) => why.to_string(),
         }
     }
 
@@ -194,11 +225,28 @@ mod tests {
         assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": there is pods");
         assert_eq!(found("xylophones"), "the server has no resource \"xylophones\": none of its 7 is called alike");
         let catalog = Catalog { silent: vec!["metrics.k8s.io".to_owned()], ..catalog() };
-        assert!(catalog.find("nodemetrics").unwrap_err().ends_with("(metrics.k8s.io did not answer)"));
+        let told = catalog.find("nodemetrics").unwrap_err().to_string();
+        assert!(told.ends_with("(metrics.k8s.io did not answer)"), "{told}");
+    }
+
+    #[test]
+    fn all_that_come_close_are_named_the_nearest_first() {
+        let mut catalog = catalog();
+        catalog.entries.push(entry("example.com", "v1", "Pode", "podes", &[]));
+        let told = catalog.find("pode.example.org").unwrap_err().to_string();
+        assert_eq!(told, "the server has no resource \"pode.example.org\": there is podes.example.com");
+        let told = catalog.find("podz").unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "the server has no resource \"podz\": did you mean pods, podes.example.com or poes.example.com?"
+        );
+        let told = catalog.find("evnts").unwrap_err().to_string();
+        assert_eq!(told, "the server has no resource \"evnts\": did you mean events or events.events.k8s.io?");
     }
 
     #[test]
     fn what_cannot_be_watched_is_told() {
+        assert!(matches!(catalog().find("bindings"), Err(NotFound::Unwatchable(_))));
         assert_eq!(found("bindings"), "bindings cannot be watched; the server offers create for it");
     }
 

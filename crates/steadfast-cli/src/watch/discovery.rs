@@ -11,31 +11,16 @@ use kube::{Client, Error};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
-use super::catalog::{Catalog, Entry, Found};
+use super::catalog::{Catalog, Entry, Found, NotFound};
 use crate::connect::{Trouble, trouble};
 use crate::failure::Failure;
+use crate::names::Wanted;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// The resources that `names` mean; waits for a server that cannot be reached, for ever or for `patience`.
-pub(crate) async fn find(
-    connection: &Connection,
-    names: &[String],
-    patience: Option<Duration>,
-) -> Result<Vec<Found>, Failure> {
-    let catalog = catalog_of(connection, patience).await?;
-    let mut found: Vec<Found> = Vec::new();
-    for name in names.iter().filter(|name| !name.is_empty()) {
-        let resource = catalog.find(name).map_err(Failure::usage)?;
-        if !found.iter().any(|known| known.described == resource.described) {
-            found.push(resource);
-        }
-    }
-    Ok(found)
-}
-
-async fn catalog_of(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
+/// What the server has; waits where it cannot be reached, for ever or for `patience`.
+pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
     let begun = Instant::now();
     let (mut told, mut pause) = (None, FIRST_PAUSE);
@@ -58,6 +43,41 @@ async fn catalog_of(connection: &Connection, patience: Option<Duration>) -> Resu
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Waits until the server has what all of `missing` name, and hands each to `found` as soon as it is there.
+///
+/// # Errors
+///
+/// When `patience` is over before that, or what is found cannot be followed.
+pub(crate) async fn await_kinds(
+    connection: &Connection,
+    mut missing: Vec<Wanted>,
+    patience: Option<Duration>,
+    mut found: impl AsyncFnMut(Wanted, Found) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    while !missing.is_empty() {
+        let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+        if left.is_some_and(|left| left < pause) {
+            let names: Vec<&str> = missing.iter().map(|wanted| wanted.resource.as_str()).collect();
+            let (names, server) = (names.join(", "), connection.server());
+            let waited = patience.unwrap_or_default().as_secs();
+            return Err(Failure::run(format!("{server} had no resource {names} within {waited} s")));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let catalog = catalog(connection, left).await?;
+        for wanted in std::mem::take(&mut missing) {
+            match catalog.find(&wanted.resource) {
+                Ok(resource) => found(wanted, resource).await?,
+                Err(NotFound::Unknown(_)) => missing.push(wanted),
+                Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn ask(client: &Client) -> Result<Catalog, Error> {

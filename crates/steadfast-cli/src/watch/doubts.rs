@@ -1,4 +1,5 @@
-//! Standard error: what is in doubt, since when and why, and when the doubt is over.
+//! What is in doubt, since when and why, and when the doubt is over: on standard error for people, as lines among the
+//! events for programs.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,34 +7,54 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Freshness, Informer, Note};
-use tokio::time::{Instant, timeout};
+use steadfast::{Freshness, Informer, Note, Registration};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::line::clock;
+use super::clock::Clock;
+use super::line::{Style, Subject, Transition};
+use super::printer::Printer;
 
 /// A doubt that is over sooner than this was a healthy resume, and is not told.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
 /// A cache can go stale without anything happening, so silence is looked at too.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How many transitions may wait to be printed; then doubts are looked at again when there is room.
+const WAITING: usize = 64;
+/// How often it is looked whether the handler has come to what was known when freshness came back.
+const DELIVERED_EVERY: Duration = Duration::from_millis(20);
 
-/// Tells every doubt about `informer`, for as long as it runs.
-pub(crate) fn follow(resource: String, informer: Informer<DynamicObject>) {
+/// Tells every doubt about `informer`, for as long as it runs; its events are told by `events`.
+pub(crate) fn follow(
+    subject: Arc<Subject>,
+    informer: Informer<DynamicObject>,
+    events: Arc<Registration<DynamicObject>>,
+    style: Style,
+    clock: Clock,
+    printer: Printer,
+) {
     let doubts = Arc::new(Mutex::new(Doubts::default()));
-    let resource: Arc<str> = resource.into();
-    let (noted, named) = (doubts.clone(), resource.clone());
+    let (transitions, waiting) = channel(WAITING);
+    tokio::spawn(print(waiting, subject.clone(), events, style, printer));
+    let teller = Teller { subject, clock, transitions };
+    let (noted, noting) = (doubts.clone(), teller.clone());
     informer.on_note(move |note| {
         if let Note::NewEpoch { .. } = note {
-            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-            tell(&named, &noted.another_history(note, Instant::now()));
+            let told = noted.lock().unwrap_or_else(PoisonError::into_inner).another_history(note, Instant::now());
+            noting.complain(&told);
+            // Full only where nobody reads; whoever reads again is told of the state that is then.
+            let _ = noting.transitions.try_send(told.became);
         }
     });
     tokio::spawn(async move {
         let mut changed = informer.changed();
         loop {
             let freshness = informer.freshness();
-            let line = doubts.lock().unwrap_or_else(PoisonError::into_inner).look(&freshness, Instant::now());
-            if let Some(line) = line {
-                tell(&resource, &line);
+            let told = doubts.lock().unwrap_or_else(PoisonError::into_inner).look(&freshness, Instant::now());
+            if let Some(told) = told {
+                teller.complain(&told);
+                // Nobody takes them any more once the program is about to end.
+                let _ = teller.transitions.send(told.became).await;
             }
             if matches!(freshness, Freshness::Stopped(_))
                 || matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_)))
@@ -44,9 +65,62 @@ pub(crate) fn follow(resource: String, informer: Informer<DynamicObject>) {
     });
 }
 
-fn tell(resource: &str, line: &str) {
-    // Whoever closed standard error does not want to know.
-    let _ = writeln!(io::stderr(), "{} ! {resource}: {line}", clock(Timestamp::now()));
+/// Where doubts are told.
+#[derive(Clone)]
+struct Teller {
+    subject: Arc<Subject>,
+    clock: Clock,
+    transitions: Sender<Transition>,
+}
+
+impl Teller {
+    fn complain(&self, told: &Told) {
+        let (clock, resource) = (self.clock.of_day(Timestamp::now()), &self.subject.name);
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(io::stderr(), "{clock} ! {resource}: {}", told.line);
+    }
+}
+
+/// Prints the transitions among the events, in their order.
+async fn print(
+    mut transitions: Receiver<Transition>,
+    subject: Arc<Subject>,
+    events: Arc<Registration<DynamicObject>>,
+    style: Style,
+    printer: Printer,
+) {
+    while let Some(became) = transitions.recv().await {
+        let Some(line) = style.freshness(&subject, &became) else { continue };
+        if became.why.is_none() {
+            until_delivered(&events).await;
+        }
+        let printer = printer.clone();
+        // It may wait for whoever reads.
+        if tokio::task::spawn_blocking(move || printer.print_aside(line)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until the handler has returned from all that it is behind with now: what comes after that is newer.
+async fn until_delivered(events: &Registration<DynamicObject>) {
+    let begun = events.counts();
+    // An entry may stand for an end and a new beginning: two calls.
+    let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;
+    loop {
+        let counts = events.counts();
+        if counts.entries == 0 || counts.returned + counts.skipped >= enough {
+            return;
+        }
+        sleep(DELIVERED_EVERY).await;
+    }
+}
+
+/// What is to be told of a doubt: to people, and to programs.
+#[derive(Debug, PartialEq)]
+struct Told {
+    line: String,
+    became: Transition,
 }
 
 /// What was told of a cache's doubts.
@@ -59,20 +133,22 @@ struct Doubts {
 
 impl Doubts {
     /// What is to be told of a server that is not the one that it was, however soon that is mended.
-    fn another_history(&mut self, note: &Note, now: Instant) -> String {
+    fn another_history(&mut self, note: &Note, now: Instant) -> Told {
         let why = note.to_string();
-        self.since.get_or_insert(now);
+        let since = *self.since.get_or_insert(now);
         self.told = Some(("stale", why.clone()));
-        format!("stale: {why}")
+        let line = format!("stale: {why}");
+        Told { line, became: Transition { state: "Stale", why: Some(why), doubt_seconds: seconds(since, now) } }
     }
 
     /// What is to be told now, if anything: one line for each state and cause, one when it is over.
-    fn look(&mut self, freshness: &Freshness, now: Instant) -> Option<String> {
+    fn look(&mut self, freshness: &Freshness, now: Instant) -> Option<Told> {
         let Some(doubt) = freshness.doubt() else {
             let since = self.since.take();
             self.told.take()?;
-            let lasted = since.map_or(Duration::ZERO, |since| now - since);
-            return Some(format!("fresh again after {:.1} s", lasted.as_secs_f64()));
+            let doubt_seconds = since.map_or(0.0, |since| seconds(since, now));
+            let line = format!("fresh again after {doubt_seconds:.1} s");
+            return Some(Told { line, became: Transition { state: "Fresh", why: None, doubt_seconds } });
         };
         let since = *self.since.get_or_insert(now - doubt.lasting);
         let telling = (freshness.name(), doubt.why.to_string());
@@ -82,8 +158,30 @@ impl Doubts {
         {
             return None;
         }
+        let became = Transition {
+            state: state(freshness),
+            why: Some(telling.1.clone()),
+            doubt_seconds: doubt.lasting.as_secs_f64(),
+        };
         self.told = Some(telling);
-        Some(freshness.to_string())
+        Some(Told { line: freshness.to_string(), became })
+    }
+}
+
+fn seconds(since: Instant, now: Instant) -> f64 {
+    (now - since).as_secs_f64()
+}
+
+/// The state's name as programs get it.
+fn state(freshness: &Freshness) -> &'static str {
+    match freshness {
+        Freshness::Fresh { .. } => "Fresh",
+        Freshness::Starting(_) => "Starting",
+        Freshness::Resuming(_) => "Resuming",
+        Freshness::Suspect(_) => "Suspect",
+        Freshness::Stale(_) => "Stale",
+        Freshness::Failed(_) => "Failed",
+        Freshness::Stopped(_) => "Stopped",
     }
 }
 
@@ -102,6 +200,10 @@ mod tests {
         Freshness::Fresh { version: None, age: Duration::ZERO, tainted: steadfast::KeySet::default(), polled: None }
     }
 
+    fn line(told: Option<Told>) -> Option<String> {
+        told.map(|told| told.line)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_doubt_is_told_once_and_its_end_too() {
         let mut doubts = Doubts::default();
@@ -109,10 +211,14 @@ mod tests {
         let at = |ms| begun + Duration::from_millis(ms);
         assert_eq!(doubts.look(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
         let told = doubts.look(&Freshness::Resuming(doubt(600, "reset")), at(600)).expect("it lasts");
-        assert!(told.starts_with("resuming for 0.6 s: reset"), "{told}");
+        assert!(told.line.starts_with("resuming for 0.6 s: reset"), "{told:?}");
+        let became = Transition { state: "Resuming", why: Some("reset".to_owned()), doubt_seconds: 0.6 };
+        assert_eq!(told.became, became);
         assert_eq!(doubts.look(&Freshness::Resuming(doubt(900, "reset")), at(900)), None);
         assert!(doubts.look(&Freshness::Stale(doubt(1200, "reset")), at(1200)).is_some());
-        assert_eq!(doubts.look(&fresh(), at(2000)), Some("fresh again after 2.0 s".to_owned()));
+        let told = doubts.look(&fresh(), at(2000)).expect("it is over");
+        assert_eq!(told.line, "fresh again after 2.0 s");
+        assert_eq!(told.became, Transition { state: "Fresh", why: None, doubt_seconds: 2.0 });
         assert_eq!(doubts.look(&fresh(), at(2100)), None);
     }
 
@@ -124,9 +230,11 @@ mod tests {
         let note = Note::NewEpoch { held: "9".into(), proof: "1".into() };
         assert_eq!(doubts.look(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
         let told = doubts.another_history(&note, at(100));
-        assert!(told.starts_with("stale: the server's history was replaced: it is at 1, 9 is held"), "{told}");
+        let words = "stale: the server's history was replaced: it is at 1, 9 is held";
+        assert!(told.line.starts_with(words), "{told:?}");
+        assert_eq!(told.became.state, "Stale");
         assert_eq!(doubts.look(&Freshness::Stale(doubt(600, &note.to_string())), at(600)), None);
-        assert_eq!(doubts.look(&fresh(), at(700)), Some("fresh again after 0.7 s".to_owned()));
+        assert_eq!(line(doubts.look(&fresh(), at(700))), Some("fresh again after 0.7 s".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! What a monitor asks of the program: `/metrics`, `/healthz`, `/readyz`.
 
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -36,9 +37,53 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 const PLAIN: &str = "text/plain; charset=utf-8";
 const STARTING: &str = "starting: the server has not said yet what it has\n";
 
-/// Whose informers are to be synced and fresh before the program is ready; not known until the server was asked what it
-/// has.
-pub(crate) type Followed = Arc<OnceLock<InformerFactory>>;
+/// What is to be synced and fresh before the program is ready.
+#[derive(Clone, Default)]
+pub(crate) struct Followed(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// Whose informers; nothing before the server has said what it has.
+    factory: Option<InformerFactory>,
+    /// The kinds that the server does not have yet.
+    awaited: Vec<String>,
+}
+
+impl Followed {
+    /// The server has said what it has: the informers of `factory` follow that, and these kinds are waited for.
+    pub(crate) fn begin(&self, factory: InformerFactory, awaited: Vec<String>) {
+        *self.known() = Known { factory: Some(factory), awaited };
+    }
+
+    /// The server has `awaited` now, and it is followed.
+    pub(crate) fn arrived(&self, awaited: &str) {
+        self.known().awaited.retain(|name| name != awaited);
+    }
+
+    /// What to answer a readiness probe with.
+    fn readiness(&self) -> (StatusCode, String) {
+        let known = self.known();
+        let Some(freshness) = known.factory.as_ref().map(InformerFactory::freshness) else {
+            return (StatusCode::SERVICE_UNAVAILABLE, STARTING.to_owned());
+        };
+        if known.awaited.is_empty() {
+            return (freshness.status(), freshness.to_string());
+        }
+        let mut text = String::new();
+        for kind in &known.awaited {
+            let _ = writeln!(text, "{kind}: the server does not have this kind yet");
+        }
+        for (name, state) in freshness.informers().filter(|(_, state)| !state.is_fresh()) {
+            let _ = writeln!(text, "{name}: {state}");
+        }
+        (StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        // Nothing panics under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 struct State {
     registry: Registry,
@@ -103,10 +148,10 @@ impl State {
                 }
             }
             "/healthz" => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-            "/readyz" => match self.followed.get().map(InformerFactory::freshness) {
-                Some(freshness) => (freshness.status(), PLAIN, freshness.to_string()),
-                None => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, STARTING.to_owned()),
-            },
+            "/readyz" => {
+                let (status, text) = self.followed.readiness();
+                (status, PLAIN, text)
+            }
             _ => (StatusCode::NOT_FOUND, PLAIN, "there are /metrics, /healthz and /readyz\n".to_owned()),
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));

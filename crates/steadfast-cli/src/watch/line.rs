@@ -1,17 +1,21 @@
-//! One event as one line, for people or for programs.
+//! One event, or one change of freshness, as one line: for people or for programs.
 
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use serde::Serialize;
 use steadfast::{Certainty, DeleteReason, Event, ResourceVersion, Scope};
 
+use super::clock::{Clock, precise};
+
 /// How lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Style {
     /// For people.
     Text {
         /// With colours.
         color: bool,
+        /// By which clock.
+        clock: Clock,
     },
     /// One JSON object a line.
     Json {
@@ -32,6 +36,8 @@ struct JsonLine<'a> {
     uid: Option<&'a str>,
     resource_version: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     certainty: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
@@ -39,45 +45,92 @@ struct JsonLine<'a> {
     object: Option<DynamicObject>,
 }
 
-/// The line of `event`, at the present.
-pub(crate) fn event(style: Style, resource: &str, described: &ApiResource, event: &Event<DynamicObject>) -> String {
-    let now = Timestamp::now();
-    match style {
-        Style::Json { full } => json(now, full, resource, described, event),
-        Style::Text { color } => text(now, color, resource, event),
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FreshnessLine<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    state: &'a str,
+    why: Option<&'a str>,
+    doubt_seconds: f64,
 }
 
-/// The line that says that everything there was has been told.
-pub(crate) fn synced(
-    style: Style,
-    resource: &str,
-    scope: &Scope,
-    version: Option<&ResourceVersion>,
-    objects: usize,
-) -> String {
-    let now = Timestamp::now();
-    match style {
-        Style::Json { .. } => encoded(&JsonLine {
-            time: precise(now),
-            kind: "Synced",
-            resource,
-            namespace: scope.in_namespace(),
-            name: None,
-            uid: None,
-            resource_version: version.map(ResourceVersion::as_str),
-            certainty: None,
-            reason: None,
-            object: None,
-        }),
-        Style::Text { .. } => {
-            let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
-            format!("{} = {resource} synced{at}: {objects} in {scope}", clock(now))
+/// What is watched, as lines name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// The resource with its group: `deployments.apps`.
+    pub(crate) name: String,
+    pub(crate) described: ApiResource,
+    pub(crate) scope: Scope,
+}
+
+/// What became of a cache's freshness.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Transition {
+    /// The state that began.
+    pub(crate) state: &'static str,
+    /// Why it is in doubt; nothing where it is fresh again.
+    pub(crate) why: Option<String>,
+    /// How long the doubt has lasted, or had when it ended, in seconds.
+    pub(crate) doubt_seconds: f64,
+}
+
+impl Style {
+    /// The line of `event`, at the present; it covers so many `changes`.
+    pub(crate) fn event(&self, subject: &Subject, event: &Event<DynamicObject>, changes: u64) -> String {
+        let now = Timestamp::now();
+        match self {
+            Self::Json { full } => json(now, *full, subject, event, changes),
+            Self::Text { color, clock } => text(&clock.of_day(now), *color, &subject.name, event, changes),
+        }
+    }
+
+    /// The line that says that everything there was has been told.
+    pub(crate) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
+        let now = Timestamp::now();
+        match self {
+            Self::Json { .. } => encoded(&JsonLine {
+                time: precise(now),
+                kind: "Synced",
+                resource: &subject.name,
+                namespace: subject.scope.in_namespace(),
+                name: None,
+                uid: None,
+                resource_version: version.map(ResourceVersion::as_str),
+                changes: None,
+                certainty: None,
+                reason: None,
+                object: None,
+            }),
+            Self::Text { clock, .. } => {
+                let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
+                let (clock, Subject { name, scope, .. }) = (clock.of_day(now), subject);
+                format!("{clock} = {name} synced{at}: {objects} in {scope}")
+            }
+        }
+    }
+
+    /// The line of a change of freshness among the events; people are told aside.
+    pub(crate) fn freshness(&self, subject: &Subject, became: &Transition) -> Option<String> {
+        match self {
+            Self::Text { .. } => None,
+            Self::Json { .. } => Some(encoded(&FreshnessLine {
+                time: precise(Timestamp::now()),
+                kind: "Freshness",
+                resource: &subject.name,
+                namespace: subject.scope.in_namespace(),
+                state: became.state,
+                why: became.why.as_deref(),
+                doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
+            })),
         }
     }
 }
 
-fn json(now: Timestamp, full: bool, resource: &str, described: &ApiResource, event: &Event<DynamicObject>) -> String {
+fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObject>, changes: u64) -> String {
     let object = event.object();
     let own = object.metadata.resource_version.as_deref();
     let (version, certainty, reason) = match event {
@@ -92,14 +145,15 @@ fn json(now: Timestamp, full: bool, resource: &str, described: &ApiResource, eve
     encoded(&JsonLine {
         time: precise(now),
         kind: event.name(),
-        resource,
+        resource: &subject.name,
         namespace: object.metadata.namespace.as_deref(),
         name: object.metadata.name.as_deref(),
         uid: object.metadata.uid.as_deref(),
         resource_version: version,
+        changes: Some(changes),
         certainty,
         reason,
-        object: full.then(|| typed(object, described)),
+        object: full.then(|| typed(object, &subject.described)),
     })
 }
 
@@ -111,25 +165,28 @@ fn typed(object: &DynamicObject, described: &ApiResource) -> DynamicObject {
     object
 }
 
-fn encoded(line: &JsonLine<'_>) -> String {
+fn encoded(line: &impl Serialize) -> String {
     // Objects that were JSON are JSON again.
     serde_json::to_string(line).unwrap_or_default()
 }
 
-fn text(now: Timestamp, color: bool, resource: &str, event: &Event<DynamicObject>) -> String {
+fn text(clock: &str, color: bool, resource: &str, event: &Event<DynamicObject>, changes: u64) -> String {
     let object = event.object();
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let place = match &object.metadata.namespace {
         Some(namespace) => format!("{namespace}/{name}"),
         None => name.to_owned(),
     };
-    let (symbol, paint, more) = match event {
-        Event::Added { .. } => ('+', "32", String::new()),
-        Event::Updated { .. } | Event::Resynced { .. } => ('~', "33", String::new()),
-        Event::Deleted { certainty, reason, .. } => ('-', "31", format!(" ({certainty}: {reason})")),
+    let (symbol, paint, known) = match event {
+        Event::Added { .. } => ('+', "32", None),
+        Event::Updated { .. } | Event::Resynced { .. } => ('~', "33", None),
+        Event::Deleted { certainty, reason, .. } => ('-', "31", Some(format!("{certainty}: {reason}"))),
     };
+    // Whoever sees one line for what were several changes is to know it.
+    let merged = (changes > 1).then(|| format!("{changes} changes"));
+    let more: Vec<String> = known.into_iter().chain(merged).collect();
+    let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
     let line = format!("{symbol} {resource} {place}{more}");
-    let clock = clock(now);
     if color { format!("{clock} \x1b[{paint}m{line}\x1b[0m") } else { format!("{clock} {line}") }
 }
 
@@ -148,16 +205,6 @@ fn reason_name(reason: DeleteReason) -> &'static str {
     }
 }
 
-/// RFC 3339, UTC, with microseconds, always.
-fn precise(at: Timestamp) -> String {
-    format!("{at:.6}")
-}
-
-/// The time of day, UTC, for people.
-pub(crate) fn clock(at: Timestamp) -> String {
-    at.strftime("%H:%M:%S%.3f").to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -166,8 +213,9 @@ mod tests {
 
     use super::*;
 
-    fn pods() -> ApiResource {
-        ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())
+    fn pods() -> Subject {
+        let described = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+        Subject { name: "pods".to_owned(), described, scope: Scope::namespace("shop") }
     }
 
     fn pod() -> Arc<DynamicObject> {
@@ -182,17 +230,21 @@ mod tests {
     }
 
     fn as_json(full: bool, told: &Event<DynamicObject>) -> Value {
-        serde_json::from_str(&event(Style::Json { full }, "pods", &pods(), told)).expect("it is JSON")
+        serde_json::from_str(&Style::Json { full }.event(&pods(), told, 1)).expect("it is JSON")
+    }
+
+    fn plain() -> Style {
+        Style::Text { color: false, clock: Clock::choose(true) }
     }
 
     #[test]
     fn json_has_the_fields_promised_and_no_others() {
         let line = as_json(false, &Event::Added { object: pod(), initial: true });
         let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["name", "namespace", "resource", "resourceVersion", "time", "type", "uid"]);
+        assert_eq!(keys, ["changes", "name", "namespace", "resource", "resourceVersion", "time", "type", "uid"]);
         assert_eq!(
-            (&line["type"], &line["uid"], &line["resourceVersion"]),
-            (&json!("Added"), &json!("u-1"), &json!("12"))
+            (&line["type"], &line["uid"], &line["resourceVersion"], &line["changes"]),
+            (&json!("Added"), &json!("u-1"), &json!("12"), &json!(1))
         );
     }
 
@@ -212,13 +264,34 @@ mod tests {
     }
 
     #[test]
-    fn times_have_microseconds_even_where_they_are_zero() {
-        assert_eq!(precise(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+    fn people_see_symbol_place_and_how_a_deletion_is_known() {
+        let line = plain().event(&pods(), &deleted(Certainty::Inferred, None), 1);
+        assert!(line.ends_with("Z - pods shop/web-0 (inferred: replaced)"), "{line}");
     }
 
     #[test]
-    fn people_see_symbol_place_and_how_a_deletion_is_known() {
-        let line = event(Style::Text { color: false }, "pods", &pods(), &deleted(Certainty::Inferred, None));
-        assert!(line.ends_with(" - pods shop/web-0 (inferred: replaced)"), "{line}");
+    fn a_line_for_several_changes_says_so() {
+        let updated = Event::Updated { old: pod(), new: pod() };
+        assert!(plain().event(&pods(), &updated, 1).ends_with(" ~ pods shop/web-0"));
+        assert!(plain().event(&pods(), &updated, 3).ends_with(" ~ pods shop/web-0 (3 changes)"));
+        let line = plain().event(&pods(), &deleted(Certainty::Observed, Some("15")), 2);
+        assert!(line.ends_with(" - pods shop/web-0 (observed: replaced; 2 changes)"), "{line}");
+        let json: Value = serde_json::from_str(&Style::Json { full: false }.event(&pods(), &updated, 3)).expect("JSON");
+        assert_eq!(json["changes"], 3);
+    }
+
+    #[test]
+    fn a_change_of_freshness_is_a_line_for_programs() {
+        let stale = Transition { state: "Stale", why: Some("reset".to_owned()), doubt_seconds: 1.23456 };
+        assert_eq!(plain().freshness(&pods(), &stale), None);
+        let line = Style::Json { full: false }.freshness(&pods(), &stale).expect("a line");
+        let line: Value = serde_json::from_str(&line).expect("it is JSON");
+        let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
+        assert_eq!(
+            (&line["type"], &line["state"], &line["why"]),
+            (&json!("Freshness"), &json!("Stale"), &json!("reset"))
+        );
+        assert_eq!((&line["namespace"], &line["doubtSeconds"]), (&json!("shop"), &json!(1.235)));
     }
 }

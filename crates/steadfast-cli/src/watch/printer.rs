@@ -12,7 +12,13 @@ const WAITING: usize = 1024;
 /// Takes lines. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Printer {
-    lines: SyncSender<String>,
+    lines: SyncSender<Line>,
+}
+
+/// A line, and whether it is one of those that are counted.
+struct Line {
+    text: String,
+    counts: bool,
 }
 
 /// Why nothing more is printed.
@@ -37,14 +43,19 @@ impl Printer {
         (Self { lines }, end)
     }
 
-    /// Prints `line`; waits while too many wait already.
-    pub(crate) fn print(&self, line: String) {
+    /// Prints a line of an event; waits while too many wait already.
+    pub(crate) fn print(&self, text: String) {
         // After the end nobody wants it.
-        let _ = self.lines.send(line);
+        let _ = self.lines.send(Line { text, counts: true });
+    }
+
+    /// Prints a line that is no event's, which is not among those that are counted.
+    pub(crate) fn print_aside(&self, text: String) {
+        let _ = self.lines.send(Line { text, counts: false });
     }
 }
 
-fn print(waiting: &Receiver<String>, output: impl Write, until: Option<u64>) -> End {
+fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> End {
     let mut output = BufWriter::new(output);
     let mut left = until.unwrap_or(u64::MAX);
     while left > 0 {
@@ -60,10 +71,10 @@ fn print(waiting: &Receiver<String>, output: impl Write, until: Option<u64>) -> 
                 line
             }
         };
-        if let Err(error) = writeln!(output, "{line}") {
+        if let Err(error) = writeln!(output, "{}", line.text) {
             return end(error);
         }
-        left -= 1;
+        left -= u64::from(line.counts);
     }
     output.flush().map_or_else(end, |()| End::Counted)
 }
@@ -88,10 +99,12 @@ mod tests {
         }
     }
 
-    fn lines(texts: &[&str]) -> Receiver<String> {
+    /// Those in brackets are no events.
+    fn lines(texts: &[&str]) -> Receiver<Line> {
         let (sender, receiver) = sync_channel(texts.len());
         for text in texts {
-            sender.send((*text).to_owned()).expect("there is room");
+            let line = Line { text: (*text).to_owned(), counts: !text.starts_with('[') };
+            assert!(sender.send(line).is_ok(), "there is room");
         }
         receiver
     }
@@ -101,6 +114,13 @@ mod tests {
         let mut written = Vec::new();
         assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), End::Counted));
         assert_eq!(written, b"a\nb\n");
+    }
+
+    #[test]
+    fn what_is_no_event_is_printed_and_not_counted() {
+        let mut written = Vec::new();
+        assert!(matches!(print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2)), End::Counted));
+        assert_eq!(written, b"a\n[stale]\nb\n");
     }
 
     #[test]

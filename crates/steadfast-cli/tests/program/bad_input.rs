@@ -95,7 +95,62 @@ fn resources_and_selectors_that_there_are_not() {
     fails(&steadfast(&["watch", "depoyments", "--embedded"]), 2, &["\"depoyments\"", "did you mean deployments.apps?"]);
     fails(&steadfast(&["watch", "pods.example.com", "--embedded"]), 2, &["there is pods"]);
     fails(&steadfast(&["watch", "pods", "--embedded", "-l", "app in ("]), 2, &["pods", "correct the selector"]);
-    fails(&steadfast(&["watch"]), 2, &["<RESOURCE>"]);
+    fails(&steadfast(&["watch"]), 2, &["<RESOURCE[/NAME]>"]);
+}
+
+#[test]
+fn names_that_are_empty_or_none() {
+    for (arguments, says) in [
+        (&["watch", "--embedded", ""][..], "resource's name is empty"),
+        (&["watch", "--embedded", "pods,,svc"], "resource's name is empty"),
+        (&["watch", "--embedded", "pods/"], "object's name is empty in \"pods/\""),
+        (&["watch", "--embedded", "/web"], "resource's name is empty in \"/web\""),
+        (&["watch", "--embedded", "deploy/web/x"], "no object's name has '/' in it"),
+        (&["watch", "--embedded", "pods", "-n", ""], "the name is empty"),
+        (&["watch", "pods", "--context", ""], "the name is empty"),
+        (&["serve", "--context", " "], "the name is empty"),
+    ] {
+        fails(&steadfast(arguments), 2, &[says]);
+    }
+    let selected = steadfast(&["watch", "--embedded", "deploy/web", "-l", "app=web"]);
+    fails(&selected, 2, &["deploy/web names one object", "leave out the selectors"]);
+}
+
+#[test]
+fn a_kind_that_there_is_not_is_told_with_what_could_be_meant() {
+    let near = ["\"podz\"", "did you mean pods", "--wait-for-kind"];
+    fails(&steadfast(&["watch", "podz", "--embedded"]), 2, &near);
+    let as_kubectl = steadfast(&["watch", "deploy", "web", "--embedded"]);
+    fails(&as_kubectl, 2, &["an object is named behind a slash: deploy/web"]);
+    let waited = steadfast(&["watch", "widgets", "--embedded", "--wait-for-kind", "--wait", "1"]);
+    fails(&waited, 1, &["waiting for widgets", "had no resource widgets within 1 s"]);
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_merged_into_is_left_as_it_was() {
+    for (name, text, says) in [
+        ("no-yaml.kubeconfig", "users: [{token: hunter2", "it is no YAML, at line 1"),
+        ("no-config.kubeconfig", "kind: Deployment\nspec: {token: hunter2}\n", "it is no kubeconfig"),
+        ("taken.kubeconfig", "clusters: [{name: steadfast, cluster: {server: 'https://x'}}]\n", "did not make"),
+    ] {
+        let path = file(name, text);
+        fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left as it is", says]);
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), text);
+    }
+    let taken = steadfast(&["serve", "--kubeconfig", &place("taken.kubeconfig")]);
+    fails(&taken, 3, &["cluster \"steadfast\"", "--context"]);
+}
+
+#[test]
+fn manifests_that_are_nowhere() {
+    let empty = place("no-manifests");
+    std::fs::create_dir_all(std::path::Path::new(&empty).join("deeper")).expect("there is room");
+    fails(&steadfast(&["serve", "-f", &empty]), 2, &["no-manifests has no file that ends in", "-R"]);
+    fails(&steadfast(&["serve", "-f", "https://example.test/m.yaml"]), 2, &["is a URL", "serve -f -"]);
+    fails(&steadfast(&["serve", "-f", "-", "-f", "-"]), 2, &["can be read once"]);
+    fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is no folder"]);
+    let without = crate::run::finish(crate::run::start_with(&["serve", "-k", &empty], &[("PATH", "/nonexistent")]));
+    fails(&without, 1, &["`kubectl` or `kustomize`", "serve -f -"]);
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
 use steadfast_testing::Exposition;
 
 use crate::run::{Serving, file, finish, said, start, steadfast};
@@ -20,13 +23,20 @@ struct Watching {
 
 impl Watching {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = start(&[&["watch", "--metrics", "127.0.0.1:0"], arguments].concat());
+        let (watching, mut stdout) = Self::unread(&[&["watch", "--metrics", "127.0.0.1:0"], arguments].concat());
+        // Whoever writes to standard error or output must find a reader.
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        watching
+    }
+
+    /// The same with its standard output, which nobody reads yet.
+    fn unread(arguments: &[&str]) -> (Self, std::process::ChildStdout) {
+        let mut child = start(arguments);
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("it can be read");
         let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        // Whoever writes to standard error or output must find a reader.
         let said = Arc::new(Mutex::new(String::new()));
         let heard = said.clone();
         std::thread::spawn(move || {
@@ -34,9 +44,8 @@ impl Watching {
                 heard.lock().expect("nobody panics with it").push_str(&(line + "\n"));
             }
         });
-        let mut stdout = child.stdout.take().expect("it is piped");
-        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-        Self { child, address, said }
+        let stdout = child.stdout.take().expect("it is piped");
+        (Self { child, address, said }, stdout)
     }
 
     /// The answer to `request`, byte by byte as it came.
@@ -124,7 +133,7 @@ fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_
     server.child.kill().expect("it can be killed");
     server.child.wait().expect("it can be waited for");
     let told = watching.ready("503");
-    let server = Serving::start("anew.kubeconfig", &["--port", &port]);
+    let server = Serving::start_beside("anew.kubeconfig", &["--port", &port]);
     assert_eq!(watching.ready("200"), "ok\n", "after {told}");
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("it is a scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
@@ -132,6 +141,43 @@ fn a_server_that_began_anew_behind_its_address_is_told_and_ready_only_with_what_
     let said = watching.said.lock().expect("nobody panics with it").clone();
     assert!(said.contains("stale: the server's history was replaced: it is at "), "{said}");
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_merged_while_nobody_reads_is_marked() {
+    let server = ApiServer::builder().start().await.expect("a server");
+    let config_map = |name: &str, value: &str| -> ConfigMap {
+        let object = json!({"metadata": {"name": name, "namespace": "default"}, "data": {"value": value}});
+        serde_json::from_value(object).expect("a config map")
+    };
+    // More lines than the pipe and the program hold.
+    server.create(&config_map("a", "0")).expect("to create");
+    for number in 0..4000 {
+        server.create(&config_map(&format!("m-{number}"), "0")).expect("to create");
+    }
+    let kubeconfig = file("merged-lines.kubeconfig", &server.kubeconfig());
+    let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "--until", "4003", "--metrics", "127.0.0.1:0"];
+    let (mut watching, stdout) = Watching::unread(&arguments);
+    assert_eq!(watching.ready("200"), "ok\n");
+    for value in ["1", "2", "3"] {
+        server.replace(&config_map("a", value)).expect("to replace");
+    }
+    let revision = server.revision() as f64;
+    let begun = Instant::now();
+    while Exposition::parse(&watching.get("/metrics").1)
+        .expect("it is a scrape")
+        .sum("steadfast_informer_resource_version", &[])
+        .0
+        < revision
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it did not come to {revision}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let told: Vec<String> = BufReader::new(stdout).lines().map(|line| line.expect("it can be read")).collect();
+    assert!(watching.child.wait().expect("it can be waited for").success());
+    let of_a: Vec<&str> = told.iter().filter_map(|line| line.split_once(' ')).map(|(_, told)| told).collect();
+    let of_a: Vec<&&str> = of_a.iter().filter(|line| line.contains(" default/a")).collect();
+    assert_eq!(of_a, [&"+ configmaps default/a", &"~ configmaps default/a (3 changes)"]);
 }
 
 #[test]

@@ -21,11 +21,24 @@ pub(crate) fn start(arguments: &[&str]) -> Child {
 
 /// Starts the program with more in its environment; what it says is kept.
 pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+    command(arguments, variables).spawn().expect("the program is built")
+}
+
+/// Starts the program and gives it `input`; what it says is kept.
+pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
+    let mut child = command(arguments, &[]).stdin(Stdio::piped()).spawn().expect("the program is built");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    // Closed behind it, so that the program finds the end.
+    std::io::Write::write_all(&mut stdin, input.as_bytes()).expect("it reads");
+    child
+}
+
+fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
     command.envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("the program is built")
+    command
 }
 
 /// Waits for the end of a program, which is killed where it takes too long.
@@ -93,10 +106,33 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
+    /// Tells it to stop, as a terminal does, and returns all that it said on standard error.
+    #[cfg(unix)]
+    pub(crate) fn stop(mut self) -> String {
+        signal(&self.child, "INT");
+        let status = self.child.wait().expect("it can be waited for");
+        let mut said = String::new();
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("it can be read");
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+
     /// Starts it with `more` arguments, its kubeconfig under `name`, and waits until it is ready.
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
+        // What a run of long ago left, which was killed.
+        let _ = std::fs::remove_file(place(name));
+        Self::start_beside(name, more)
+    }
+
+    /// The same, with whatever is in its kubeconfig already.
+    pub(crate) fn start_beside(name: &str, more: &[&str]) -> Self {
         let kubeconfig = place(name);
-        let mut child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
+        let child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
+        Self::ready(kubeconfig, child)
+    }
+
+    /// Waits until `child`, which serves with `kubeconfig`, is ready.
+    pub(crate) fn ready(kubeconfig: String, mut child: Child) -> Self {
         let rest = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut serving = Self { child, kubeconfig, said: Vec::new(), rest };
         while !serving.said.last().is_some_and(|line| line.starts_with("try: ")) {

@@ -2,23 +2,51 @@
 
 use std::io::Read;
 
-use crate::run::{Serving, file, place, said, steadfast};
+use crate::run::{Serving, file, place, said, start_fed, steadfast};
+
+/// The names of the config maps in a namespace, by `steadfast watch`.
+fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
+    let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", until];
+    let output = steadfast(&arguments);
+    assert!(output.status.success(), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = told.lines().filter_map(|line| line.split_once(" + configmaps ").map(|(_, name)| name.to_owned()));
+    names.collect()
+}
+
+fn config_map(namespace: &str, name: &str) -> String {
+    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n")
+}
+
+/// A folder with these files, in a place that no other test has.
+fn folder(name: &str, files: &[(&str, &str)]) -> String {
+    let folder = place(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    for (file, text) in files {
+        let file = std::path::Path::new(&folder).join(file);
+        std::fs::create_dir_all(file.parent().expect("it is in the folder")).expect("there is room");
+        std::fs::write(file, text).expect("there is room");
+    }
+    folder
+}
 
 #[test]
-fn every_replica_is_told_and_has_a_kubeconfig_that_works() {
+fn every_replica_is_told_and_has_a_context_that_works() {
     let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n---\n\
                    apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     let manifest = file("serve.yaml", objects);
     let server = Serving::start("serve.kubeconfig", &["--replicas", "2", "-f", &manifest]);
-    assert!(server.said[0].starts_with("replica 0: https://127.0.0.1:"), "{:?}", server.said);
-    assert!(server.said[1].starts_with("replica 1: https://127.0.0.1:"), "{:?}", server.said);
-    assert_eq!(server.said[2], "created 2 objects");
-    for kubeconfig in [server.kubeconfig.clone(), place("serve.kubeconfig.1")] {
-        let output = steadfast(&["watch", "cm", "-n", "shop", "--kubeconfig", &kubeconfig, "--until", "2"]);
+    for (replica, context) in ["steadfast", "steadfast-1"].into_iter().enumerate() {
+        let line = &server.said[replica];
+        assert!(line.starts_with(&format!("replica {replica}: https://127.0.0.1:")), "{:?}", server.said);
+        assert!(line.ends_with(&format!(", context {context}")), "{:?}", server.said);
+        let by = ["--kubeconfig", &server.kubeconfig, "--context", context];
+        let output = steadfast(&[&["watch", "cm", "-n", "shop", "--until", "2"], &by[..]].concat());
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", said(&output));
         assert!(told.contains("+ configmaps shop/a"), "{told}");
     }
+    assert_eq!(server.said[2], "created 2 objects");
 }
 
 #[cfg(unix)]
@@ -34,7 +62,129 @@ fn it_ends_cleanly_when_told_to() {
         server.rest.read_to_string(&mut told).expect("it can be read");
         assert!(status.success(), "{name}: {status}");
         assert!(told.starts_with("stopped at revision "), "{told}");
+        assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the kubeconfig that it made is gone with it");
     }
+}
+
+#[test]
+fn what_it_is_not_is_said_in_three_lines() {
+    let server = Serving::start("is-not.kubeconfig", &[]);
+    let begins =
+        |line: &&String| ["no cluster: ", "no admission: ", "no storage: "].iter().any(|no| line.starts_with(no));
+    assert_eq!(server.said.iter().filter(begins).count(), 3, "{:?}", server.said);
+}
+
+/// A kubeconfig of somebody else's.
+#[cfg(unix)]
+const OTHERS: &str = "\
+apiVersion: v1
+kind: Config
+# A comment.
+current-context: prod
+clusters:
+- {name: prod, cluster: {server: 'https://prod.example.test:6443'}}
+users:
+- {name: prod, user: {token: hunter2, password: 0123}}
+contexts:
+- {name: prod, context: {cluster: prod, user: prod, namespace: shop}}
+preferences: {}
+";
+
+#[cfg(unix)]
+#[test]
+fn a_kubeconfig_that_is_there_gets_a_context_and_keeps_all_else() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let path = file("merged.kubeconfig", OTHERS);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("it can be changed");
+    let read = || std::fs::read_to_string(&path).expect("it is there");
+    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
+    let contexts = || {
+        let file = value(&read());
+        let names = file["contexts"].as_array().expect("a list").iter().map(|context| context["name"].clone());
+        (names.collect::<Vec<_>>(), file["current-context"].clone())
+    };
+
+    let mut server = Serving::start_beside("merged.kubeconfig", &[]);
+    assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into()], "steadfast".into()));
+    assert!(read().contains("password: 0123"), "as it was written, whatever it means: {}", read());
+    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(config_maps(&path, "default", "1"), Vec::<String>::new());
+
+    // Killed, it leaves its entries, and the next run replaces them.
+    server.child.kill().expect("it can be killed");
+    server.child.wait().expect("it can be waited for");
+    let server = Serving::start_beside("merged.kubeconfig", &["--replicas", "2"]);
+    assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into(), "steadfast-1".into()], "steadfast".into()));
+    server.stop();
+    assert_eq!(value(&read()), value(OTHERS), "as it was before the first of them");
+}
+
+#[cfg(unix)]
+#[test]
+fn two_that_serve_at_once_have_contexts_of_their_own() {
+    let path = file("two.kubeconfig", OTHERS);
+    let one = Serving::start_beside("two.kubeconfig", &[]);
+    let other = Serving::start_beside("two.kubeconfig", &["--context", "other"]);
+    for context in ["steadfast", "other"] {
+        let arguments = ["watch", "ns", "--kubeconfig", &path, "--context", context, "--until", "5"];
+        assert!(steadfast(&arguments).status.success(), "{context}");
+    }
+    one.stop();
+    other.stop();
+    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
+    assert_eq!(value(&std::fs::read_to_string(&path).expect("it is there")), value(OTHERS));
+}
+
+#[test]
+fn manifests_come_from_standard_input_and_from_folders() {
+    let (a, b, c) = (config_map("default", "a"), config_map("default", "b"), config_map("default", "c"));
+    let files = [("2.yml", b.as_str()), ("1.yaml", &a), ("deeper/3.json.yaml", &c), ("notes.txt", "no manifest: [")];
+    let folder = folder("manifests", &files);
+    let server = Serving::start("folder.kubeconfig", &["-f", &folder]);
+    assert!(server.said.contains(&"created 2 objects".to_owned()), "{:?}", server.said);
+    let server = Serving::start("folders.kubeconfig", &["-R", "-f", &folder]);
+    assert!(server.said.contains(&"created 3 objects".to_owned()), "{:?}", server.said);
+
+    let kubeconfig = place("input.kubeconfig");
+    let _ = std::fs::remove_file(&kubeconfig);
+    let child = start_fed(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
+    let server = Serving::ready(kubeconfig, child);
+    assert_eq!(config_maps(&server.kubeconfig, "default", "3"), ["default/a", "default/b"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kustomization_is_built_by_the_machines_own_tool() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use crate::run::start_with;
+
+    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [cm.yaml]\n";
+    let overlay = folder("overlay", &[("kustomization.yaml", kustomization), ("cm.yaml", &config_map("default", "k"))]);
+    // The real one is tried where there is a kubectl: `tests/kubectl.rs`.
+    let script = "#!/bin/sh\n[ \"$1\" = kustomize ] && [ -f \"$2/kustomization.yaml\" ] && exec cat \"$2/cm.yaml\"\n";
+    let tools = folder("tools", &[("kubectl", script)]);
+    let kubectl = std::path::Path::new(&tools).join("kubectl");
+    std::fs::set_permissions(kubectl, PermissionsExt::from_mode(0o755)).expect("it can be changed");
+    let path = format!("{tools}:/usr/bin:/bin");
+    let kubeconfig = place("kustomize.kubeconfig");
+    let _ = std::fs::remove_file(&kubeconfig);
+    let child = start_with(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
+    let server = Serving::ready(kubeconfig, child);
+    assert_eq!(config_maps(&server.kubeconfig, "default", "2"), ["default/k"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn whoever_loads_a_webhook_is_told_that_it_will_not_be_called() {
+    let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
+                   metadata: {name: checks}\nwebhooks: []\n";
+    let manifest = file("webhook.yaml", webhook);
+    let said = Serving::start("webhook.kubeconfig", &["-f", &manifest]).stop();
+    assert!(said.contains("webhook.yaml: ValidatingWebhookConfiguration \"checks\": "), "{said}");
+    assert!(said.contains("this server calls no webhooks"), "{said}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-use crate::run::{Serving, file, finish, said, start, steadfast};
+use crate::run::{Serving, file, finish, said, start, start_with, steadfast};
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
     let parse = |line: &[u8]| serde_json::from_slice(line).expect("every line is JSON");
@@ -29,12 +29,12 @@ fn an_embedded_fleet_is_told_in_as_many_lines_as_asked_for() {
     let (mut versions, mut types, mut last) = (BTreeMap::<&str, u64>::new(), BTreeSet::new(), "");
     for line in &lines {
         let (time, kind) = (text(line, "time"), text(line, "type"));
-        // 2026-01-02T03:04:05.678901Z
+        // 2026-01-02T03:04:05.678901Z, whatever the zone.
         assert_eq!((time.len(), &time[10..11], &time[19..20], &time[26..]), (27, "T", ".", "Z"), "{time}");
         assert!(["pods", "deployments.apps"].contains(&text(line, "resource")), "{line}");
         types.insert(kind);
         let keys = line.as_object().expect("an object").len();
-        assert_eq!(keys, if kind == "Deleted" { 9 } else { 7 }, "{line}");
+        assert_eq!(keys, if kind == "Deleted" { 10 } else { 7 + usize::from(kind != "Synced") }, "{line}");
         if kind == "Synced" {
             assert!(line["uid"].is_null(), "{line}");
             continue;
@@ -118,7 +118,7 @@ fn selectors_contexts_and_names_reach_the_server() {
     assert_eq!(names(&["-A"], "4"), ["a", "b", "c"]);
     assert_eq!(names(&["-A", "-l", "app=web"], "3"), ["a", "c"]);
     assert_eq!(names(&["-A", "--field-selector", "metadata.name=b"], "2"), ["b"]);
-    assert_eq!(names(&["-n", "kube-system", "--context", "embedded"], "2"), ["c"]);
+    assert_eq!(names(&["-n", "kube-system", "--context", "steadfast"], "2"), ["c"]);
     let several = ["watch", "cm,ns", "nodes", "--kubeconfig", &server.kubeconfig, "--until", "9"];
     let output = steadfast(&several);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -168,4 +168,117 @@ async fn a_token_that_is_replaced_in_the_kubeconfig_is_used_by_a_watch_that_runs
     let output = finish(child);
     assert!(output.status.success(), "{}", said(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", said(&output));
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "default"});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value}})
+}
+
+#[test]
+fn times_are_those_of_the_zone_with_their_offset_or_of_utc() {
+    let arguments = ["watch", "ns", "--embedded", "--until", "1"];
+    let told = |more: &[&str]| {
+        let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (local, utc, json) = (told(&[]), told(&["--utc"]), told(&["-o", "json"]));
+    // 15:34:05.678+05:30 + namespaces default
+    assert_eq!((&local[12..19], &utc[12..14]), ("+05:30 ", "Z "), "{local}{utc}");
+    let time = lines(json.as_bytes())[0]["time"].as_str().expect("a time").to_owned();
+    assert!(time.ends_with('Z'), "for programs it is UTC: {time}");
+}
+
+#[test]
+fn one_object_is_watched_by_its_kind_and_name() {
+    let watched = |resources: &[&str], until: &str| {
+        let common = ["watch", "--embedded", "--until", until, "-o", "json"];
+        let output = steadfast(&[&common, resources].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let mut added: Vec<String> = Vec::new();
+        for line in lines(&output.stdout).iter().filter(|line| line["type"] == "Added") {
+            added.push(format!("{} {}/{}", text(line, "resource"), text(line, "namespace"), text(line, "name")));
+        }
+        added.sort();
+        added
+    };
+    assert_eq!(watched(&["deploy/web"], "2"), ["deployments.apps default/web"]);
+    assert_eq!(watched(&["deploy/cart", "-n", "shop"], "2"), ["deployments.apps shop/cart"]);
+    let both = ["deployments.apps default/web", "deployments.apps default/worker"];
+    assert_eq!(watched(&["deploy/web,Deployment/worker", "deployments/web"], "4"), both, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_not_there_yet_is_waited_for_and_the_others_are_watched_meanwhile() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let kubeconfig = file("wait-for-kind.kubeconfig", &server.kubeconfig());
+    let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
+    let mut child = start(&[&arguments[..], &["--until", "3"]].concat());
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("it can be read");
+    assert!(line.contains("= configmaps synced"), "{line}");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    server.create(&definition).expect("a definition");
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    server.create(&widget).expect("a widget");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut told, &mut rest).expect("it can be read");
+    child.stdout = Some(told.into_inner());
+    let output = finish(child);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        rest.contains("+ widgets.example.com default/w") && rest.contains("= widgets.example.com synced"),
+        "{rest}"
+    );
+    assert!(said(&output).contains("waiting for widgets.example.com: the server has no resource"), "{}", said(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doubt_and_its_end_are_lines_for_programs_and_only_newer_is_behind_its_end() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    server.create(&config_map("before", "1")).expect("a config map");
+    let kubeconfig = file("freshness.kubeconfig", &server.kubeconfig());
+    let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "-o", "json", "--until", "4"];
+    let mut child = start(&arguments);
+    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut next = || -> Value {
+        let mut line = String::new();
+        assert!(told.read_line(&mut line).expect("it can be read") > 0, "it ended");
+        serde_json::from_str(&line).expect("it is JSON")
+    };
+    assert_eq!((next()["type"].clone(), next()["type"].clone()), (json!("Added"), json!("Synced")));
+
+    server.faults().cut();
+    server.create(&config_map("meanwhile", "1")).expect("a config map");
+    let doubt = next();
+    assert_eq!((&doubt["type"], &doubt["resource"]), (&json!("Freshness"), &json!("configmaps")), "{doubt}");
+    assert!(["Resuming", "Stale"].contains(&text(&doubt, "state")), "{doubt}");
+    assert!(!text(&doubt, "why").is_empty() && doubt["doubtSeconds"].as_f64().is_some_and(|lasted| lasted >= 0.5));
+    server.faults().heal();
+    let mut until_fresh = Vec::new();
+    loop {
+        let line = next();
+        let fresh = line["state"] == "Fresh";
+        until_fresh.push(line);
+        if fresh {
+            break;
+        }
+    }
+    let end = until_fresh.last().expect("it is fresh");
+    assert_eq!((&end["why"], &end["namespace"]), (&Value::Null, &json!("default")), "{end}");
+    assert!(until_fresh.iter().any(|line| line["name"] == "meanwhile"), "before the end of the doubt: {until_fresh:?}");
+    server.create(&config_map("after", "1")).expect("a config map");
+    assert_eq!(next()["name"], "after");
+    child.stdout = Some(told.into_inner());
+    assert!(finish(child).status.success(), "four events, whatever was said of freshness");
 }

@@ -1,0 +1,78 @@
+//! Names on the command line: resources, single objects, and what is refused because it names nothing.
+
+use std::str::FromStr;
+
+/// What a word of the command line names: a resource, or one object of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The resource, as it was written: `deploy`, `pods`, `widgets.v1.example.com`.
+    pub(crate) resource: String,
+    /// The object, where one is named: `web` of `deploy/web`.
+    pub(crate) object: Option<String>,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let (resource, object) = match word.split_once('/') {
+            None => (word, None),
+            Some((resource, object)) => (resource, Some(object)),
+        };
+        let of = if object.is_some() { format!(" in {word:?}") } else { String::new() };
+        if resource.trim().is_empty() {
+            return Err(format!("a resource's name is empty{of}; name one, as in `pods` or `deploy/web`"));
+        }
+        let Some(object) = object else { return Ok(Self { resource: resource.to_owned(), object: None }) };
+        if object.trim().is_empty() {
+            return Err(format!("the object's name is empty{of}; leave out the slash for all of them"));
+        }
+        // None of these can be in an object's name, and all but the first mean something in a field selector.
+        if let Some(letter) = object.chars().find(|letter| "/,=!\\".contains(*letter) || letter.is_whitespace()) {
+            return Err(format!("no object's name has {letter:?} in it, as {word:?} does; name it as in `deploy/web`"));
+        }
+        Ok(Self { resource: resource.to_owned(), object: Some(object.to_owned()) })
+    }
+}
+
+/// A name that says something: an empty one is most likely a variable that is not set.
+pub(crate) fn not_empty(name: &str) -> Result<String, String> {
+    if name.trim().is_empty() {
+        return Err("the name is empty; leave the flag out if none is meant".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(resource: &str, object: Option<&str>) -> Wanted {
+        Wanted { resource: resource.to_owned(), object: object.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_word_names_a_resource_or_one_object_of_it() {
+        assert_eq!("pods".parse(), Ok(wanted("pods", None)));
+        assert_eq!("deployments.v1.apps".parse(), Ok(wanted("deployments.v1.apps", None)));
+        assert_eq!("deploy/web".parse(), Ok(wanted("deploy", Some("web"))));
+        assert_eq!("clusterroles/system:node".parse(), Ok(wanted("clusterroles", Some("system:node"))));
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused_and_says_why() {
+        for (word, why) in [
+            ("", "resource's name is empty"),
+            (" ", "resource's name is empty"),
+            ("/web", "resource's name is empty in \"/web\""),
+            ("deploy/", "object's name is empty in \"deploy/\""),
+            ("deploy/web/x", "has '/' in it"),
+            ("deploy/a=b", "has '=' in it"),
+        ] {
+            let told = word.parse::<Wanted>().unwrap_err();
+            assert!(told.contains(why), "{word:?}: {told}");
+        }
+        assert!(not_empty("").is_err() && not_empty(" ").is_err());
+        assert_eq!(not_empty("shop"), Ok("shop".to_owned()));
+    }
+}

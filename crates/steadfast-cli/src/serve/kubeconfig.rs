@@ -1,0 +1,328 @@
+//! Entries in a kubeconfig: put in beside those of others, and taken out again.
+//!
+//! Each has a mark, an extension as kubeconfigs have them, that says whose it is. So a run replaces what an earlier one
+//! left, and nobody else's.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::yaml::{self, Node};
+
+/// The name of the extension that marks an entry.
+const MARK: &str = "steadfast-serve";
+
+/// The lists of a kubeconfig, and where in their items the entry itself is.
+const SECTIONS: [(&str, &str); 3] = [("clusters", "cluster"), ("users", "user"), ("contexts", "context")];
+
+/// The entries of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Entries {
+    /// What the first context is called, its cluster, and the user; those of further replicas have a number behind it.
+    pub(crate) name: String,
+    /// What tells this run from all others.
+    pub(crate) run: String,
+    /// The kubeconfig of each replica, as the server renders it.
+    pub(crate) replicas: Vec<String>,
+}
+
+/// Why entries cannot be put into a kubeconfig.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It cannot be read as one.
+    NoKubeconfig(String),
+    /// An entry of this name is there that no run of this program made.
+    Taken { section: &'static str, name: String },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKubeconfig(why) => write!(f, "{why}, so nothing can be merged into it"),
+            Self::Taken { section, name } => {
+                let what = section.trim_end_matches('s');
+                write!(f, "it has a {what} {name:?} that steadfast did not make; choose another name with --context")
+            }
+        }
+    }
+}
+
+impl Entries {
+    /// What the context of a replica is called.
+    pub(crate) fn context(&self, replica: usize) -> String {
+        if replica == 0 { self.name.clone() } else { format!("{}-{replica}", self.name) }
+    }
+
+    /// The kubeconfig `text` with these entries and their first context as the current one; with nothing else where
+    /// there is no text yet.
+    pub(crate) fn merged(&self, text: &str) -> Result<String, Refused> {
+        let mut file = read(text)?
+            .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));
+        let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
+        let left = take_out(&mut file, |mark| mark.name == self.name);
+        let previous = if left.contexts.contains(&current) { left.previous } else { current };
+        for (replica, own) in self.replicas.iter().enumerate() {
+            let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
+            for (section, inner) in SECTIONS {
+                // All replicas have one user.
+                if section == "users" && replica > 0 {
+                    continue;
+                }
+                let name = if section == "users" { self.name.clone() } else { self.context(replica) };
+                let entry = own.get(section).and_then(Node::items).and_then(|items| items.first()?.get(inner));
+                let mut entry = entry.cloned().unwrap_or_else(|| Node::map([]));
+                if section == "contexts" {
+                    entry.set("cluster", Some(Node::text(&name)));
+                    entry.set("user", Some(Node::text(&self.name)));
+                }
+                entry.set("extensions", Some(Node::list([self.mark(&previous)])));
+                put_in(&mut file, section, inner, &name, entry)?;
+            }
+        }
+        file.set("current-context", Some(Node::text(&self.context(0))));
+        Ok(file.to_string())
+    }
+
+    /// The kubeconfig `text` without these entries, with the current context that it had before.
+    pub(crate) fn withdrawn(&self, text: &str) -> Result<Withdrawn, Refused> {
+        let Some(mut file) = read(text)? else { return Ok(Withdrawn { text: text.to_owned(), is_empty: true }) };
+        let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
+        let left = take_out(&mut file, |mark| mark.run == self.run);
+        hand_on(&mut file, &left);
+        if left.contexts.contains(&current) {
+            let there = names(&file, "contexts").contains(&left.previous);
+            file.set("current-context", there.then(|| Node::text(&left.previous)));
+        }
+        let is_empty = SECTIONS.iter().all(|(section, _)| names(&file, section).is_empty());
+        Ok(Withdrawn { text: file.to_string(), is_empty })
+    }
+
+    fn mark(&self, previous: &str) -> Node {
+        let fields = [("name", &*self.name), ("run", &*self.run), ("previous-context", previous)];
+        let extension = Node::map(fields.map(|(key, value)| (key, Node::text(value))));
+        Node::map([("name", Node::text(MARK)), ("extension", extension)])
+    }
+}
+
+/// What is left of a kubeconfig.
+#[derive(Debug)]
+pub(crate) struct Withdrawn {
+    pub(crate) text: String,
+    /// It names nothing any more.
+    pub(crate) is_empty: bool,
+}
+
+/// What a mark says.
+struct Mark {
+    name: String,
+    run: String,
+    previous: String,
+}
+
+/// What was taken out of a kubeconfig.
+#[derive(Default)]
+struct Left {
+    contexts: BTreeSet<String>,
+    /// The context that was the current one before.
+    previous: String,
+}
+
+fn read(text: &str) -> Result<Option<Node>, Refused> {
+    let file = yaml::parse(text).map_err(|why| Refused::NoKubeconfig(why.to_string()))?;
+    let Some(file) = file else { return Ok(None) };
+    let refuse = |why: &str| Err(Refused::NoKubeconfig(why.to_owned()));
+    if !file.is_map() {
+        return refuse("it is no kubeconfig");
+    }
+    if file.get("kind").is_some_and(|kind| !kind.is_null() && kind.as_text() != Some("Config")) {
+        return refuse("it is no kubeconfig: its kind is another");
+    }
+    for (section, _) in SECTIONS {
+        if file.get(section).is_some_and(|list| !list.is_null() && list.items().is_none()) {
+            return refuse(&format!("it is no kubeconfig: its {section} are no list"));
+        }
+    }
+    Ok(Some(file))
+}
+
+fn mark_of(item: &Node, inner: &str) -> Option<Mark> {
+    let extensions = item.get(inner)?.get("extensions")?.items()?;
+    let mark = extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK))?;
+    let text =
+        |key: &str| mark.get("extension").and_then(|mark| mark.get(key)?.as_text()).unwrap_or_default().to_owned();
+    Some(Mark { name: text("name"), run: text("run"), previous: text("previous-context") })
+}
+
+/// Takes out the entries whose marks are as wanted.
+fn take_out(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> Left {
+    let mut left = Left::default();
+    for (section, inner) in SECTIONS {
+        let Some(items) = file.get_mut(section).and_then(Node::items_mut) else { continue };
+        items.retain(|item| {
+            let Some(mark) = mark_of(item, inner).filter(&wanted) else { return true };
+            if section == "contexts" {
+                left.contexts.insert(item.get("name").and_then(Node::as_text).unwrap_or_default().to_owned());
+                left.previous = mark.previous;
+            }
+            false
+        });
+    }
+    left
+}
+
+/// Whoever would go back to a context that is gone goes back to the one before it.
+fn hand_on(file: &mut Node, left: &Left) {
+    for (section, inner) in SECTIONS {
+        for item in file.get_mut(section).and_then(Node::items_mut).into_iter().flatten() {
+            let extensions = item.get_mut(inner).and_then(|entry| entry.get_mut("extensions")?.items_mut());
+            for extension in extensions.into_iter().flatten() {
+                if extension.get("name").and_then(Node::as_text) != Some(MARK) {
+                    continue;
+                }
+                let Some(mark) = extension.get_mut("extension") else { continue };
+                let previous = mark.get("previous-context").and_then(Node::as_text).unwrap_or_default();
+                if left.contexts.contains(previous) {
+                    mark.set("previous-context", Some(Node::text(&left.previous)));
+                }
+            }
+        }
+    }
+}
+
+fn put_in(file: &mut Node, section: &'static str, inner: &str, name: &str, entry: Node) -> Result<(), Refused> {
+    if names(file, section).iter().any(|known| known == name) {
+        return Err(Refused::Taken { section, name: name.to_owned() });
+    }
+    if file.get(section).is_none_or(Node::is_null) {
+        file.set(section, Some(Node::list([])));
+    }
+    if let Some(items) = file.get_mut(section).and_then(Node::items_mut) {
+        items.push(Node::map([("name", Node::text(name)), (inner, entry)]));
+    }
+    Ok(())
+}
+
+fn names(file: &Node, section: &str) -> Vec<String> {
+    let items = file.get(section).and_then(Node::items).unwrap_or_default();
+    items.iter().filter_map(|item| item.get("name")?.as_text()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn entries(name: &str, run: &str, replicas: usize) -> Entries {
+        let own = |replica: usize| {
+            format!(
+                "clusters: [{{name: e, cluster: {{server: 'https://127.0.0.1:{replica}'}}}}]\n\
+                 users: [{{name: e, user: {{token: t}}}}]\n\
+                 contexts: [{{name: e, context: {{cluster: e, user: e, namespace: default}}}}]\n"
+            )
+        };
+        Entries { name: name.to_owned(), run: run.to_owned(), replicas: (0..replicas).map(own).collect() }
+    }
+
+    const OTHERS: &str = "\
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+current-context: prod
+clusters:
+- name: prod
+  cluster: {server: 'https://prod.example.test', tls-server-name: x, extensions: [{name: other, extension: {a: 1}}]}
+users:
+- name: prod
+  user:
+    token: 0123
+    unknown-field: yes
+contexts:
+- name: prod
+  context: {cluster: prod, user: prod}
+";
+
+    fn value(text: &str) -> Value {
+        serde_saphyr::from_str(text).expect("it is YAML")
+    }
+
+    fn current(text: &str) -> Option<String> {
+        Kubeconfig::from_yaml(text).expect("kube reads it").current_context
+    }
+
+    #[test]
+    fn a_kubeconfig_is_made_where_there_is_none() {
+        let merged = entries("steadfast", "1", 2).merged("").expect("it is merged");
+        let read = Kubeconfig::from_yaml(&merged).expect("kube reads it");
+        let contexts: Vec<&str> = read.contexts.iter().map(|context| context.name.as_str()).collect();
+        assert_eq!((contexts, read.auth_infos.len()), (vec!["steadfast", "steadfast-1"], 1));
+        assert_eq!(current(&merged).as_deref(), Some("steadfast"));
+        let second = read.contexts[1].context.as_ref().expect("a context");
+        assert_eq!((second.cluster.as_str(), second.user.as_deref()), ("steadfast-1", Some("steadfast")));
+        assert!(entries("steadfast", "1", 2).withdrawn(&merged).expect("it is taken out").is_empty);
+    }
+
+    #[test]
+    fn what_others_have_stays_and_is_the_current_context_again_at_the_end() {
+        let ours = entries("steadfast", "1", 1);
+        let merged = ours.merged(OTHERS).expect("it is merged");
+        assert_eq!(current(&merged).as_deref(), Some("steadfast"));
+        assert!(merged.contains("token: 0123") && merged.contains("unknown-field: yes"), "{merged}");
+        let withdrawn = ours.withdrawn(&merged).expect("it is taken out");
+        assert!(!withdrawn.is_empty);
+        assert_eq!(value(&withdrawn.text), value(OTHERS));
+    }
+
+    #[test]
+    fn another_run_replaces_what_an_earlier_one_left_and_nothing_else() {
+        // Killed, it took nothing out.
+        let left = entries("steadfast", "1", 3).merged(OTHERS).expect("it is merged");
+        let second = entries("steadfast", "2", 1);
+        let merged = second.merged(&left).expect("it is merged");
+        assert_eq!(names(&read(&merged).expect("read").expect("a file"), "contexts"), ["prod", "steadfast"]);
+        let withdrawn = second.withdrawn(&merged).expect("it is taken out").text;
+        assert_eq!(value(&withdrawn), value(OTHERS), "the context before the first of them is current again");
+    }
+
+    #[test]
+    fn whoever_was_replaced_takes_nothing_out() {
+        let (first, second) = (entries("steadfast", "1", 1), entries("steadfast", "2", 1));
+        let merged = second.merged(&first.merged(OTHERS).expect("merged")).expect("merged");
+        let after = first.withdrawn(&merged).expect("taken out").text;
+        assert_eq!(value(&after), value(&merged));
+    }
+
+    #[test]
+    fn runs_that_end_in_any_order_leave_the_context_of_before_them() {
+        let (first, second) = (entries("one", "1", 1), entries("two", "2", 1));
+        let merged = second.merged(&first.merged(OTHERS).expect("merged")).expect("merged");
+        let without_first = first.withdrawn(&merged).expect("taken out").text;
+        assert_eq!(current(&without_first).as_deref(), Some("two"));
+        let without_both = second.withdrawn(&without_first).expect("taken out").text;
+        assert_eq!(value(&without_both), value(OTHERS));
+    }
+
+    #[test]
+    fn whoever_chose_another_context_meanwhile_keeps_it() {
+        let ours = entries("steadfast", "1", 1);
+        let merged = ours.merged(OTHERS).expect("it is merged");
+        let chosen = merged.replace("current-context: \"steadfast\"", "current-context: elsewhere");
+        let withdrawn = ours.withdrawn(&chosen).expect("it is taken out").text;
+        assert_eq!(current(&withdrawn).as_deref(), Some("elsewhere"));
+    }
+
+    #[test]
+    fn an_entry_of_another_is_never_replaced() {
+        let taken = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
+        assert_eq!(taken, Refused::Taken { section: "clusters", name: "prod".to_owned() });
+        assert!(taken.to_string().contains("--context"), "{taken}");
+    }
+
+    #[test]
+    fn what_is_no_kubeconfig_is_refused() {
+        for text in ["[1]", "kind: Deployment\n", "clusters: 7\n", "users: {a: b}\n", "a: [b"] {
+            assert!(matches!(entries("s", "1", 1).merged(text), Err(Refused::NoKubeconfig(_))), "{text}");
+        }
+        assert!(entries("s", "1", 1).merged("clusters:\nusers: null\n").is_ok(), "lists that are empty");
+    }
+}

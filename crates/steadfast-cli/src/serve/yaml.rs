@@ -1,0 +1,380 @@
+//! YAML that is changed in one place and kept everywhere else.
+//!
+//! Every scalar stays as it was written, quoted or plain: whether `yes` or `0123` is a text depends on who reads it, and
+//! nothing here decides that. Comments are lost, as with `kubectl config`.
+
+use std::fmt::{self, Write};
+
+use granit_parser::{Event, Parser, ScalarStyle, Tag};
+
+/// How deep a document may be nested.
+const DEPTH: usize = 64;
+
+/// A value of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// By what aliases know it; 0 where none does.
+    anchor: usize,
+    tag: Option<String>,
+    content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// A scalar without quotes, whatever it means; the empty one is null.
+    Plain(String),
+    /// A text.
+    Quoted(String),
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>),
+    /// The node with this anchor.
+    Alias(usize),
+}
+
+/// Why a text is no document that can be changed; never with a word of it, which may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotYaml(String);
+
+impl fmt::Display for NotYaml {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Node {
+    /// A text.
+    pub(crate) fn text(text: &str) -> Self {
+        Content::Quoted(text.to_owned()).into()
+    }
+
+    /// A mapping.
+    pub(crate) fn map<'a>(fields: impl IntoIterator<Item = (&'a str, Node)>) -> Self {
+        let plain = |key: &str| Content::Plain(key.to_owned()).into();
+        Content::Map(fields.into_iter().map(|(key, value)| (plain(key), value)).collect()).into()
+    }
+
+    /// A list.
+    pub(crate) fn list(items: impl IntoIterator<Item = Node>) -> Self {
+        Content::List(items.into_iter().collect()).into()
+    }
+
+    /// The scalar as it was written, without its quotes.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Plain(text) | Content::Quoted(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether this is nothing: what follows a key where nothing was written.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.content, Content::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    }
+
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self.content, Content::Map(_))
+    }
+
+    /// The field of a mapping.
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        let Content::Map(fields) = &self.content else { return None };
+        fields.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
+    }
+
+    /// The field of a mapping, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Content::Map(fields) = &mut self.content else { return None };
+        fields.iter_mut().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
+    }
+
+    /// Sets the field of a mapping, or takes it away.
+    pub(crate) fn set(&mut self, key: &str, value: Option<Node>) {
+        let Content::Map(fields) = &mut self.content else { return };
+        match (fields.iter().position(|(name, _)| name.as_text() == Some(key)), value) {
+            (Some(place), Some(value)) => fields[place].1 = value,
+            (Some(place), None) => drop(fields.remove(place)),
+            (None, Some(value)) => fields.push((Content::Plain(key.to_owned()).into(), value)),
+            (None, None) => {}
+        }
+    }
+
+    /// The items of a list.
+    pub(crate) fn items(&self) -> Option<&[Node]> {
+        match &self.content {
+            Content::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The items of a list, to be changed.
+    pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<Node>> {
+        match &mut self.content {
+            Content::List(items) => Some(items),
+            _ => None,
+        }
+    }
+}
+
+impl From<Content> for Node {
+    fn from(content: Content) -> Self {
+        Self { anchor: 0, tag: None, content }
+    }
+}
+
+/// The one document of `text`; nothing where there is none, or an empty one.
+pub(crate) fn parse(text: &str) -> Result<Option<Node>, NotYaml> {
+    let mut reader = Reader { parser: Parser::new_from_str(text) };
+    let mut document = None;
+    loop {
+        match reader.next()? {
+            Event::StreamEnd => return Ok(document.filter(|document: &Node| !document.is_null())),
+            Event::DocumentStart(..) if document.is_some() => {
+                return Err(NotYaml("it has several documents".to_owned()));
+            }
+            Event::DocumentStart(..) => {
+                let event = reader.next()?;
+                document = Some(reader.node(event, DEPTH)?);
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, granit_parser::StrInput<'a>>,
+}
+
+impl<'a> Reader<'a> {
+    /// The next event that is no comment.
+    fn next(&mut self) -> Result<Event<'a>, NotYaml> {
+        loop {
+            match self.parser.next() {
+                None => return Ok(Event::StreamEnd),
+                Some(Ok((Event::Comment(..), _))) => {}
+                Some(Ok((event, _))) => return Ok(event),
+                Some(Err(error)) => {
+                    let (line, column) = (error.marker().line(), error.marker().col() + 1);
+                    return Err(NotYaml(format!("it is no YAML, at line {line}, column {column}")));
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, NotYaml> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(NotYaml(format!("it is nested deeper than {DEPTH} levels")));
+        };
+        let (anchor, tag, content) = match event {
+            Event::Alias(of) => (0, None, Content::Alias(of)),
+            Event::Scalar(text, style, anchor, tag) => {
+                // One that went over lines is a text to everybody, and would not be one line again.
+                let plain = style == ScalarStyle::Plain && !text.contains('\n');
+                let text = text.into_owned();
+                (anchor, tag, if plain { Content::Plain(text) } else { Content::Quoted(text) })
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                let mut items = Vec::new();
+                loop {
+                    match self.next()? {
+                        Event::SequenceEnd => break,
+                        event => items.push(self.node(event, depth)?),
+                    }
+                }
+                (anchor, tag, Content::List(items))
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                let mut fields = Vec::new();
+                loop {
+                    let key = match self.next()? {
+                        Event::MappingEnd => break,
+                        event => self.node(event, depth)?,
+                    };
+                    if key.as_text().is_none() {
+                        return Err(NotYaml("it has a key that is no text".to_owned()));
+                    }
+                    let event = self.next()?;
+                    fields.push((key, self.node(event, depth)?));
+                }
+                (anchor, tag, Content::Map(fields))
+            }
+            _ => return Err(NotYaml("it is cut off".to_owned())),
+        };
+        let tag = tag.map(|tag: std::borrow::Cow<'_, Tag>| format!("{}{}", tag.handle(), tag.suffix()));
+        Ok(Node { anchor, tag, content })
+    }
+}
+
+/// As a document, with a line's end.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write_after("", 0, &mut text);
+        f.write_str(text.trim_start_matches(['\n', ' ']))?;
+        f.write_char('\n')
+    }
+}
+
+impl Node {
+    /// Writes the node behind a key's colon or an item's dash; `indent` is where the fields of a mapping begin.
+    fn write_after(&self, before: &str, indent: usize, out: &mut String) {
+        out.push_str(before);
+        if self.anchor > 0 {
+            let _ = write!(out, " &a{}", self.anchor);
+        }
+        match &self.tag {
+            // That of a text in quotes, or of what has no other.
+            Some(tag) if tag == "!" => out.push_str(" !"),
+            Some(tag) if tag.starts_with('!') => {
+                let _ = write!(out, " {tag}");
+            }
+            Some(tag) => {
+                let _ = write!(out, " !<{tag}>");
+            }
+            None => {}
+        }
+        match &self.content {
+            Content::Plain(text) if text.is_empty() => {}
+            Content::Plain(text) => {
+                let _ = write!(out, " {text}");
+            }
+            Content::Quoted(text) => {
+                out.push(' ');
+                quote(text, out);
+            }
+            Content::Alias(of) => {
+                let _ = write!(out, " *a{of}");
+            }
+            Content::List(items) if items.is_empty() => out.push_str(" []"),
+            Content::Map(fields) if fields.is_empty() => out.push_str(" {}"),
+            Content::List(items) => {
+                for item in items {
+                    let _ = write!(out, "\n{:indent$}", "");
+                    item.write_item(indent, out);
+                }
+            }
+            Content::Map(fields) => {
+                for (key, value) in fields {
+                    let _ = write!(out, "\n{:indent$}", "");
+                    write_field(key, value, indent, out);
+                }
+            }
+        }
+    }
+
+    fn write_item(&self, indent: usize, out: &mut String) {
+        match &self.content {
+            Content::Map(fields) if !fields.is_empty() && self.anchor == 0 && self.tag.is_none() => {
+                out.push_str("- ");
+                for (number, (key, value)) in fields.iter().enumerate() {
+                    if number > 0 {
+                        let _ = write!(out, "\n{:width$}", "", width = indent + 2);
+                    }
+                    write_field(key, value, indent + 2, out);
+                }
+            }
+            _ => self.write_after("-", indent + 2, out),
+        }
+    }
+}
+
+fn write_field(key: &Node, value: &Node, indent: usize, out: &mut String) {
+    let mut name = String::new();
+    key.write_after("", indent, &mut name);
+    out.push_str(name.trim_start());
+    // A list stands at its key's own indentation, as kubectl writes it.
+    let inner = if matches!(value.content, Content::List(_)) { indent } else { indent + 2 };
+    value.write_after(":", inner, out);
+}
+
+/// A text in quotes that every reader of YAML, of JSON too, reads as this text.
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(letter);
+            }
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn again(text: &str) -> String {
+        parse(text).expect("it is YAML").expect("it has a document").to_string()
+    }
+
+    #[test]
+    fn what_is_written_again_means_the_same_to_every_reader() {
+        let texts = [
+            "a: yes\nb: \"yes\"\nc: 0123\nd: '0123'\ne: 1e3\nf: ~\ng:\nh: null\ni: 'it''s'\n",
+            "list:\n- a\n-\n- - nested\n  - 'list'\n- {flow: [1, two], empty: {}, none: []}\n",
+            "block: |\n  one\n  two\nfolded: >-\n  one\n  two\nplain: one\n  two\n",
+            "a:\n  b:\n    c: [{d: e}, {f: {g: h}}]\n",
+            "\"quoted key\": \"a \\u00e9\\t\\x07\\\"\\\\\"\n",
+            "tagged: !!str 123\nempty: !!str\n",
+            "{\"json\": {\"list\": [1, 2.5, true, null, \"x\\n\"]}}",
+        ];
+        for text in texts {
+            let (before, after): (Value, Value) = (
+                serde_saphyr::from_str(text).expect("it is YAML"),
+                serde_saphyr::from_str(&again(text)).unwrap_or_else(|error| panic!("{error}\n{}", again(text))),
+            );
+            assert_eq!(before, after, "{}", again(text));
+            assert_eq!(again(&again(text)), again(text), "written once, it stays");
+        }
+    }
+
+    #[test]
+    fn scalars_keep_their_quotes_or_their_want_of_them() {
+        assert_eq!(again("a: yes\nb: 'yes'\nc: 0123\n"), "a: yes\nb: \"yes\"\nc: 0123\n");
+        assert_eq!(again("a: # a comment\n"), "a: ~\n", "nothing is told as such");
+    }
+
+    #[test]
+    fn aliases_stay_aliases() {
+        let text = "a: &anchor {b: c}\nd: *anchor\n";
+        assert_eq!(again(text), "a: &a1\n  b: c\nd: *a1\n");
+        let read: Value = serde_saphyr::from_str(&again(text)).expect("it is YAML");
+        assert_eq!(read, json!({"a": {"b": "c"}, "d": {"b": "c"}}));
+    }
+
+    #[test]
+    fn fields_are_set_and_taken_away_and_the_others_stay() {
+        let mut node = parse("b: 1\na: [x]\n").expect("YAML").expect("a document");
+        node.set("b", Some(Node::text("2")));
+        node.set("c", Some(Node::map([("name", Node::text("n"))])));
+        assert_eq!(node.to_string(), "b: \"2\"\na:\n- x\nc:\n  name: \"n\"\n");
+        node.set("b", None);
+        node.set("c", Some(Node::list([Node::text("y")])));
+        assert_eq!(node.to_string(), "a:\n- x\nc:\n- \"y\"\n");
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_without_a_word_of_it() {
+        for (text, why) in [
+            ("a: [hunter2", "it is no YAML, at line "),
+            ("a: hunter2\n---\nb: 1\n", "it has several documents"),
+            ("? [hunter2]\n: 1\n", "it has a key that is no text"),
+        ] {
+            let told = parse(text).expect_err("it is refused").to_string();
+            assert!(told.starts_with(why) && !told.contains("hunter2"), "{told}");
+        }
+        assert_eq!(parse("# nothing\n"), Ok(None));
+        assert_eq!(parse(""), Ok(None));
+        assert!(parse(&"[".repeat(DEPTH + 1)).is_err());
+    }
+}
