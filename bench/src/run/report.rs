@@ -25,26 +25,6 @@ pub(crate) struct ReportArgs {
 
 const END: &str = "<!-- bench: end -->";
 
-/// What a reader of the whole looks for first.
-const HEADLINES: &[&str] = &[
-    "sync",
-    "sync, processor",
-    "sync, server's processor",
-    "read a field of each",
-    "resident",
-    "resident, peak of the sync",
-    "events",
-    "processor an event",
-    "write to handler, p50",
-    "write to handler, p99",
-    "reads beside writes",
-    "get, p50",
-    "list a namespace, p50",
-    "list a namespace, p99",
-    "relist, processor",
-    "relist, peak to settled",
-];
-
 /// Prints and writes everything.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Trouble> {
     write(&Results::read(&args.out)?, &args.out, &args.write)
@@ -90,7 +70,7 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
     for ([setting, summary, tables], outcomes) in parts {
         if let Some(outcomes) = outcomes {
             texts.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
-            texts.push((summary, figures::summary(outcomes, HEADLINES)));
+            texts.push((summary, figures::summary(outcomes)));
             texts.push((tables, figures::tables(outcomes)));
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
@@ -236,7 +237,7 @@ impl ApiServerBuilder {
         tasks.spawn(namespaces::keep(Arc::clone(&cluster)));
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {
-                let listener = port.listen()?;
+                let listener = TcpListener::from_std(port.listen()?)?;
                 tasks.spawn(accept(Arc::clone(&cluster), index, listener, Arc::clone(&tasks)));
             }
         }

@@ -85,7 +85,7 @@ mod types;
 pub use builder::ApiServerBuilder;
 pub use error::StartError;
 pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, Spoiling, TooLarge};
-pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream};
+pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::{GroupResource, ResourceDeclaration};
 pub use server::{ApiServer, ConnectionRecord};

@@ -22,7 +22,8 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, first: TcpList
             }
         }
         cluster.changed.until(|| conditions.reachable()).await;
-        match cluster.replicas[replica].port.as_ref().map(Port::listen) {
+        let opened = cluster.replicas[replica].port.as_ref().map(Port::listen);
+        match opened.map(|listener| listener.and_then(TcpListener::from_std)) {
             Some(Ok(listener)) => open = Some(listener),
             Some(Err(error)) => {
                 tracing::warn!(replica, %error, "the port cannot be opened again");

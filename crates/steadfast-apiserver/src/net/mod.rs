@@ -13,7 +13,7 @@ pub(crate) use link::Link;
 pub use link::LinkEnd;
 pub(crate) use listener::accept;
 pub use memory::{Dialer, MemoryStream};
-pub(crate) use port::Port;
+pub use port::Port;
 pub(crate) use tasks::TaskGroup;
 pub use tls::ClientIdentity;
 pub(crate) use tls::ServerTls;

@@ -3,20 +3,16 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use steadfast_apiserver::Port;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// A port that can be closed and opened again; while it is closed, connections are refused.
 pub(super) struct Door {
-    pub(super) address: SocketAddr,
-    /// Bound and never listening: nobody else can be given the port.
-    _reservation: Socket,
+    port: Port,
     state: Mutex<DoorState>,
 }
 
@@ -37,11 +33,13 @@ enum Listening {
 
 impl Door {
     pub(super) fn open() -> io::Result<Self> {
-        let reservation = bound((Ipv4Addr::LOCALHOST, 0).into())?;
-        let address = reservation.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let listener = Listening::Opened(listen(address)?);
-        let state = Mutex::new(DoorState { listener, waiting: None });
-        Ok(Self { address, _reservation: reservation, state })
+        let port = Port::reserve(0)?;
+        let listener = Listening::Opened(port.listen()?);
+        Ok(Self { port, state: Mutex::new(DoorState { listener, waiting: None }) })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.port.address()
     }
 
     /// Opens or closes it; done when this returns.
@@ -50,7 +48,7 @@ impl Door {
         match (open, &state.listener) {
             (false, _) => state.listener = Listening::Closed,
             (true, Listening::Closed) => {
-                state.listener = Listening::Opened(listen(self.address).expect("the port is reserved for this"));
+                state.listener = Listening::Opened(self.port.listen().expect("the port is reserved for this"));
             }
             (true, _) => {}
         }
@@ -80,22 +78,6 @@ impl Door {
 
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Door").field("address", &self.address()).finish_non_exhaustive()
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = bound(address)?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-fn bound(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    #[cfg(unix)]
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
 }

@@ -58,7 +58,7 @@ impl FaultProxy {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a proxy needs a target"));
         }
         let door = Arc::new(Door::open()?);
-        let address = door.address;
+        let address = door.address();
         faults.network.set_door(door.clone());
         let task = tokio::spawn(serve(faults.network.clone(), door, targets));
         Ok(Self { address, faults, task })
