@@ -1,0 +1,98 @@
+//! A `Controller` and a `Store` of kube-runtime, fed by an informer: `cargo run -p steadfast-examples --bin from_kube_runtime`.
+//!
+//! What was written for kube-runtime stays as it is, save where its stream comes from: that ends no more on errors, and
+//! tells of deletions that were missed. Its `Store` has a copy of each object; where that is too much, read the `Lister`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Resource, ResourceExt};
+use kube_runtime::controller::{Action, Controller};
+use kube_runtime::reflector::ObjectRef;
+use kube_runtime::{WatchStreamExt, reflector, watcher};
+use steadfast::{Event, Kept, Scope, Watch};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::config_map;
+use tokio::sync::mpsc;
+
+/// The events of `watch` as kube-runtime's `watcher` tells them, for `reflect` and all that follows it.
+fn watcher_of<K: Kept + Resource + Clone>(
+    mut watch: Watch<K>,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+    let begun = async move {
+        // What there was at first is passed on together: an object that is deleted before that was never there.
+        let mut first = BTreeMap::new();
+        let mut synced = Box::pin(watch.until_synced());
+        loop {
+            let event = tokio::select! {
+                biased;
+                Some(event) = watch.next() => event,
+                _ = &mut synced => break,
+            };
+            let key = (event.object().namespace(), event.object().name_any());
+            match event {
+                Event::Deleted { .. } => drop(first.remove(&key)),
+                event => drop(first.insert(key, K::clone(event.object()))),
+            }
+        }
+        let first = first.into_values().map(watcher::Event::InitApply);
+        let first = [watcher::Event::Init].into_iter().chain(first).chain([watcher::Event::InitDone]);
+        let later = watch.map(|event| match event {
+            Event::Deleted { last, .. } => watcher::Event::Delete(K::clone(&last)),
+            event => watcher::Event::Apply(K::clone(event.object())),
+        });
+        stream::iter(first).chain(later)
+    };
+    stream::once(begun).flatten().map(Ok)
+}
+
+/// The user's own, as it was: it is called for each object that changed.
+async fn reconcile(
+    object: Arc<ConfigMap>,
+    seen: Arc<mpsc::UnboundedSender<String>>,
+) -> Result<Action, std::convert::Infallible> {
+    let value = object.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default();
+    let _ = seen.send(format!("{}={value}", object.name_any()));
+    Ok(Action::await_change())
+}
+
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // A cluster for this example alone. In a program of yours: `let connection = Connection::infer().await?;`
+    let server = ApiServer::start().await?;
+    server.create(&config_map("a", "1"))?;
+    let connection = steadfast_testing::connection(&server).await?;
+
+    let (store, writer) = reflector::store();
+    // Before: `watcher(api, watcher::Config::default()).default_backoff()`.
+    let events = watcher_of(steadfast::watch::<ConfigMap>(&connection, Scope::all()));
+    let changed = events.reflect(writer).applied_objects();
+    let (seen, mut reconciled) = mpsc::unbounded_channel();
+    let controller = Controller::for_stream(changed, store.clone())
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(5)), Arc::new(seen))
+        .for_each(|_| std::future::ready(()));
+    let controller = tokio::spawn(controller);
+
+    // Not `store.wait_until_ready()` beside a controller: of several who wait, kube-runtime 5.0 may wake one alone.
+    assert_eq!(reconciled.recv().await.as_deref(), Some("a=1"));
+    server.merge_patch("configmaps", "default", "a", serde_json::json!({ "data": { "value": "2" } }))?;
+    assert_eq!(reconciled.recv().await.as_deref(), Some("a=2"));
+
+    // What happens while it is cut off is told afterwards, a deletion too.
+    server.faults().cut();
+    server.delete_named("configmaps", "default", "a")?;
+    server.create(&config_map("b", "1"))?;
+    server.faults().heal();
+    assert_eq!(reconciled.recv().await.as_deref(), Some("b=1"));
+    while store.get(&ObjectRef::new("a").within("default")).is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("{} object in the store of kube-runtime", store.len());
+    assert_eq!(store.len(), 1);
+
+    controller.abort();
+    Ok(())
+}
