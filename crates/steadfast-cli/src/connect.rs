@@ -35,14 +35,14 @@ async fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(
             if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
                 return Ok((config, None));
             }
-            return Err(unusable(&source, &error, &[]));
+            return Err(unusable(&source, error, &[]));
         }
     };
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     let context = context.or_else(|| kubeconfig.current_context.clone());
     let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    read.map(|config| (config, context)).map_err(|error| unusable(&source, &error, &contexts))
+    read.map(|config| (config, context)).map_err(|error| unusable(&source, error, &contexts))
 }
 
 /// The same once more. Another context may be another cluster, so the one of the start is kept.
@@ -59,21 +59,25 @@ async fn again(file: Option<PathBuf>, context: Option<String>) -> Result<Config,
 }
 
 /// Why a kubeconfig cannot be used, in the library's words, and what to do about it with this program's flags.
-fn unusable(source: &str, error: &KubeconfigError, contexts: &[String]) -> Failure {
+fn unusable(source: &str, error: KubeconfigError, contexts: &[String]) -> Failure {
     let known = || match contexts {
         [] => "it has none".to_owned(),
         names => format!("it has {}", names.join(", ")),
     };
-    let why = steadfast::connection::unusable(error);
-    Failure::config(match error {
-        KubeconfigError::ReadConfig(..) => format!("the kubeconfig {why}; check --kubeconfig and $KUBECONFIG"),
-        KubeconfigError::FindPath => format!("{source} cannot be used: {why}; name a file with --kubeconfig"),
-        KubeconfigError::CurrentContextNotSet => {
-            format!("{source} cannot be used: {why}; choose one with --context: {}", known())
-        }
-        KubeconfigError::LoadContext(_) => format!("{source} cannot be used: {why}; {}", known()),
-        _ => format!("{source} cannot be used: {why}"),
-    })
+    let (what, advice) = match &error {
+        KubeconfigError::ReadConfig(..) => ("the kubeconfig", "; check --kubeconfig and $KUBECONFIG".to_owned()),
+        KubeconfigError::FindPath => (source, "; name a file with --kubeconfig".to_owned()),
+        KubeconfigError::CurrentContextNotSet => (source, format!("; choose one with --context: {}", known())),
+        KubeconfigError::LoadContext(_) => (source, format!("; {}", known())),
+        _ => (source, String::new()),
+    };
+    let is_read = !matches!(error, KubeconfigError::ReadConfig(..));
+    let why = match ConnectError::from(error) {
+        ConnectError::Kubeconfig { detail } => detail,
+        other => other.to_string(),
+    };
+    let verb = if is_read { "cannot be used: " } else { "" };
+    Failure::config(format!("{what} {verb}{why}{advice}"))
 }
 
 /// What a request that was not answered means.
@@ -153,13 +157,13 @@ mod tests {
     async fn told(text: &str, context: Option<&str>) -> String {
         let kubeconfig = match Kubeconfig::from_yaml(text) {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) => return unusable("x.yaml", &error, &[]).to_string(),
+            Err(error) => return unusable("x.yaml", error, &[]).to_string(),
         };
         let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
         let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         match Config::from_custom_kubeconfig(kubeconfig, &options).await {
             Ok(config) => config.cluster_url.to_string(),
-            Err(error) => unusable("x.yaml", &error, &contexts).to_string(),
+            Err(error) => unusable("x.yaml", error, &contexts).to_string(),
         }
     }
 

@@ -1,4 +1,7 @@
-//! The informer machinery without I/O.
+//! The informer machinery without I/O: the inside of `steadfast`, and no library of its own.
+//!
+//! **Nothing of this crate is promised but what `steadfast` hands on**, by the names in its `docs/api.md`. All else may change
+//! with any release; a program that names this crate has to name its exact version.
 //!
 //! Nothing here opens a socket, reads a clock, spawns a task or draws a random number: time and
 //! randomness are arguments, bytes come in and decisions go out, so that millions of histories can be

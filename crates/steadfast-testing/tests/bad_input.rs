@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use steadfast::core::ObjectKey;
+use steadfast::ObjectKey;
 use steadfast::{Connection, Freshness, Informer, InformerFactory, Kept, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, Corruption, RequestRule, Verb};
 use steadfast_contract::check;

@@ -159,14 +159,18 @@ async fn r6_a_server_that_accepts_and_closes_is_tried_rarely_and_found_promptly(
     let connection = world.factory.connection().clone();
     world.server.faults().accept_and_close(true);
     world.server.faults().reset();
-    let before = connection.opened();
-    until(Duration::from_millis(250), || connection.opened() > before).await?;
+    let before = steadfast::unstable::dialled(&connection);
+    until(Duration::from_millis(250), || steadfast::unstable::dialled(&connection) > before).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let dialled = connection.opened() - before;
+    let dialled = steadfast::unstable::dialled(&connection) - before;
     assert!((5..=100).contains(&dialled), "in a minute: {dialled}");
-    let late = connection.opened();
+    let late = steadfast::unstable::dialled(&connection);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(connection.opened() - late <= 60, "in the next minute: {}", connection.opened() - late);
+    assert!(
+        steadfast::unstable::dialled(&connection) - late <= 60,
+        "in the next minute: {}",
+        steadfast::unstable::dialled(&connection) - late
+    );
     world.server.faults().accept_and_close(false);
     world.server.create(&config_map("a", "1"))?;
     informer.wait_for_version(&world.newest(), Duration::from_secs(9)).await?;

@@ -33,7 +33,7 @@ use crate::probes::Board;
 use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
 pub use builder::ConnectionBuilder;
 pub use discreet::WithheldAnswer;
-pub use error::{ConnectError, SendError, unusable};
+pub use error::{ConnectError, SendError};
 use heading::Heading;
 use keeper::Keeper;
 use manners::Manners;
@@ -90,18 +90,6 @@ impl Connection {
         self.inner.pool.recently_closed()
     }
 
-    /// How many connections were ever dialled.
-    pub fn opened(&self) -> u64 {
-        self.inner.pool.opened()
-    }
-
-    /// Counts how often the server was found to answer after a failure, at most every 2 s.
-    ///
-    /// Whoever waits before trying again may try at each change: someone else has had an answer.
-    pub fn reachability(&self) -> watch::Receiver<u64> {
-        self.inner.pool.reachability()
-    }
-
     /// The URL of the server, for messages.
     pub fn server(&self) -> &str {
         &self.inner.server
@@ -110,6 +98,18 @@ impl Connection {
     /// The namespace that the configuration names, else `default`.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
+    }
+
+    /// How many connections were ever dialled.
+    pub(crate) fn dialled(&self) -> u64 {
+        self.inner.pool.dialled()
+    }
+
+    /// Counts how often the server was found to answer after a failure, at most every 2 s.
+    ///
+    /// Whoever waits before trying again may try at each change: someone else has had an answer.
+    pub(crate) fn reachability(&self) -> watch::Receiver<u64> {
+        self.inner.pool.reachability()
     }
 
     /// A place among the full transfers that the server is asked for at once, for the collection of this path.

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use steadfast_core::Instant;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 mod blocking;
@@ -21,6 +20,7 @@ mod tcp;
 pub mod threads;
 
 pub use blocking::BlockingThreads;
+pub use steadfast_core::Instant;
 
 /// Time, threads, randomness and sockets, as one value.
 pub trait Environment: Send + Sync + 'static {

@@ -61,6 +61,8 @@ mod shared;
 mod stream;
 pub mod transport;
 mod uncached;
+#[doc(hidden)]
+pub mod unstable;
 mod until;
 
 use kube::Resource;
@@ -75,13 +77,16 @@ pub use lister::{Index, Lister};
 pub use readiness::FactoryFreshness;
 pub use scope::Scope;
 pub use shared::Undelivered;
-pub use steadfast_core as core;
+pub use steadfast_core::backoff::BackoffSettings;
 #[cfg(feature = "breach")]
+#[doc(hidden)]
 pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::Kept;
-pub use steadfast_core::reflector::{Note, ReflectorSettings};
+pub use steadfast_core::event::Entry;
+pub use steadfast_core::freshness::Polled;
+pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
-pub use steadfast_core::store::{IndexSnapshot, Snapshot};
+pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, KeySet, ObjectKey, ResourceVersion, Uid};
 pub use stream::Watch;
 pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};

@@ -51,7 +51,7 @@ pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
 pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
-pub use pool::Pool;
+pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};
 pub use settings::{Deadlines, Placement, Settings};

@@ -49,6 +49,7 @@ pub struct ReflectorSettings {
     /// The delays between attempts (R6).
     pub backoff: BackoffSettings,
     /// What holds for all changes.
+    #[doc(hidden)]
     pub rules: Rules,
 }
 

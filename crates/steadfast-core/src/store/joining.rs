@@ -27,6 +27,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// [`Store::admit`](super::Store::admit).
     ///
     /// Readers can use it from here on: snapshots without it answer by looking at every object.
+    #[doc(hidden)]
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (Index<K, I>, Joining<K>)
     where
         I: Ord + Clone + Send + Sync + 'static,

@@ -141,6 +141,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     ///
     /// A tainted object is found where its last decodable state was: it exists, and no handler was told otherwise.
     /// A snapshot from before the index answers by looking at every object.
+    #[doc(hidden)]
     pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Arc<K>>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -160,6 +161,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// All of `index` at this moment.
     ///
     /// A snapshot from before the index answers by looking at every object.
+    #[doc(hidden)]
     pub fn index_snapshot<I>(&self, index: &Index<K, I>) -> Arc<IndexSnapshot<K, I>>
     where
         I: Ord + Clone + Send + Sync + 'static,

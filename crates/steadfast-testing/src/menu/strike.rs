@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use steadfast::core::random::Random;
 use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, Status, TooLarge, Verb};
+use steadfast_core::random::Random;
 
 use super::fault::Fault;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use steadfast::core::random::Random;
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
+use steadfast_core::random::Random;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

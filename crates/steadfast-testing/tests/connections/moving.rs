@@ -106,7 +106,7 @@ async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<()
 async fn a_ping_that_comes_back_late_moves_nobody() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let seen = world.fleet(30).await?;
-    let (watches, dialled) = (world.watches(), world.connection.opened());
+    let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.server.faults().black_hole(true);
     let suspect = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
@@ -118,7 +118,7 @@ async fn a_ping_that_comes_back_late_moves_nobody() -> Result<(), WorldError> {
     until(SOON, "all are well", || !suspect() && !another()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
-    assert_eq!(world.connection.opened(), dialled + 1);
+    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled + 1);
     assert!(world.watches() - watches <= 30, "at most once each: {}", world.watches() - watches);
     for index in 0..30 {
         world.update(index, "1")?;
@@ -132,7 +132,7 @@ async fn probes_of_a_silent_hour_ride_the_connection_that_is_there() -> Result<(
     let world = World::new(None).await?;
     let seen = world.fleet(3).await?;
     world.server.faults().no_bookmarks(true);
-    let (begun, dialled) = (Instant::now(), world.connection.opened());
+    let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&world.connection));
     while begun.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for seen in &seen {
@@ -142,6 +142,6 @@ async fn probes_of_a_silent_hour_ride_the_connection_that_is_there() -> Result<(
     }
     // One a minute serves all three.
     assert!((50..=70).contains(&world.server.request_counts().probes), "{:?}", world.server.request_counts());
-    assert_eq!(world.connection.opened(), dialled, "{:?}", world.connection.recently_closed());
+    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled, "{:?}", world.connection.recently_closed());
     Ok(())
 }

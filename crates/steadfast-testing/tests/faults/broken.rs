@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steadfast::core::backoff::BackoffSettings;
+use steadfast::BackoffSettings;
 use steadfast::{Breach, InformerFactory};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_testing::menu::{Ground, Trouble, scenarios};

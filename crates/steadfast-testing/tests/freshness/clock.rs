@@ -24,11 +24,11 @@ impl Jumping {
 }
 
 impl Environment for Jumping {
-    fn now(&self) -> steadfast::core::Instant {
+    fn now(&self) -> steadfast::environment::Instant {
         self.local.now() + self.ahead()
     }
 
-    fn sleep_until(&self, at: steadfast::core::Instant) -> BoxFuture<'static, ()> {
+    fn sleep_until(&self, at: steadfast::environment::Instant) -> BoxFuture<'static, ()> {
         self.local.sleep_until(at - self.ahead())
     }
 
@@ -77,7 +77,7 @@ async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Re
     let factory = InformerFactory::new(&connection);
     let informer = started(factory.build::<ConfigMap>(Scope::all()), None).await?;
     let notes = notes(&informer);
-    let (opened, watches) = (connection.opened(), server.request_counts().watches);
+    let (opened, watches) = (steadfast::unstable::dialled(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {
         // What it wakes up to, before anything has run: news on their way, and timers long overdue.
         server.create(&config_map(&format!("after-{sleep}"), "1"))?;
@@ -89,7 +89,7 @@ async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Re
     let doubts =
         noted(&notes, |note| matches!(note, Note::Suspect { .. } | Note::Failed { .. } | Note::Relisting { .. }));
     assert_eq!(doubts, 0, "{:?}", notes.lock());
-    assert_eq!(connection.opened(), opened, "no connection was condemned");
+    assert_eq!(steadfast::unstable::dialled(&connection), opened, "no connection was condemned");
     assert_eq!(server.request_counts().watches, watches, "nor any stream");
     Ok(())
 }

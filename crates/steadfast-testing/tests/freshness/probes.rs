@@ -1,9 +1,9 @@
 //! Probes are shared by the informers of one resource; their failures are not.
 
 use k8s_openapi::api::core::v1::Secret;
-use steadfast::core::record::Bookmark;
-use steadfast::core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request};
 use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_core::record::Bookmark;
+use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request};
 
 use super::*;
 
@@ -63,10 +63,10 @@ async fn a_probe_that_is_forbidden_in_one_namespace_decides_nothing_for_others()
 
 /// A reflector whose probe is answered 4 s after it was sent; tells how old its proof then is said to be.
 fn late_answer(breach: Option<Breach>) -> Duration {
-    let at = |seconds| steadfast::core::Instant::from_zero(Duration::from_secs(seconds));
+    let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
     let mut settings = ReflectorSettings::default();
     if let Some(breach) = breach {
-        settings.rules.breaches = steadfast::core::breach::Breaches::only(breach);
+        settings.rules.breaches = steadfast_core::breach::Breaches::only(breach);
     }
     let mut reflector = Reflector::new(settings, 1);
     reflector.step(at(0), Input::Start);

@@ -8,6 +8,7 @@ mod circles;
 mod imports;
 mod modules;
 mod planted;
+mod surface;
 mod tokens;
 
 use std::collections::BTreeMap;
@@ -63,7 +64,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 8] = [
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
     ("steadfast-contract", &[], &[]),
     ("steadfast-apiserver", &[], &[]),
-    ("steadfast-testing", &["steadfast", "steadfast-apiserver", "steadfast-contract"], &[]),
+    ("steadfast-testing", &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-core"], &[]),
     ("steadfast-cli", &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-testing"], &[]),
     ("bench", &["steadfast", "steadfast-apiserver", "steadfast-testing"], &[]),
     ("fuzz", &["steadfast", "steadfast-core"], &[]),

@@ -27,6 +27,8 @@ pub(crate) struct Module {
     pub(crate) paths: Vec<Vec<String>>,
     /// What it hands on (`pub use`), by the name that it has here.
     pub(crate) handed_on: BTreeMap<String, Vec<String>>,
+    /// The names of what everybody may use (`pub`, and not `#[doc(hidden)]`), modules among them.
+    pub(crate) public: BTreeSet<String>,
     /// The types to which it adds methods (`impl Type`), by the name that they have here.
     pub(crate) extended: BTreeSet<String>,
     /// The words of its code, imports left out.
@@ -67,6 +69,7 @@ impl Modules {
             globs: Vec::new(),
             paths: Vec::new(),
             handed_on: BTreeMap::new(),
+            public: BTreeSet::new(),
             extended: BTreeSet::new(),
             words: BTreeSet::new(),
         });
@@ -78,6 +81,9 @@ impl Modules {
                 continue;
             }
             let declared = without_attributes(item);
+            if is_public(item) {
+                self.all[id].public.extend(names_declared(declared));
+            }
             if let [Tree::Word(keyword), Tree::Word(name), body] = declared
                 && keyword == "mod"
             {
@@ -251,6 +257,37 @@ fn without_attributes(item: &[Tree]) -> &[Tree] {
             }
             _ => return rest,
         };
+    }
+}
+
+/// Whether everybody may use the item, and is told of it.
+fn is_public(item: &[Tree]) -> bool {
+    let attributes = &item[..item.len() - without_attributes(item).len()];
+    let hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];
+    let is_hidden = attributes.iter().any(|tree| matches!(tree, Tree::Group('[', inner) if inner[..] == hidden));
+    let visibility = attributes.iter().position(|tree| tree.is_word("pub"));
+    let restricted = visibility.is_some_and(|at| matches!(attributes.get(at + 1), Some(Tree::Group('(', _))));
+    visibility.is_some() && !restricted && !is_hidden
+}
+
+/// The names by which the item can be used from outside.
+fn names_declared(declared: &[Tree]) -> Vec<String> {
+    match declared {
+        [Tree::Word(keyword), Tree::Word(name), ..] if keyword == "mod" => vec![name.clone()],
+        [Tree::Word(keyword), names @ .., Tree::Sign(';')] if keyword == "use" => names_used(names),
+        _ => names_defined(declared),
+    }
+}
+
+/// The names that one tree behind a `use` gives.
+fn names_used(tree: &[Tree]) -> Vec<String> {
+    match tree {
+        [.., Tree::Group('{', inner)] => inner.split(|tree| tree.is_sign(',')).flat_map(names_used).collect(),
+        [.., Tree::Word(before), Tree::Colons, Tree::Word(name)] if name == "self" => vec![before.clone()],
+        [.., Tree::Word(name)] => vec![name.clone()],
+        [.., Tree::Sign('*')] => vec!["*".to_owned()],
+        [] => Vec::new(),
+        other => panic!("not read behind `pub use`: {other:?}"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::imports::Imports;
-use crate::modules::Sources;
+use crate::modules::{Modules, Sources};
 
 /// A crate that is written here.
 struct Written(BTreeMap<PathBuf, String>);
@@ -15,10 +15,18 @@ impl Sources for Written {
     }
 }
 
+fn written(files: &[(&str, &str)]) -> Written {
+    Written(files.iter().map(|(path, text)| (PathBuf::from("src").join(path), (*text).to_owned())).collect())
+}
+
+/// The modules of a crate with these files.
+pub(crate) fn modules(files: &[(&str, &str)]) -> Modules {
+    Modules::read(&written(files), Path::new("src/lib.rs"))
+}
+
 /// The imports of a crate with these files.
 fn imports(files: &[(&str, &str)]) -> Imports {
-    let files = files.iter().map(|(path, text)| (PathBuf::from("src").join(path), (*text).to_owned()));
-    Imports::read(&Written(files.collect()), Path::new("src/lib.rs"))
+    Imports::read(&written(files), Path::new("src/lib.rs"))
 }
 
 /// The circles in a crate with these files, by the files' names.

@@ -76,7 +76,7 @@ async fn connections_dials_requests_and_bytes_are_counted_also_of_those_that_are
     assert!(world.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
     assert!(world.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
     let dials = world.value("steadfast_connection_dials_total", &[])?;
-    assert_eq!(dials, world.factory.connection().opened() as f64);
+    assert_eq!(dials, steadfast::unstable::dialled(world.factory.connection()) as f64);
 
     let lost = [("request", "streamed_list"), ("outcome", "unreachable")];
     assert_eq!(world.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);

@@ -194,9 +194,9 @@ async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(
     until_fresh(&informer).await?;
 
     reference.replace_etcd().await?;
-    let opened = connection.opened();
+    let opened = steadfast::unstable::dialled(&connection);
     let reached = tokio::spawn(async move {
-        while connection.opened() == opened {
+        while steadfast::unstable::dialled(&connection) == opened {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Instant::now()

@@ -57,7 +57,7 @@ async fn many_requests_while_connections_are_sent_away(
         seen.push(recorder.record(&informer));
     }
     factory.wait_for_sync(SOON).await?;
-    let opened = connection.opened();
+    let opened = steadfast::unstable::dialled(&connection);
     for number in 0..10 {
         let label = format!("g{number}");
         writer.create_labelled(&label, &label).await?;
@@ -69,7 +69,7 @@ async fn many_requests_while_connections_are_sent_away(
         }))
         .await?;
     }
-    let opened = connection.opened() - opened;
+    let opened = steadfast::unstable::dialled(&connection) - opened;
     assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: nothing was sent away");
     println!("goaway: {REQUESTS} requests, {opened} new connections");
     for (number, seen) in seen.iter().enumerate() {

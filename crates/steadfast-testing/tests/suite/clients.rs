@@ -128,10 +128,10 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut
     }
     println!("stopped after {:.1?}", begun.elapsed());
     assert_eq!(undelivered.events, 0);
-    let attempts = connection.opened();
+    let attempts = steadfast::unstable::dialled(&connection);
     network.heal();
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(connection.opened(), attempts, "attempts after the shutdown");
+    assert_eq!(steadfast::unstable::dialled(&connection), attempts, "attempts after the shutdown");
 
     // Whoever used the informers' client before uses it on.
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());

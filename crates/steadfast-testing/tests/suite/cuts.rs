@@ -185,11 +185,11 @@ async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -
     let connection = cluster.connection_with(settings).await?;
     let Watched { seen, .. } = &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
     network.drop_idle_after(Some(Duration::from_secs(3)));
-    let opened = connection.opened();
+    let opened = steadfast::unstable::dialled(&connection);
     sleep(Duration::from_secs(7)).await;
     writer.set("a", "2").await?;
     until_told(cluster, seen, "a", 2).await?;
-    assert_eq!(connection.opened(), opened, "the connection has lived on");
+    assert_eq!(steadfast::unstable::dialled(&connection), opened, "the connection has lived on");
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);

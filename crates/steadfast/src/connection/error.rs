@@ -84,7 +84,7 @@ impl From<KubeconfigError> for ConnectError {
 }
 
 /// Why a kubeconfig cannot be used: what is wrong and where, never its text, which holds tokens and keys.
-pub fn unusable(error: &KubeconfigError) -> String {
+fn unusable(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
         KubeconfigError::FindPath => "there is no home directory to look for one in".to_owned(),

@@ -69,7 +69,7 @@ impl Pool {
     ///
     /// No connection, no answer in time, or a connection that was lost. A request is sent again only where
     /// the server has surely not acted on it.
-    pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
         let kind = Kind::of(request.uri());
         let deadlines = request

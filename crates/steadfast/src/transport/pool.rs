@@ -41,7 +41,7 @@ const TELLING: Duration = Duration::from_secs(2);
 
 /// The connections to one server; cheap to clone, closed with its last clone.
 #[derive(Clone)]
-pub struct Pool {
+pub(crate) struct Pool {
     pub(super) inner: Arc<Inner>,
 }
 
@@ -128,7 +128,7 @@ impl Pool {
     }
 
     /// The connections there are, oldest first.
-    pub fn connections(&self) -> Vec<ConnectionReport> {
+    pub(crate) fn connections(&self) -> Vec<ConnectionReport> {
         let state = self.inner.lock();
         // One that is dead is no more, though its task may have a last step to do.
         let live = state.connections.iter().map(|connection| connection.report());
@@ -136,7 +136,7 @@ impl Pool {
     }
 
     /// The last 16 that have ended, the latest first, and why.
-    pub fn recently_closed(&self) -> Vec<ClosedConnection> {
+    pub(crate) fn recently_closed(&self) -> Vec<ClosedConnection> {
         let now = self.inner.environment.now();
         let state = self.inner.lock();
         let told = |(at, report, why): &(Instant, ConnectionReport, String)| ClosedConnection {
@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// Has every connection drained: what runs on it may end, watches move to new ones, and nothing else goes there.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let connections = self.inner.lock().connections.clone();
         for connection in connections {
             connection.supersede();
@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// How many connections were ever dialled.
-    pub fn opened(&self) -> u64 {
+    pub(crate) fn dialled(&self) -> u64 {
         self.inner.lock().opened
     }
 
@@ -171,7 +171,7 @@ impl Pool {
     }
 
     /// Counts how often the server was found to answer after a failure, at most every 2 s.
-    pub fn reachability(&self) -> watch::Receiver<u64> {
+    pub(crate) fn reachability(&self) -> watch::Receiver<u64> {
         self.inner.reachable.subscribe()
     }
 
@@ -181,7 +181,7 @@ impl Pool {
     }
 
     /// The server as messages name it.
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         self.inner.connector.name()
     }
 

@@ -156,7 +156,7 @@ async fn a_dead_connection_is_never_used_again() {
 async fn those_who_wait_are_told_when_the_server_answers_again() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
-    let mut reachable = connection.reachability();
+    let mut reachable = steadfast::unstable::reachability(&connection);
     text(&connection, get(PODS)).await.expect("an answer");
     assert!(!reachable.has_changed().expect("open"), "nothing had failed");
     server.faults().cut();

@@ -24,7 +24,7 @@ async fn more_watches_than_streams_open_more_connections() {
     let idle = || connection.connections().iter().all(|report| report.streams == 0);
     until("the places of dropped watches are free again", idle).await;
     join_all((0..250).map(|_| watch(&connection))).await;
-    assert_eq!(connection.opened(), 4, "what is there is used again");
+    assert_eq!(steadfast::unstable::dialled(&connection), 4, "what is there is used again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn each_watch_over_http1_has_a_connection_of_its_own() {
     for _ in 0..5 {
         text(&connection, get(PODS)).await.expect("an answer");
     }
-    assert_eq!(connection.opened(), 31, "one connection serves one request after the other");
+    assert_eq!(steadfast::unstable::dialled(&connection), 31, "one connection serves one request after the other");
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,5 +95,5 @@ async fn many_at_once_over_tcp_and_tls() {
     let connection = over_tcp(&server, Settings::default()).await;
     let answers = join_all((0..300).map(|_| text(&connection, get(PODS)))).await;
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.contains("PodList"))));
-    assert!(connection.opened() <= 3, "{}", connection.opened());
+    assert!(steadfast::unstable::dialled(&connection) <= 3, "{}", steadfast::unstable::dialled(&connection));
 }

@@ -30,7 +30,11 @@ async fn asks_and_is_answered(server: ApiServer, settings: Settings, protocol: P
     let listed = maps.list(&ListParams::default()).await.expect("a list");
     assert_eq!(listed.items[0].data.as_ref().expect("data")["text"], text);
     maps.get("absent").await.expect_err("there is none of that name");
-    assert!(connection.opened() <= 2, "requests share connections: {:?}", connection.connections());
+    assert!(
+        steadfast::unstable::dialled(&connection) <= 2,
+        "requests share connections: {:?}",
+        connection.connections()
+    );
 }
 
 #[tokio::test]
