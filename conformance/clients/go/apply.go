@@ -40,7 +40,7 @@ func managers(object metav1.Object) string {
 func applies(ctx context.Context, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
 	maps := set.CoreV1().ConfigMaps(namespace)
-	told := &story{}
+	told := &scenario{}
 	factory := informers.NewSharedInformerFactoryWithOptions(set, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=applied" }))
 	shared := factory.Core().V1().ConfigMaps()

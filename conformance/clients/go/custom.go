@@ -80,7 +80,7 @@ func dynamics(ctx context.Context, config *rest.Config) {
 	must("create", err)
 	equal("the dynamic client creates", made.GetGeneration(), int64(1))
 
-	told := &story{}
+	told := &scenario{}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	shared := factory.ForResource(widgets)
 	_, err = shared.Informer().AddEventHandler(told.handler())

@@ -64,7 +64,7 @@ func install(ctx context.Context, config *rest.Config) *envtest.Environment {
 // A ConfigMap for each Gadget, and a status, both applied; a Secret's metadata says which Gadget is to be looked at.
 type applier struct {
 	client.Client
-	told *story
+	told *scenario
 }
 
 func (r *applier) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -123,7 +123,7 @@ func newManager(restConfig *rest.Config, scheme *runtime.Scheme, name string) ma
 	return made
 }
 
-func control(ctx context.Context, manager manager.Manager, told *story) {
+func control(ctx context.Context, manager manager.Manager, told *scenario) {
 	must("an index", manager.GetFieldIndexer().IndexField(ctx, &Gadget{}, ".spec.mode", func(object client.Object) []string {
 		return []string{object.(*Gadget).Spec.Mode}
 	}))
@@ -142,7 +142,7 @@ func tests(ctx context.Context, config *rest.Config) {
 	must("a client", err)
 	writes(ctx, direct)
 
-	told := &story{}
+	told := &scenario{}
 	first, second := newManager(config, scheme, "first"), newManager(config, scheme, "second")
 	control(ctx, first, told)
 	control(ctx, second, told)
@@ -249,7 +249,7 @@ func writes(ctx context.Context, direct client.Client) {
 }
 
 // What the controller does when its objects, what they own, and what they look at change.
-func reconciles(ctx context.Context, cached, direct client.Client, told *story) {
+func reconciles(ctx context.Context, cached, direct client.Client, told *scenario) {
 	gadget := newGadget("applied", 2)
 	must("create", direct.Create(ctx, gadget))
 	child := &corev1.ConfigMap{}

@@ -20,18 +20,18 @@ import (
 )
 
 // What was told, in its order.
-type story struct {
+type scenario struct {
 	mutex sync.Mutex
 	lines []string
 }
 
-func (s *story) add(what, name string) {
+func (s *scenario) add(what, name string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.lines = append(s.lines, what+" "+name)
 }
 
-func (s *story) is(wanted ...string) func() bool {
+func (s *scenario) is(wanted ...string) func() bool {
 	return func() bool {
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
@@ -39,7 +39,7 @@ func (s *story) is(wanted ...string) func() bool {
 	}
 }
 
-func (s *story) count(what string) int {
+func (s *scenario) count(what string) int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	n := 0
@@ -52,7 +52,7 @@ func (s *story) count(what string) int {
 }
 
 // handler records; a repetition by the resync is one of an equal version.
-func (s *story) handler() cache.ResourceEventHandlerFuncs {
+func (s *scenario) handler() cache.ResourceEventHandlerFuncs {
 	meta := func(object any) metav1.Object {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
@@ -112,7 +112,7 @@ func informer(ctx context.Context, set *kubernetes.Clientset) {
 	maps := set.CoreV1().ConfigMaps(namespace)
 	_, err := maps.Create(ctx, configMap("early", "1"), metav1.CreateOptions{})
 	must("create", err)
-	told, repeated := &story{}, &story{}
+	told, repeated := &scenario{}, &scenario{}
 	factory := informers.NewSharedInformerFactoryWithOptions(set, time.Second, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = "app" }))
 	shared := factory.Core().V1().ConfigMaps()

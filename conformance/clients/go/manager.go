@@ -22,7 +22,7 @@ const finalizer = group + "/cleanup"
 // A ConfigMap for each Widget, by way of the manager's cache; the widget's size is its content.
 type reconciler struct {
 	client.Client
-	told *story
+	told *scenario
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -76,7 +76,7 @@ func manage(ctx context.Context, config *rest.Config) {
 		LeaderElectionReleaseOnCancel: true,
 	})
 	must("a manager", err)
-	told := &story{}
+	told := &scenario{}
 	must("an index", manager.GetFieldIndexer().IndexField(ctx, &corev1.ConfigMap{}, "size", func(object client.Object) []string {
 		return []string{object.(*corev1.ConfigMap).Data["size"]}
 	}))

@@ -181,7 +181,7 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 	})
 	must("a RetryWatcher", err)
 	defer follower.Stop()
-	told := &story{}
+	told := &scenario{}
 	go func() {
 		for event := range follower.ResultChan() {
 			object, ok := event.Object.(metav1.Object)
@@ -216,7 +216,7 @@ func retriesWatches(ctx context.Context, set *kubernetes.Clientset) {
 // Metadata alone, in protobuf if the server speaks it.
 func watchesMetadata(ctx context.Context, config *rest.Config, set *kubernetes.Clientset) {
 	ctx, stop := context.WithCancel(ctx)
-	told := &story{}
+	told := &scenario{}
 	client := metadata.NewForConfigOrDie(metadata.ConfigFor(config))
 	factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, namespace, nil)
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")

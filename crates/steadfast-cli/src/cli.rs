@@ -96,7 +96,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
 
-    /// Serve `/metrics` for Prometheus, `/healthz` and `/readyz` here; port 0 takes a free one, which is told.
+    /// Serve `/metrics` for Prometheus, `/healthz` and `/readyz` here; port 0 takes a free one, which is reported.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
 

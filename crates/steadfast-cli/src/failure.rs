@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// A failure, told once on standard error, with what to do next.
+/// A failure, reported once on standard error, with what to do next.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,

@@ -1,11 +1,11 @@
 //! `steadfast lab`: what went wrong elsewhere, done to this library over real sockets, and judged.
 //!
-//! What is played is the menu of `steadfast-testing`; here it is chosen, run and told.
+//! What is played is the menu of `steadfast-testing`; here it is chosen, run and reported.
 //!
 //! | room | what it is |
 //! |---|---|
 //! | `choice` | which scenarios are meant by names and numbers |
-//! | `outcome` | what came of a scenario, as it is told |
+//! | `outcome` | what came of a scenario, as it is reported |
 //! | `report` | the outcomes, for people or for programs |
 
 mod choice;

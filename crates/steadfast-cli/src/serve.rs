@@ -39,7 +39,7 @@ const WHAT_IT_IS_NOT: [&str; 3] = [
     "no storage: all objects are in memory, and gone when this ends",
 ];
 
-/// Serves until told to stop.
+/// Serves until requested to stop.
 pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     // Standard input may take as long as it likes, and what builds a kustomization too; Ctrl-C ends them and us.
     let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;

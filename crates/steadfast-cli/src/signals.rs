@@ -1,8 +1,8 @@
-//! Being told to stop.
+//! Being requested to stop.
 
 use crate::failure::Failure;
 
-/// Ready when the program is told to stop: Ctrl-C, or the signal by which services are ended.
+/// Ready when the program is requested to stop: Ctrl-C, or the signal by which services are ended.
 pub(crate) struct Stop {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,

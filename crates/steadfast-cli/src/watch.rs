@@ -38,7 +38,7 @@ use clock::Clock;
 use line::{Style, Subject};
 use printer::{End, Printer};
 
-/// Watches until told to stop.
+/// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let mut stop = Stop::listen()?;
     tokio::select! {

@@ -179,7 +179,7 @@ impl Told {
         })
     }
 
-    fn story(&self, name: &str) -> &[String] {
+    fn in_words(&self, name: &str) -> &[String] {
         self.stories.get(name).map_or(&[], Vec::as_slice)
     }
 }
@@ -271,9 +271,9 @@ async fn watch_tells_all_that_happened_through_kill_and_restart_and_does_not_end
     recorder.write(Record::Settled);
 
     assert!(watching.program.try_wait()?.is_none(), "it watches on");
-    assert_eq!(watching.told.story("changed"), ["Added", "Updated", "Updated"]);
-    assert_eq!(watching.told.story("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
-    assert_eq!(watching.told.story("deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert_eq!(watching.told.in_words("changed"), ["Added", "Updated", "Updated"]);
+    assert_eq!(watching.told.in_words("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(watching.told.in_words("deleted"), ["Added", "Deleted Inferred Deleted"]);
     assert!(watching.complaints().contains("fresh again"), "{}", watching.complaints());
     assert!(watching.told.states.iter().any(|state| state == "Fresh"), "{:?}", watching.told.states);
     let history = reference.history("", "configmaps").await?;

@@ -1,4 +1,4 @@
-//! What is told of a trace that does not keep the contract.
+//! What is reported of a trace that does not keep the contract.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Breach {
     pub handler: Option<String>,
     /// The object, if it is about one.
     pub object: Option<Key>,
-    /// The two moments that contradict each other: what was so, and what was told.
+    /// The two moments that contradict each other: what was so, and what was reported.
     pub moments: (Duration, Duration),
     /// What happened, in words.
     pub what: String,

@@ -96,7 +96,7 @@ impl History {
 
     /// Appends a change.
     ///
-    /// The first change of an epoch that no [`restore`](Self::restore) began stands for a restore to the state just
+    /// The first change of an epoch that no [`restore`](Self::restore) began counts as a restore to the state just
     /// before its version.
     pub fn push(&mut self, change: Change) {
         if change.epoch > self.epoch() {

@@ -41,7 +41,7 @@
 //! .into_iter()
 //! .collect();
 //!
-//! // The handler was told of an update.
+//! // The handler was given an update.
 //! let mut trace = Trace::new();
 //! trace.record(ms(0), Record::informer("pods", Scope::all()));
 //! trace.record(ms(0), Record::registered("h", "pods"));

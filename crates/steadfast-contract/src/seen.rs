@@ -1,4 +1,4 @@
-//! What a handler was told, and what a store held.
+//! What a handler was given, and what a store held.
 
 use std::fmt;
 
@@ -154,28 +154,28 @@ pub enum Reason {
     DeletedOrLeft,
 }
 
-/// What a handler was told.
+/// What a handler was given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Seen {
     /// A stay began.
     Added {
-        /// The object as told.
+        /// The object as delivered.
         object: Ref,
         /// Whether it was said to belong to an initial list.
         initial: bool,
     },
     /// The object changed.
     Updated {
-        /// The state before, as told.
+        /// The state before, as delivered.
         old: Ref,
-        /// The state now, as told.
+        /// The state now, as delivered.
         new: Ref,
     },
     /// The stay ended.
     Deleted {
-        /// The last state, as told.
+        /// The last state, as delivered.
         last: Ref,
-        /// The version of the deletion, if one was told.
+        /// The version of the deletion, if one was reported.
         version: Option<String>,
         /// How it was said to be known.
         certainty: Certainty,
@@ -184,7 +184,7 @@ pub enum Seen {
     },
     /// Nothing changed; the object was shown again.
     Resynced {
-        /// The object as told.
+        /// The object as delivered.
         object: Ref,
     },
 }
@@ -255,7 +255,7 @@ impl fmt::Display for StoreHeld {
             Self::Absent => f.write_str("nothing"),
             Self::Held { uid, version } => write!(f, "uid {uid} v{version}"),
             Self::Unknown { version } => write!(f, "something undecodable at v{version}"),
-            Self::NotAsked => f.write_str("what was not asked for"),
+            Self::NotAsked => f.write_str("what was not requested"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Counts what each handler was told.
+//! Counts what each handler was given.
 
 use std::collections::BTreeSet;
 

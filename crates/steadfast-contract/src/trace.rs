@@ -59,7 +59,7 @@ pub enum Record {
         informer: String,
         /// What it looks at.
         scope: Scope,
-        /// Whether its versions can be ordered; opaque ones are only told apart.
+        /// Whether its versions can be ordered; opaque ones are only distinguished.
         ordered: bool,
     },
     /// A handler was registered.
@@ -82,7 +82,7 @@ pub enum Record {
         handler: String,
         /// The call's number, which its end repeats.
         call: u64,
-        /// What it was told.
+        /// What it was given.
         event: Seen,
         /// 0, or which retry this is after panics.
         retry: u32,
@@ -198,7 +198,7 @@ pub enum Record {
         /// Whether it begins.
         on: bool,
     },
-    /// From here on the server is reachable and its history stands still.
+    /// From here on the server is reachable and its history is at rest.
     Quiet,
     /// The recorder has waited, after `Quiet`, for all that it expected: what is missing now is lost.
     Settled,

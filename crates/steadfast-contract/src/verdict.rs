@@ -1,4 +1,4 @@
-//! What is told of every trace: its counts.
+//! What is reported of every trace: its counts.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
@@ -16,15 +16,15 @@ use crate::clause::Clause;
 pub struct Tally {
     /// Changes that the server made in the handler's scope since it was registered.
     pub changes: usize,
-    /// Changes among them that it was told, each as itself.
+    /// Changes among them that it was given, each as itself.
     pub seen: usize,
     /// Changes among them that a later one covered.
     pub coalesced: usize,
-    /// Final states, deletions among them, that it was never told.
+    /// Final states, deletions among them, that it was never given.
     pub lost: usize,
-    /// Events that told it a state that it had seen, not marked as a retry.
+    /// Events that gave it a state that it had seen, not marked as a retry.
     pub repeated: usize,
-    /// Events that told it a state older than one that it had seen.
+    /// Events that gave it a state older than one that it had seen.
     pub out_of_order: usize,
     /// Calls, retries included.
     pub calls: usize,

@@ -38,7 +38,7 @@ impl State<'_> {
         self.text == version && self.uid == uid
     }
 
-    /// Whether this is the state told, its content too where that is known.
+    /// Whether this is the state delivered, its content too where that is known.
     pub(crate) fn shows(&self, told: &Ref) -> bool {
         let content = |told| self.object.is_some_and(|object| digest(object) == told);
         self.is(&told.uid, &told.version) && told.digest.is_none_or(content)
@@ -128,9 +128,9 @@ impl<'h> Timeline<'h> {
         self.states[index].stay.map(|stay| &self.stays[stay])
     }
 
-    /// Where the state told, made until `latest`, is found, seen from `from`.
+    /// Where the state delivered, made until `latest`, is found, seen from `from`.
     ///
-    /// Two epochs can give a version twice; then it is the one with the content told.
+    /// Two epochs can give a version twice; then it is the one with the content delivered.
     pub(crate) fn find(&self, told: &Ref, from: usize, latest: Duration) -> Place {
         match self.search(from, latest, |state| state.shows(told), true) {
             Place::Never => self.search(from, latest, |state| state.is(&told.uid, &told.version), true),
@@ -138,7 +138,7 @@ impl<'h> Timeline<'h> {
         }
     }
 
-    /// Where a store that gave this answer until `latest` stands, seen from `from`; `None` if it was not asked.
+    /// Where a store that gave this answer until `latest` is, seen from `from`; `None` if it was not asked.
     pub(crate) fn stands(&self, answer: &StoreHeld, from: usize, latest: Duration) -> Option<Place> {
         Some(match answer {
             StoreHeld::NotAsked => return None,

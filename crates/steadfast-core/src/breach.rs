@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Breach {
-    /// C1: a recreated object is told as an update.
+    /// C1: a recreated object is delivered as an update.
     MergedIdentities,
     /// C2: a relist tells no deletions.
     LostDeletes,
@@ -17,7 +17,7 @@ pub enum Breach {
     OlderList,
     /// C5: `old` is what the store held before, not what the handler saw.
     StoreAsOld,
-    /// C6: handlers are told before the store shows the change.
+    /// C6: handlers are called before the store shows the change.
     HandlerFirst,
     /// C7: calls for one name overlap.
     OverlappingCalls,
@@ -51,7 +51,7 @@ pub enum Breach {
     EqualBookmarks,
     /// R2: a probe's proof is dated when its answer came, not when it was sent.
     LateProof,
-    /// C10: a list's proof is dated when the list was complete, not when it was asked for.
+    /// C10: a list's proof is dated when the list was complete, not when it was requested.
     LateList,
     /// C10: a watch that is open again after one that broke counts as a proof.
     UnprovenResume,

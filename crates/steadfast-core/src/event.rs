@@ -1,4 +1,4 @@
-//! What handlers are told, and the one place where it is decided.
+//! What handlers are given, and the one place where it is decided.
 //!
 //! Live, resumed, relisted or in a new epoch: every path ends in [`difference`], so that a recreated object is a
 //! delete and an add in all of them.
@@ -31,14 +31,14 @@ pub enum Event<K> {
     Deleted {
         /// The last state known that was in scope.
         last: Arc<K>,
-        /// The deletion's own version, where the server told it.
+        /// The deletion's own version, where the server said it.
         version: Option<ResourceVersion>,
         /// How it is known.
         certainty: Certainty,
         /// What ended it, as far as the wire can tell.
         reason: DeleteReason,
     },
-    /// Nothing changed; the resync period asked for the object to be looked at again.
+    /// Nothing changed; the resync period wants the object to be looked at again.
     Resynced {
         /// The object as it is.
         object: Arc<K>,

@@ -148,12 +148,12 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// What a reflector stands on: everything needed to tell the freshness at any later moment, without asking it.
+/// What a reflector has proof of: everything needed to tell the freshness at any later moment, without asking it.
 ///
-/// A reader computes [`Standing::at`] by its own clock, so that a reflector that is stuck, or a thread that does not
+/// A reader computes [`Evidence::at`] by its own clock, so that a reflector that is stuck, or a thread that does not
 /// run, cannot keep a cache looking fresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Evidence {
     /// The state of affairs.
     pub condition: Condition,
     /// Since when there is no doubt, or since when there is one: a doubt that takes another form is the same doubt.
@@ -199,7 +199,7 @@ pub enum Condition {
     Stopped,
 }
 
-impl Standing {
+impl Evidence {
     /// The freshness at `now`.
     pub fn at(&self, now: Instant) -> Freshness {
         let age = self.proven.map(|proven| now.since(proven));

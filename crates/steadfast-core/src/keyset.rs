@@ -5,7 +5,7 @@ use std::fmt;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
 
-/// A set of keys, in order, cloned in O(1): what is told with every publication must not cost its size each time.
+/// A set of keys, in order, cloned in O(1): what comes with every publication must not cost its size each time.
 #[derive(Clone, Default)]
 pub struct KeySet(OrdMap<ObjectKey, ()>);
 

@@ -1,7 +1,7 @@
-//! A handler's own queue: what it has not been told yet, bounded by objects and not by events (C1, C3, C5, C7, C8).
+//! A handler's own queue: what it has not been given yet, bounded by objects and not by events (C1, C3, C5, C7, C8).
 //!
-//! Changes of one object that the handler has not been told are merged: states between are skipped, the last never is.
-//! A stay that was told and has ended is always told to have ended, before the next one begins.
+//! Changes of one object that the handler has not been given are merged: states between are skipped, the last never is.
+//! A stay that was delivered and has ended is always delivered to its end, before the next one begins.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::version::ResourceVersion;
 /// The queue of one handler.
 pub struct DeliveryQueue<K> {
     slots: BTreeMap<ObjectKey, Slot<K>>,
-    /// The keys that can be told, in the order in which they began to wait.
+    /// The keys that can be delivered, in the order in which they began to wait.
     ready: BTreeMap<u64, ObjectKey>,
     turns: u64,
     /// Initial objects of the handler's first view that it has not returned from.
@@ -31,13 +31,13 @@ pub struct Delivery<K> {
     pub key: ObjectKey,
     /// What to tell.
     pub event: Event<K>,
-    /// Since when it waited to be told: the first change that it covers.
+    /// Since when it waited to be delivered: the first change that it covers.
     pub since: Instant,
     /// How many changes it covers: none where nothing changed, several where states between were skipped.
     pub changes: u64,
 }
 
-/// What waits for one key, and whether it is being told something.
+/// What waits for one key, and whether something of it is being delivered.
 struct Slot<K> {
     calling: Option<Calling>,
     /// Its place in `ready`.
@@ -94,7 +94,7 @@ impl<K> DeliveryQueue<K> {
 
     /// Takes in a change of the store, made known at `now`.
     ///
-    /// Returns the state that the handler saw, where it is told of neither that nor another: this may have been its last
+    /// Returns the state that the handler saw, where it is given neither that nor another: this may have been its last
     /// holder, and its `Drop` is the user's. All else that is let go of is in the change too.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Arc<K>> {
         let Change { key, event, .. } = change;
@@ -152,7 +152,7 @@ impl<K> DeliveryQueue<K> {
         self.settle(key.clone());
     }
 
-    /// The entries held: the keys that wait or are being told.
+    /// The entries held: the keys that wait or are being delivered.
     pub fn len(&self) -> usize {
         self.slots.len() + self.unbounded.len()
     }
@@ -162,12 +162,12 @@ impl<K> DeliveryQueue<K> {
         self.len() == 0
     }
 
-    /// The entries that wait to be told.
+    /// The entries that wait to be delivered.
     pub fn undelivered(&self) -> usize {
         self.slots.values().filter(|slot| slot.pending.is_some()).count() + self.unbounded.len()
     }
 
-    /// Since when the change waits that is told next; those whose key has a call running come after that call.
+    /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
         self.slots.get(next).map(|slot| slot.since)
@@ -269,7 +269,7 @@ impl<K> Pending<K> {
         }
     }
 
-    /// The next event to tell, and what remains to be told after it.
+    /// The next event to tell, and what remains to be delivered after it.
     fn split(self) -> (Event<K>, Option<Self>) {
         match self {
             Self::Add(Stay { object, initial, .. }) => (Event::Added { object, initial }, None),

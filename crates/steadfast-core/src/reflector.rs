@@ -1,6 +1,6 @@
 //! The reflector: every rule of listing, watching, resuming and relisting, as a state machine.
 //!
-//! It is told what time it is and what happened ([`Reflector::step`], and [`Reflector::record`] for the records of a
+//! It is given the time and what happened ([`Reflector::step`], and [`Reflector::record`] for the records of a
 //! stream), and answers with what to do. It holds no object, no socket, no clock, no lock.
 //!
 //! | phase | what it waits for | what ends it, and what follows |
@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::breach::Breach;
-use crate::freshness::{Condition, Standing};
+use crate::freshness::{Condition, Evidence};
 use crate::keyset::KeySet;
 use crate::random::Random;
 use crate::record::Identity;
@@ -100,7 +100,7 @@ pub struct Reflector {
     paging: Paging,
     requests: u64,
     records: u64,
-    standing: Standing,
+    evidence: Evidence,
 }
 
 /// Why a cache with a stream is doubted at last.
@@ -109,7 +109,7 @@ const UNPROVEN: &str = "no proof of freshness within two periods";
 impl Reflector {
     /// A reflector that holds nothing yet; `seed` decides its jitter.
     pub fn new(settings: ReflectorSettings, seed: u64) -> Self {
-        let standing = Standing {
+        let evidence = Evidence {
             condition: Condition::Starting,
             since: Instant::ZERO,
             why: Arc::from("not started"),
@@ -143,14 +143,14 @@ impl Reflector {
             paging: Paging::default(),
             requests: 0,
             records: 0,
-            standing,
+            evidence,
             settings,
         }
     }
 
-    /// What the freshness can be told from at any later moment.
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    /// What the freshness can be computed from at any later moment.
+    pub fn evidence(&self) -> &Evidence {
+        &self.evidence
     }
 
     /// The version that the store has reached.
@@ -165,7 +165,7 @@ impl Reflector {
 
     /// The keys whose newest state could not be decoded, as the store has them.
     pub fn set_tainted(&mut self, keys: KeySet) {
-        self.standing.tainted = keys;
+        self.evidence.tainted = keys;
     }
 
     /// When [`Input::Tick`] is due.
@@ -180,7 +180,7 @@ impl Reflector {
         [phase, self.side_wake(), self.move_wake(), self.comparison_wake()].into_iter().flatten().min()
     }
 
-    /// When the full transfer under way was last seen to make progress, or was asked for.
+    /// When the full transfer under way was last seen to make progress, or was requested.
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Listing { progress, .. } => Some(*progress),
@@ -199,8 +199,8 @@ impl Reflector {
         match input {
             Input::Start => {
                 if matches!(self.phase, Phase::Idle) {
-                    self.standing.since = now;
-                    self.standing.why = Arc::from("the first list is not complete");
+                    self.evidence.since = now;
+                    self.evidence.why = Arc::from("the first list is not complete");
                     self.queue(Full::first(), &mut out);
                 }
             }
@@ -226,9 +226,9 @@ impl Reflector {
             }
             Input::Stop => self.stop(now, &mut out),
         }
-        self.standing.attempts = self.attempts();
-        self.standing.bound = self.rhythm.period() * 2;
-        self.standing.next_attempt = match &self.phase {
+        self.evidence.attempts = self.attempts();
+        self.evidence.bound = self.rhythm.period() * 2;
+        self.evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Watching { .. } if self.rhythm.is_without_bookmarks() => Some(self.search.due()),
             _ => None,
@@ -367,7 +367,7 @@ impl Reflector {
         self.set_condition(now, Condition::Stopped, "stopped");
     }
 
-    /// Waits as long as the server asked for, or as the back-off says, then goes on to `then`.
+    /// Waits as long as the server requested, or as the back-off says, then goes on to `then`.
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
         // Only a server that did not answer at all can be said to be back later: one that accepts and closes at once
         // is met with patience, however often it is seen to accept (R6).
@@ -419,10 +419,10 @@ impl Reflector {
     fn hold(&mut self, now: Instant, version: ResourceVersion) {
         self.version = Some(version);
         self.held_since = now;
-        self.standing.version = self.reached().cloned();
+        self.evidence.version = self.reached().cloned();
     }
 
-    /// What is told while no complete list or no stream is there.
+    /// What is reported while no complete list or no stream is there.
     fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.search.broken(now);
         let condition = match failure.kind {
@@ -440,7 +440,7 @@ impl Reflector {
         match self.unnamed.why.clone() {
             Some(why) => self.set_condition(now, Condition::Suspect, why),
             None if self.is_unproven_since_a_break() => {
-                let why = self.standing.why.clone();
+                let why = self.evidence.why.clone();
                 self.set_condition(now, Condition::Resuming, why);
                 self.hasten_proof(now);
             }
@@ -448,7 +448,7 @@ impl Reflector {
                 self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
             }
             None => {
-                let polled = self.standing.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
+                let polled = self.evidence.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
                 self.set_condition(now, Condition::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)));
             }
         }
@@ -457,11 +457,11 @@ impl Reflector {
     fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
         let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
         // A doubt that takes another form is the same doubt, until a proof ends it.
-        let same = doubted(self.standing.condition) && doubted(condition) && condition != Condition::Stopped;
-        if self.standing.condition != condition && !same {
-            self.standing.since = now;
+        let same = doubted(self.evidence.condition) && doubted(condition) && condition != Condition::Stopped;
+        if self.evidence.condition != condition && !same {
+            self.evidence.since = now;
         }
-        self.standing.condition = condition;
-        self.standing.why = why.into();
+        self.evidence.condition = condition;
+        self.evidence.why = why.into();
     }
 }

@@ -4,7 +4,7 @@
 //! as long as they like. Neither waits for the other. Objects, version, epoch, tainted keys and indexes are published
 //! together, so that a reader never sees a mix.
 //!
-//! What an edit means to the handlers is told by [`difference`], whichever way it came. The store goes forward only:
+//! What an edit means to the handlers is decided by [`difference`], whichever way it came. The store goes forward only:
 //! within an epoch it refuses states older than those it holds (C4).
 //!
 //! ```
@@ -178,7 +178,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Staging::new(self.working.objects.clone())
     }
 
-    /// Begins a relist of another history: nothing that is held can stand for what comes, for a version may have been
+    /// Begins a relist of another history: nothing that is held can represent what comes, for a version may have been
     /// given twice.
     pub fn begin_anew(&self) -> Staging<K> {
         Staging::new(OrdMap::default())

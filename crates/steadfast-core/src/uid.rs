@@ -13,10 +13,10 @@ use crate::key::ObjectKey;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Arc<str>);
 
-/// What stands before a name that serves in place of a UID.
+/// What comes before a name that serves in place of a UID.
 const NAME: char = '\u{1}';
 
-/// What stands before a UID that could be taken for such a name.
+/// What comes before a UID that could be taken for such a name.
 const LITERAL: char = '\0';
 
 impl Uid {
@@ -26,7 +26,7 @@ impl Uid {
         if text.starts_with([NAME, LITERAL]) { Self(format!("{LITERAL}{text}").into()) } else { Self(text) }
     }
 
-    /// What stands for the UID of the object at `key`, which has none. It is another one for each key.
+    /// What represents the UID of the object at `key`, which has none. It is another one for each key.
     pub fn by_name(key: &ObjectKey) -> Self {
         Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).into())
     }
@@ -41,7 +41,7 @@ impl Uid {
         if self.is_given() { self.0.strip_prefix(LITERAL).unwrap_or(&self.0) } else { "" }
     }
 
-    /// Whether two objects of one name are the same one, so far as that can be told: unless they have different UIDs.
+    /// Whether two objects of one name are the same one, so far as that can be known: unless they have different UIDs.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other || !self.is_given() || !other.is_given()
     }

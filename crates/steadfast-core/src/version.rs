@@ -9,14 +9,14 @@ use std::sync::Arc;
 ///
 /// Versions that match `[1-9][0-9]*` are ordered as numbers, whatever their length
 /// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)); all others are opaque: they can
-/// be told apart, not ordered. So is what stands for the version of an object that has none.
+/// be distinguished, not ordered. So is what represents the version of an object that has none.
 #[derive(Clone)]
 pub struct ResourceVersion(Arc<str>);
 
 /// What a text begins with that is not to be ordered, though it looks like a number. It is no part of the version.
 const UNORDERED: char = '\0';
 
-/// What a text begins with that stands for a version that the server did not give.
+/// What a text begins with that represents a version that the server did not give.
 const MADE: char = '\u{1}';
 
 impl ResourceVersion {
@@ -31,7 +31,7 @@ impl ResourceVersion {
         }
     }
 
-    /// What stands for the version of an object that has none: the same for the same `content`, and as good as certainly
+    /// What represents the version of an object that has none: the same for the same `content`, and as good as certainly
     /// another for any other. It is opaque, and goes to no server.
     pub fn made_of(content: &[u8]) -> Self {
         // Without a seed, so that the same content has the same version wherever it is read.
@@ -67,7 +67,7 @@ impl ResourceVersion {
         matches!(digits.first(), Some(b'1'..=b'9')) && digits.iter().all(u8::is_ascii_digit)
     }
 
-    /// How this version stands to `other`; `None` where one of them is opaque and they differ.
+    /// How this version compares to `other`; `None` where one of them is opaque and they differ.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
         if self == other {
             return Some(Ordering::Equal);

@@ -427,7 +427,7 @@ fn an_object_of_another_kind_is_none_of_those_wanted_and_metadata_are_where_they
     }
     let service = Bytes::from(of(r#""kind":"Service\u001b","apiVersion":"v1","#));
     let error = list_item(Encoding::Json, &service, Some(&wanted(false))).expect_err("it is no pod");
-    assert_eq!(error.to_string(), r"a at version 5: a Service\u{1b} of v1, not the Pod of v1 that was asked for");
+    assert_eq!(error.to_string(), r"a at version 5: a Service\u{1b} of v1, not the Pod of v1 that was requested");
     let ended = Bytes::from(r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}"#);
     assert!(matches!(watch_record(Encoding::Json, &ended, Some(&wanted(false))), Ok(WatchRecord::Error(_))));
 }

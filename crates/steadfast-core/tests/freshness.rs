@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast_core::breach::Breaches;
-use steadfast_core::freshness::{Condition, Standing};
+use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::{Freshness, Instant, KeySet, ObjectKey};
 
 fn at(seconds: u64) -> Instant {
@@ -11,8 +11,8 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// In `condition` since 100 s, proven at 90 s.
-fn standing(condition: Condition) -> Standing {
-    Standing {
+fn evidence(condition: Condition) -> Evidence {
+    Evidence {
         condition,
         since: at(100),
         why: "connection refused".into(),
@@ -28,48 +28,48 @@ fn standing(condition: Condition) -> Standing {
     }
 }
 
-fn told(standing: &Standing, seconds: u64) -> String {
-    standing.at(at(seconds)).to_string()
+fn told(evidence: &Evidence, seconds: u64) -> String {
+    evidence.at(at(seconds)).to_string()
 }
 
 #[test]
 fn a_stream_is_fresh_by_its_last_proof_and_stale_beyond_two_periods() {
-    let standing = standing(Condition::Streaming);
-    assert_eq!(told(&standing, 100), "fresh, proven 10 s ago");
-    assert_eq!(told(&standing, 210), "fresh, proven 120 s ago");
-    let late = standing.at(at(215));
+    let evidence = evidence(Condition::Streaming);
+    assert_eq!(told(&evidence, 100), "fresh, proven 10 s ago");
+    assert_eq!(told(&evidence, 210), "fresh, proven 120 s ago");
+    let late = evidence.at(at(215));
     assert_eq!(late.name(), "stale");
     assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(5)));
 }
 
 #[test]
 fn a_stream_that_was_never_proven_is_suspect() {
-    let standing = Standing { proven: None, ..standing(Condition::Streaming) };
-    assert_eq!(standing.at(at(100)).name(), "suspect");
+    let evidence = Evidence { proven: None, ..evidence(Condition::Streaming) };
+    assert_eq!(evidence.at(at(100)).name(), "suspect");
 }
 
 #[test]
 fn resuming_turns_stale_after_ten_seconds_or_at_the_bound_whichever_is_sooner() {
-    let mut standing = standing(Condition::Resuming);
+    let mut evidence = evidence(Condition::Resuming);
     assert_eq!(
-        told(&standing, 103),
+        told(&evidence, 103),
         "resuming for 3.0 s: connection refused, proven 13 s ago, 2 attempts, next in 1.0 s"
     );
-    assert_eq!(standing.at(at(110)).name(), "resuming");
-    assert_eq!(standing.at(at(111)).name(), "stale");
-    assert_eq!(standing.at(at(111)).doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(11)));
-    standing.proven = None;
-    assert_eq!(standing.at(at(105)).name(), "resuming");
-    standing.since = at(300);
-    standing.proven = Some(at(179));
-    assert_eq!(standing.at(at(301)).name(), "stale");
+    assert_eq!(evidence.at(at(110)).name(), "resuming");
+    assert_eq!(evidence.at(at(111)).name(), "stale");
+    assert_eq!(evidence.at(at(111)).doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(11)));
+    evidence.proven = None;
+    assert_eq!(evidence.at(at(105)).name(), "resuming");
+    evidence.since = at(300);
+    evidence.proven = Some(at(179));
+    assert_eq!(evidence.at(at(301)).name(), "stale");
 }
 
 #[test]
 fn a_suspect_stream_turns_stale_at_the_bound() {
-    let standing = standing(Condition::Suspect);
-    assert_eq!(standing.at(at(210)).name(), "suspect");
-    let late = standing.at(at(211));
+    let evidence = evidence(Condition::Suspect);
+    assert_eq!(evidence.at(at(210)).name(), "suspect");
+    let late = evidence.at(at(211));
     assert_eq!(late.name(), "stale");
     assert_eq!(
         late.doubt().map(|doubt| doubt.lasting),
@@ -89,34 +89,34 @@ fn what_is_not_streaming_is_never_fresh_however_young_the_proof() {
         (Condition::Failed, "failed"),
         (Condition::Stopped, "stopped"),
     ] {
-        let standing = standing(condition);
+        let evidence = evidence(condition);
         for seconds in [100, 101] {
-            assert_eq!(standing.at(at(seconds)).name(), name);
+            assert_eq!(evidence.at(at(seconds)).name(), name);
         }
         for seconds in [120, 1000, 100_000] {
-            assert!(!standing.at(at(seconds)).is_fresh());
+            assert!(!evidence.at(at(seconds)).is_fresh());
         }
     }
 }
 
 #[test]
 fn a_refusal_and_a_stop_keep_their_names_for_ever() {
-    assert_eq!(standing(Condition::Failed).at(at(5000)).name(), "failed");
-    assert_eq!(standing(Condition::Stopped).at(at(5000)).name(), "stopped");
-    assert_eq!(standing(Condition::Starting).at(at(5000)).name(), "starting");
+    assert_eq!(evidence(Condition::Failed).at(at(5000)).name(), "failed");
+    assert_eq!(evidence(Condition::Stopped).at(at(5000)).name(), "stopped");
+    assert_eq!(evidence(Condition::Starting).at(at(5000)).name(), "starting");
 }
 
 #[test]
 fn freshness_names_what_cannot_be_decoded() {
-    let mut standing = standing(Condition::Streaming);
-    standing.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
-    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
-    standing.tainted = ["web", "db"].map(|name| ObjectKey::namespaced("shop", name)).into_iter().collect();
-    assert_eq!(told(&standing, 92), "fresh, proven 2.0 s ago, but shop/db and 1 more cannot be decoded");
+    let mut evidence = evidence(Condition::Streaming);
+    evidence.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
+    assert_eq!(told(&evidence, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
+    evidence.tainted = ["web", "db"].map(|name| ObjectKey::namespaced("shop", name)).into_iter().collect();
+    assert_eq!(told(&evidence, 92), "fresh, proven 2.0 s ago, but shop/db and 1 more cannot be decoded");
 }
 
 #[test]
 fn a_moment_before_the_last_change_is_no_time_travel() {
-    let standing = standing(Condition::Streaming);
-    assert!(matches!(standing.at(at(80)), Freshness::Fresh { age: Duration::ZERO, .. }));
+    let evidence = evidence(Condition::Streaming);
+    assert!(matches!(evidence.at(at(80)), Freshness::Fresh { age: Duration::ZERO, .. }));
 }

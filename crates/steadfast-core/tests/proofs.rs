@@ -46,7 +46,7 @@ fn watching() -> (Reflector, RequestId) {
 
 /// The age that is told at `now`.
 fn age(reflector: &Reflector, now: Instant) -> Duration {
-    match reflector.standing().at(now) {
+    match reflector.evidence().at(now) {
         Freshness::Fresh { age, .. } => age,
         doubt => panic!("{doubt}"),
     }
@@ -77,7 +77,7 @@ fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
         id = sent(&reflector.step(at(page * 25), Input::ListEnded(id, meta("100", Some(&format!("t{page}")))))).0;
     }
     reflector.step(at(151), Input::ListEnded(id, meta("100", None)));
-    assert_eq!(reflector.standing().at(at(151)).name(), "stale");
+    assert_eq!(reflector.evidence().at(at(151)).name(), "stale");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
                 watch = id;
                 opened += 1;
                 reflector.step(now, Input::Opened(watch));
-                let state = reflector.standing().at(now);
+                let state = reflector.evidence().at(now);
                 let doubt = state.doubt().unwrap_or_else(|| panic!("{state} without a proof"));
                 assert_eq!((doubt.lasting, doubt.age), (now.since(begun), Some(now.since(at(0)))), "{state}");
                 let verdict = reflector.record(now, watch, Record::Error(&broken));
@@ -130,7 +130,7 @@ fn watches_that_open_and_are_refused_again_and_again_are_one_doubt_that_grows() 
         }
     }
     assert!(opened > 3, "{opened}");
-    assert_eq!(reflector.standing().at(now).name(), "stale");
+    assert_eq!(reflector.evidence().at(now).name(), "stale");
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl World {
                 assert_eq!(self.initial.remove(&key), Some(*first), "an object that is no more");
             }
             Event::Updated { old, new } => {
-                assert_eq!(told.state, Some(**old), "`old` is not what was told last");
+                assert_eq!(told.state, Some(**old), "`old` is not what was delivered last");
                 assert_eq!(old.stay, new.stay, "two stays in one update");
                 assert!(new.version > old.version, "an update that goes back");
                 told.state = Some(**new);
@@ -141,7 +141,9 @@ impl World {
                 assert_eq!(state.stay, last.stay, "another stay's end");
                 assert!(last.version >= state.version, "its last state is older than what was told");
             }
-            Event::Resynced { object } => assert_eq!(told.state, Some(**object), "a resync of what was never told"),
+            Event::Resynced { object } => {
+                assert_eq!(told.state, Some(**object), "a resync of what was never delivered")
+            }
         }
         told.calling = Some(initial);
         self.running.push(delivery.key.clone());

@@ -290,7 +290,7 @@ impl Stage {
     }
 
     fn freshness(&self) -> String {
-        let freshness = self.reflector.standing().at(self.now);
+        let freshness = self.reflector.evidence().at(self.now);
         match (&freshness, freshness.doubt()) {
             (Freshness::Fresh { polled: Some(polled), .. }, _) => format!("fresh, {polled}"),
             (_, None) => freshness.name().to_owned(),

@@ -43,7 +43,7 @@ fn a_list_whose_objects_have_no_versions_is_listed_again_and_not_watched() {
     let outputs = reflector.step(at(1), Input::ListEnded(id, meta()));
     assert!(outputs.iter().any(|output| matches!(output, Output::Commit { version: None, .. })), "{outputs:?}");
     assert_eq!((sent(&outputs), reflector.version()), (None, None));
-    assert!(matches!(reflector.standing().at(at(1)), Freshness::Fresh { polled: Some(_), .. }));
+    assert!(matches!(reflector.evidence().at(at(1)), Freshness::Fresh { polled: Some(_), .. }));
 
     let due = reflector.wake_at().expect("a poll");
     reflector.step(due, Input::Tick);

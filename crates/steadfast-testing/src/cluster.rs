@@ -1,10 +1,10 @@
-//! A cluster under test: one story, told on any server.
+//! A cluster under test: one scenario, told on any server.
 //!
 //! `STEADFAST_SERVER` says on which: the embedded one, which is the default, the reference, or what a kubeconfig leads
-//! to. A story writes straight at the server and has informers look on through a proxy that can fail; what else is to
-//! go wrong it names beforehand, as [`Need`]s. Where a server cannot be made to do that, the story is [`NotHere`], with
+//! to. A scenario writes straight at the server and has informers look on through a proxy that can fail; what else is to
+//! go wrong it names beforehand, as [`Need`]s. Where a server cannot be made to do that, the scenario is [`NotHere`], with
 //! the reason. The history that the checker judges by is the server's own: the embedded one's, or that of the
-//! reference's etcd. Of a cluster that is not ours it comes from a watch of its own in the story's own namespace, and
+//! reference's etcd. Of a cluster that is not ours it comes from a watch of its own in the scenario's own namespace, and
 //! on our servers that watch is compared with the server's word, so that it can be relied on elsewhere.
 //!
 //! ```
@@ -61,7 +61,7 @@ pub use writer::Writer;
 /// How long informers may take until they have everything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a story cannot be told on this server.
+/// Why a scenario cannot be told on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHere {
     /// What cannot be done to it.
@@ -88,7 +88,7 @@ pub struct Cluster {
     namespace: String,
     writer: Writer,
     chronicles: Vec<Chronicle>,
-    /// The names of the definitions that the story made.
+    /// The names of the definitions that the scenario made.
     definitions: Vec<String>,
     /// The revision of the store's backup.
     backup: Option<u64>,
@@ -96,7 +96,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of this kind to which `needs` can be done; a story that needs nothing may share it with others.
+    /// A cluster of this kind to which `needs` can be done; a scenario that needs nothing may share it with others.
     ///
     /// # Errors
     ///
@@ -132,27 +132,27 @@ impl Cluster {
         &self.kind
     }
 
-    /// The story's own namespace, which nobody else writes in.
+    /// The scenario's own namespace, which nobody else writes in.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// All of the story's own namespace.
+    /// All of the scenario's own namespace.
     pub fn scope(&self) -> Scope {
         Scope::namespace(&self.namespace)
     }
 
-    /// `name` in the story's own namespace, as recordings name objects.
+    /// `name` in the scenario's own namespace, as recordings name objects.
     pub fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.namespace)
     }
 
-    /// Who writes in the story's own namespace, straight at the first API server.
+    /// Who writes in the scenario's own namespace, straight at the first API server.
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// One more namespace of the story's own, and who writes there. Nothing but the server's own word tells its history.
+    /// One more namespace of the scenario's own, and who writes there. Nothing but the server's own word tells its history.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Defines a custom resource, until the story ends.
+    /// Defines a custom resource, until the scenario ends.
     ///
     /// # Errors
     ///
@@ -240,13 +240,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Follows one more resource of the story's own namespace from here on, before anything is written of it.
+    /// Follows one more resource of the scenario's own namespace from here on, before anything is written of it.
     ///
     /// # Errors
     ///
     /// Where it cannot be listed and watched.
     pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), WorldError> {
-        // A watch that a story breaks tells no history.
+        // A watch that a scenario breaks tells no history.
         if self.needs.is_empty() {
             let begun = self.begun;
             self.chronicles.push(Chronicle::begin(self.writer.client(), &self.namespace, resource, begun).await?);
@@ -301,7 +301,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where the story did not say that it [needs](Need) this; the same holds for all that follow.
+    /// Where the scenario did not say that it [needs](Need) this; the same holds for all that follow.
     pub fn kill(&mut self, server: usize) -> Result<(), WorldError> {
         self.said(Need::Kill)?;
         self.server.kill(server)
@@ -311,7 +311,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it does not end, or the story did not say that it needs this.
+    /// Where it does not end, or the scenario did not say that it needs this.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
         self.said(Need::Shutdown)?;
         self.server.shut_down(server).await
@@ -337,7 +337,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where the story did not say that it needs this.
+    /// Where the scenario did not say that it needs this.
     pub fn freeze(&mut self, on: bool) -> Result<(), WorldError> {
         self.said(Need::Freeze)?;
         self.server.freeze(on)
@@ -347,7 +347,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where the story did not say that it needs this.
+    /// Where the scenario did not say that it needs this.
     pub fn freeze_store(&mut self, on: bool) -> Result<(), WorldError> {
         self.said(Need::FreezeStore)?;
         self.server.freeze_store(on)
@@ -357,7 +357,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it does not, or the story did not say that it needs this.
+    /// Where it does not, or the scenario did not say that it needs this.
     pub async fn compact(&mut self) -> Result<(), WorldError> {
         self.said(Need::Compact)?;
         self.server.compact().await
@@ -367,7 +367,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it cannot be made, or the story did not say that it needs a [restore](Need::Restore).
+    /// Where it cannot be made, or the scenario did not say that it needs a [restore](Need::Restore).
     pub async fn back_up(&mut self) -> Result<(), WorldError> {
         self.said(Need::Restore)?;
         self.backup = Some(self.server.back_up().await?);
@@ -378,7 +378,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where there is no backup, something does not start again, or the story did not say that it needs this.
+    /// Where there is no backup, something does not start again, or the scenario did not say that it needs this.
     pub async fn restore(&mut self) -> Result<(), WorldError> {
         self.said(Need::Restore)?;
         self.server.restore(self.backup.ok_or("there is no backup")?).await?;
@@ -389,21 +389,21 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where the story did not say that it needs this.
+    /// Where the scenario did not say that it needs this.
     pub fn lag(&mut self, on: bool) -> Result<(), WorldError> {
         self.said(Need::Lag)?;
         self.server.lag(on)
     }
 
     fn said(&self, need: Need) -> Result<(), WorldError> {
-        // Else the story would be begun where it cannot be told.
+        // Else the scenario would be begun where it cannot be told.
         if !self.needs.contains(&need) {
-            return Err(format!("the story did not say that it needs {need:?}").into());
+            return Err(format!("the scenario did not say that it needs {need:?}").into());
         }
         Ok(())
     }
 
-    /// Takes away what the story made where it would stay, and makes whole what is shared with others.
+    /// Takes away what the scenario made where it would stay, and makes whole what is shared with others.
     ///
     /// # Errors
     ///
@@ -413,7 +413,7 @@ impl Cluster {
         self.server.give_back().await
     }
 
-    /// The same after a story that failed: what is shared and in a state that nobody knows is not given back.
+    /// The same after a scenario that failed: what is shared and in a state that nobody knows is not given back.
     ///
     /// # Errors
     ///

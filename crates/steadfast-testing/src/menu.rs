@@ -25,7 +25,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `fault` | the faults by number |
-//! | `scenario` | what a scenario is: a name, a story, its bounds, a function |
+//! | `scenario` | what a scenario is: a name, a summary, its bounds, a function |
 //! | [`scenarios`] | all of them, by family |
 //! | `ground` | where they play, and what is broken there on purpose |
 //! | `plan` | with what they are played: settings of the server, of connections and of informers |

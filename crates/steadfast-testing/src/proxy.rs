@@ -32,7 +32,7 @@
 //! | room | what is in it |
 //! |---|---|
 //! | `faults` | [`NetworkFaults`]: the switches, of all connections or of one |
-//! | `network` | what all connections share: the standing conditions, who is admitted, what is reported |
+//! | `network` | what all connections share: the lasting conditions, who is admitted, what is reported |
 //! | `link` | one connection's conditions, orders and counts, between the switches and its relay |
 //! | `relay`, `lane` | one connection at work: two lanes, each of which holds a bounded number of bytes |
 //! | `end` | what a relay wants of a byte stream; pipes that can be reset |

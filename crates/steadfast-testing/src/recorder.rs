@@ -401,7 +401,7 @@ impl<K: Kept> Recording<K> {
     }
 
     /// What this handler was told of `namespace/name` in words: `Added`, `Updated`, `Deleted Inferred Replaced`.
-    pub fn story(&self, key: &str) -> Vec<String> {
+    pub fn in_words(&self, key: &str) -> Vec<String> {
         let word = |event: Seen| match event {
             Seen::Added { .. } => "Added".to_owned(),
             Seen::Updated { .. } => "Updated".to_owned(),

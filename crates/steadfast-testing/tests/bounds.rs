@@ -122,7 +122,7 @@ async fn r4_ends_resets_and_drains_are_resumed_without_a_list() -> Result<(), Wo
         let informer = recording.informer();
         informer.wait_for_version(&world.newest(), SOON).await.map_err(|error| format!("{name}: {error}"))?;
         until(SOON, || informer.freshness().is_fresh()).await?;
-        until(SOON, || recording.story(&format!("default/{key}")) == ["Added"]).await?;
+        until(SOON, || recording.in_words(&format!("default/{key}")) == ["Added"]).await?;
         assert_eq!(world.lists(), 1, "{name}");
     }
     assert_eq!(recording.events().len(), faults.len(), "nothing is repeated");
@@ -199,11 +199,11 @@ async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<()
     assert!(lister.get("default", "a").is_err());
     assert_eq!(lister.all().len(), 1);
     write(&world, informer, "b", "2").await?;
-    until(SOON, || recording.story("default/b") == ["Added", "Updated"]).await?;
+    until(SOON, || recording.in_words("default/b") == ["Added", "Updated"]).await?;
 
     spoil(&world, "a", false).await?;
     write(&world, informer, "a", "3").await?;
-    until(SOON, || recording.story("default/a") == ["Added", "Updated"]).await?;
+    until(SOON, || recording.in_words("default/a") == ["Added", "Updated"]).await?;
     assert_eq!(named(informer), ["default/never"]);
 
     spoil(&world, "a", true).await?;
@@ -212,8 +212,8 @@ async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<()
         world.server.delete_named("configmaps", "default", name)?;
     }
     informer.wait_for_version(&world.newest(), SOON).await?;
-    until(SOON, || recording.story("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
-    assert_eq!(recording.story("default/never"), [""; 0], "what was never told does not end");
+    until(SOON, || recording.in_words("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
+    assert_eq!(recording.in_words("default/never"), [""; 0], "what was never delivered does not end");
     assert_eq!(named(informer), [""; 0], "what is gone is not named");
     assert_eq!(world.lists(), 1);
     Ok(())

@@ -1,4 +1,4 @@
-//! Each clause of the contract, broken on purpose in the library, is caught by the checker; unbroken, the same story
+//! Each clause of the contract, broken on purpose in the library, is caught by the checker; unbroken, the same scenario
 //! passes. A check that cannot fail is none.
 
 use std::sync::Arc;
@@ -65,14 +65,14 @@ async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Runs `story` unbroken and broken, and holds the checker to telling the two apart by `clause`.
+/// Runs `scenario` unbroken and broken, and holds the checker to telling the two apart by `clause`.
 macro_rules! caught {
-    ($name:ident, $clause:ident, $breach:ident, $story:ident) => {
+    ($name:ident, $clause:ident, $breach:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), WorldError> {
-            let honest = $story(None).await?;
-            assert!(honest.passed(), "unbroken, the story keeps the contract: {:#?}", honest);
-            let broken = $story(Some(Breach::$breach)).await?;
+            let honest = $scenario(None).await?;
+            assert!(honest.passed(), "unbroken, the scenario keeps the contract: {:#?}", honest);
+            let broken = $scenario(Some(Breach::$breach)).await?;
             assert!(
                 broken.breaches.iter().any(|breach| breach.clause == Clause::$clause),
                 "broken, it must be seen to break {:?}: {:#?}",
@@ -127,13 +127,13 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
         stage.update(value)?;
-        until(COMES, || seen.story("default/a").len() > before).await?;
+        until(COMES, || seen.in_words("default/a").len() > before).await?;
     }
     stage.server.faults().repeat_events(3);
     stage.server.faults().reset();
     // What comes after those that are repeated says that they were taken in.
     stage.server.create(&config_map("b", "1"))?;
-    until(COMES, || !seen.story("default/b").is_empty()).await?;
+    until(COMES, || !seen.in_words("default/b").is_empty()).await?;
     Ok(stage.judge().await)
 }
 

@@ -136,7 +136,7 @@ impl Asker {
         Box::pin(async move { read_head(send(&connection, request?).await?, &needs).await })
     }
 
-    /// That a document was a list of what was asked for: any other could pass for an empty one.
+    /// That a document was a list of what was requested: any other could pass for an empty one.
     pub(crate) fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
         let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
         if !items {
@@ -146,13 +146,13 @@ impl Asker {
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
             (Some(wanted), Some(kind)) if kind != wanted => {
-                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was asked for")))
+                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was requested")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether an object is of another namespace than was asked for.
+    /// Whether an object is of another namespace than was requested.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
         let wanted = self.namespace.as_deref();
         wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
@@ -355,7 +355,7 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
     }
     if let Some(coding) = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
-        let why = format!("content encoding {coding:?}, which was not asked for; look at proxies on the way");
+        let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
         return Err(Failure::unreadable(why).into());
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -112,7 +112,7 @@ impl Connection {
         self.inner.pool.reachability()
     }
 
-    /// A place among the full transfers that the server is asked for at once, for the collection of this path.
+    /// A place among the full transfers that are requested of the server at once, for the collection of this path.
     pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, Place> {
         self.inner.places.wait(path)
     }

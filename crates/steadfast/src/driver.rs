@@ -43,7 +43,7 @@ use requests::{Parser, Requests};
 pub(crate) enum Command {
     /// Find out whether the cache has reached the present.
     SeekProof,
-    /// End the watch, and the handlers with it or after they have been told what waits.
+    /// End the watch, and the handlers with it, or after they have been given what waits.
     Stop { handlers: bool },
 }
 
@@ -79,17 +79,17 @@ pub(crate) struct Driver<K> {
     reachable: watch::Receiver<u64>,
     alarm: Alarm,
     resync_at: Option<Instant>,
-    /// What is to be told and done, in this order, at the next flush.
+    /// What is to be delivered and done, in this order, at the next flush.
     notes: Vec<Note>,
     edits: Vec<Edit<K>>,
     complaints: Complaints,
     disorder: Disorder,
-    /// Whether objects without a UID were told of.
+    /// Whether objects without a UID were reported.
     meets_by_name: bool,
     ledger: Ledger,
 }
 
-/// A place among the full transfers that a server is asked for at once.
+/// A place among the full transfers requested of a server at once.
 enum Transfer {
     None,
     Awaited(BoxFuture<'static, Place>),
@@ -155,7 +155,7 @@ impl<K: Kept> Driver<K> {
         self.shared.end_notes();
     }
 
-    /// Works until it is told to end; returns whether the handlers are to end too.
+    /// Works until it is to end; returns whether the handlers are to end too.
     async fn work(&mut self) -> bool {
         self.step(Input::Start);
         let (mut arrivals, mut took) = (0, Duration::ZERO);
@@ -197,11 +197,11 @@ impl<K: Kept> Driver<K> {
         let why = "the informer broke: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
         self.shared.broken.store(true, Ordering::Release);
-        let mut standing = self.reflector.standing().clone();
-        standing.condition = Condition::Stopped;
-        standing.since = self.shared.environment.now();
-        standing.why = why.into();
-        self.shared.stand(&standing);
+        let mut evidence = self.reflector.evidence().clone();
+        evidence.condition = Condition::Stopped;
+        evidence.since = self.shared.environment.now();
+        evidence.why = why.into();
+        self.shared.stand(&evidence);
     }
 
     async fn next(&mut self) -> Wake {
@@ -365,7 +365,7 @@ impl<K: Kept> Driver<K> {
             }
         }
         self.ledger.sent(id, request);
-        let doubted = self.reflector.standing().condition == Condition::Suspect;
+        let doubted = self.reflector.evidence().condition == Condition::Suspect;
         self.answers.send(id, request, doubted, &self.asker);
     }
 
@@ -399,7 +399,7 @@ impl<K: Kept> Driver<K> {
         }
         let edited = !self.edits.is_empty();
         let disordered = edited && self.edit();
-        if self.shared.stand(self.reflector.standing()) || edited {
+        if self.shared.stand(self.reflector.evidence()) || edited {
             self.shared.tell_moved();
         }
         if disordered {
@@ -457,7 +457,7 @@ impl<K: Kept> Driver<K> {
                 }
             }
             self.reflector.set_tainted(store.working().tainted().clone());
-            shared.publish(store, &changes, viewed, self.reflector.standing());
+            shared.publish(store, &changes, viewed, self.reflector.evidence());
         });
         if viewed && self.resync_at.is_none() {
             self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);

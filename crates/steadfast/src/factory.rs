@@ -28,7 +28,7 @@ use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
 
-/// The longest object that is read unless told otherwise: etcd takes 1.5 MiB, and JSON is longer than protobuf.
+/// The longest object that is read unless set otherwise: etcd takes 1.5 MiB, and JSON is longer than protobuf.
 const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
@@ -343,7 +343,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Whether lists are streamed where the server can do that; they are unless told otherwise.
+    /// Whether lists are streamed where the server can do that; they are unless set otherwise.
     #[must_use]
     pub fn streamed_lists(mut self, streamed: bool) -> Self {
         self.settings.streamed_lists = streamed;
@@ -357,7 +357,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Lists so often where the server does not let us watch, or its watches always fail; each `period` unless told
+    /// Lists so often where the server does not let us watch, or its watches always fail; each `period` unless set
     /// otherwise. The freshness says when that is so.
     ///
     /// Fresh is at most two of `period` old, so that a cache that is listed more rarely is called stale between.
@@ -367,7 +367,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// The longest period that a stream's own rhythm can give it, `period` unless told otherwise.
+    /// The longest period that a stream's own rhythm can give it, `period` unless set otherwise.
     ///
     /// Fresh then may be two of these old. That is for servers that send no bookmarks, or ones that rise more rarely.
     #[must_use]
@@ -377,7 +377,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 
     /// Compares what is held with a list of versions, so often that what a server's watch has lost is found and repaired
-    /// within `period` (R12). There is no audit unless told so.
+    /// within `period` (R12). There is no audit unless it is set.
     ///
     /// It costs a list of metadata in pages of 500, when no other list waits for its place.
     #[must_use]
@@ -464,7 +464,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             self.scope.clone(),
             environment.clone(),
             Store::new(rules),
-            reflector.standing().clone(),
+            reflector.evidence().clone(),
         ));
         let asker = Asker::new::<K>(connection, &self.collection, &self.scope);
         let keeping = Keeping {

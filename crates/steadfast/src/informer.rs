@@ -28,7 +28,7 @@ use crate::shared::Shared;
 /// How long a wait lasts before a proof is sought for it: a write outside the selector makes no event (C12).
 const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 
-/// A cache of the objects of one resource and scope, kept true by one watch, and told of to any number of handlers.
+/// A cache of the objects of one resource and scope, kept true by one watch, and delivered to any number of handlers.
 ///
 /// Cheap to clone. The watch ends when it is stopped, or when the last informer, lister, index and factory that holds
 /// it is dropped.
@@ -70,7 +70,7 @@ impl<K: Kept> Informer<K> {
     /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.
     ///
     /// A handler that holds this informer keeps it running until it is stopped or the handler removed. One added after
-    /// the stop is told nothing.
+    /// the stop is given nothing.
     pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Registration<K> {
         self.add_handler(Closure(handle))
     }
@@ -206,7 +206,7 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Waits until what was written before this call is in a list that was asked for after it.
+    /// Waits until what was written before this call is in a list that was requested after it.
     async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
         self.wait_aided(deadline, "a new list".to_owned(), |shared| is_listed_since(shared, begun)).await
@@ -335,7 +335,7 @@ impl<K: Kept> Informer<K> {
         let _ = self.owner.commands.send(Command::Stop { handlers: false });
     }
 
-    /// Ends the watch, also when cut off; what handlers were not told stays untold. The cache stays readable.
+    /// Ends the watch, also when cut off; what handlers were not given stays undelivered. The cache stays readable.
     pub fn stop(&self) {
         self.shared().stop();
         let _ = self.owner.commands.send(Command::Stop { handlers: true });
@@ -351,9 +351,9 @@ fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
     shared.is_synced() && shared.snapshot().version().is_none()
 }
 
-/// Whether what has no version was listed, and asked for after this moment.
+/// Whether what has no version was listed, and requested after this moment.
 fn is_listed_since<K: Kept>(shared: &Shared<K>, then: Instant) -> bool {
-    is_unversioned(shared) && shared.standing.load().proven.is_some_and(|proven| proven > then)
+    is_unversioned(shared) && shared.evidence.load().proven.is_some_and(|proven| proven > then)
 }
 
 /// Runs the user's `extract`; what it breaks stays with the object.
@@ -392,7 +392,7 @@ impl<K: Send + Sync + 'static> Registration<K> {
         self.runner.counts()
     }
 
-    /// Ends the handler: no call begins any more. Returns how many events it was not told.
+    /// Ends the handler: no call begins any more. Returns how many events it was not given.
     ///
     /// What the handler holds is let go, when the calls that are running have returned.
     pub fn remove(&self) -> usize {

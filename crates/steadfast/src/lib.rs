@@ -35,8 +35,8 @@
 //! | `informer`, `until`, `lister`, `stream`, `readiness` | what users hold |
 //! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
-//! | [`metrics`] | what all of these count, told to a scrape of Prometheus (feature `metrics`) |
-//! | `shared`, `runner`, `handler` | the store and those who are told of its changes, each by a queue of its own |
+//! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
+//! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
 mod answers;
 pub mod connection;

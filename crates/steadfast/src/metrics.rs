@@ -1,7 +1,7 @@
-//! Metrics: what connections, informers and handlers have done and how they are, told to a scrape of Prometheus.
+//! Metrics: what connections, informers and handlers have done and how they are, as a scrape of Prometheus reads them.
 //!
 //! Counting costs one relaxed addition where something happens, and is always done. Everything that has an age is
-//! computed when it is asked for, by the scraping thread's own clock: a gauge that is pushed would itself be silently
+//! computed when it is requested, by the scraping thread's own clock: a gauge that is pushed would itself be silently
 //! stale where the program hangs. Informers, handlers and connections that are gone are gone from the next scrape.
 //!
 //! With the feature `metrics`:
@@ -22,7 +22,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `counted` | the counters of one informer |
-//! | `ledger` | what became of each of an informer's requests, told to its counters |
+//! | `ledger` | what became of each of an informer's requests, reported to its counters |
 //! | `traffic` | the counters of one connection's pool |
 //! | `register` | items by their labels, numbered where those are the same |
 //! | `observed` | which informers there are, by weak references, and how they are now |

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 pub(crate) struct Probed {
     /// The collection's version, if it has one.
     pub(crate) version: Option<ResourceVersion>,
-    /// When it was asked for.
+    /// When it was requested.
     pub(crate) sent: Instant,
 }
 

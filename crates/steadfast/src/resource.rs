@@ -58,7 +58,7 @@ impl Collection {
         self.list_kind.as_deref()
     }
 
-    /// What its objects say they are; where `metadata` alone are asked for, they may say that they are those.
+    /// What its objects say they are; where `metadata` alone are requested, they may say that they are those.
     pub(crate) fn wanted(&self, metadata: bool) -> Wanted {
         Wanted { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }

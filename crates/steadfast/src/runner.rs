@@ -75,7 +75,7 @@ struct State<K> {
     waiting: usize,
     /// Calls that have begun and are not over.
     running: usize,
-    /// What was not told when the handler was closed.
+    /// What was not delivered when the handler was closed.
     untold: usize,
     /// Since when what each worker tells waited; a worker that is over has left its place.
     telling: Vec<Option<Instant>>,
@@ -234,7 +234,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.pulled.notify_one();
     }
 
-    /// Closes the handler for whoever wants nothing more of it; returns what it was not told, which no later count has.
+    /// Closes the handler for whoever wants nothing more of it; returns what it was not given, which no later count has.
     pub(crate) fn remove(&self) -> usize {
         self.close();
         let (untold, queue) = {
@@ -250,7 +250,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// What was not told.
+    /// What was not delivered.
     pub(crate) fn undelivered(&self) -> usize {
         let state = self.lock();
         let waiting = if self.is_closed() { state.untold } else { state.waiting };
@@ -319,7 +319,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and tells whether its event is done with: told, or given up after its retries.
+    /// Counts a call, and tells whether its event is done with: delivered, or given up after its retries.
     fn is_over(&self, made: &std::thread::Result<()>, key: &ObjectKey, retry: u32) -> bool {
         if made.is_ok() {
             self.returned.fetch_add(1, Ordering::Relaxed);
@@ -458,7 +458,7 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             }
         }
         if !self.runner.is_closed() {
-            tracing::error!("the async runtime of a handler has ended; the handler is told nothing more");
+            tracing::error!("the async runtime of a handler has ended; the handler is given nothing more");
             self.runner.close();
         }
         // The event that this worker had.

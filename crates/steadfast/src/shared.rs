@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use arc_swap::ArcSwap;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Entry, Event};
-use steadfast_core::freshness::Standing;
+use steadfast_core::freshness::Evidence;
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Index, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, ObjectKey};
@@ -31,13 +31,13 @@ pub(crate) struct Shared<K> {
     pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
     pub(crate) breaches: Breaches,
-    pub(crate) standing: ArcSwap<Standing>,
+    pub(crate) evidence: ArcSwap<Evidence>,
     reader: StoreReader<K>,
     /// The driver's: it holds this lock while the user's functions find values for indexes, so nobody waits for it.
     store: Mutex<Store<K>>,
     /// Indexes that are filled and not in the store yet.
     joining: Mutex<Vec<Joining<K>>>,
-    /// Held while a change is published and told, and while a handler is added, so that nothing is between the two; the
+    /// Held while a change is published and delivered, and while a handler is added, so that nothing is between the two; the
     /// user's code does not run then.
     handlers: Mutex<Roster<Arc<Runner<K>>>>,
     stopped: AtomicBool,
@@ -47,7 +47,7 @@ pub(crate) struct Shared<K> {
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
     observation: OnceLock<Observation>,
-    /// Counts publications and changes of standing.
+    /// Counts publications and changes of state.
     moved: watch::Sender<u64>,
     synced: AtomicBool,
     notes: Mutex<Vec<NoteCallback>>,
@@ -68,15 +68,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
         scope: Scope,
         environment: SharedEnvironment,
         store: Store<K>,
-        standing: Standing,
+        evidence: Evidence,
     ) -> Self {
-        let breaches = standing.breaches;
+        let breaches = evidence.breaches;
         Self {
             name,
             scope,
             environment,
             breaches,
-            standing: ArcSwap::from_pointee(standing),
+            evidence: ArcSwap::from_pointee(evidence),
             reader: store.reader(),
             store: Mutex::new(store),
             joining: Mutex::default(),
@@ -163,7 +163,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
-        self.standing.load().at(self.environment.now())
+        self.evidence.load().at(self.environment.now())
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -172,19 +172,19 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
     /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
-    pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, standing: &Standing) {
+    pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
         let mut handlers = lock(&self.handlers);
         if self.breaches.commit(Breach::HandlerFirst) {
             deliver(&mut handlers, changes, viewed).iter().for_each(Runner::start);
             // Time for the handlers to see that the store does not have it yet.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
-            self.stand(standing);
+            self.stand(evidence);
             self.synced.fetch_or(viewed, Ordering::Release);
             return;
         }
         store.publish();
-        self.stand(standing);
+        self.stand(evidence);
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
@@ -213,7 +213,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         synced.iter().for_each(Runner::start);
     }
 
-    /// Tells of every publication and change of standing from here on.
+    /// Tells of every publication and change of state from here on.
     pub(crate) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
@@ -222,12 +222,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// Publishes the standing, if it changed.
-    pub(crate) fn stand(&self, standing: &Standing) -> bool {
-        if **self.standing.load() == *standing {
+    /// Publishes the state, if it changed.
+    pub(crate) fn stand(&self, evidence: &Evidence) -> bool {
+        if **self.evidence.load() == *evidence {
             return false;
         }
-        self.standing.store(Arc::new(standing.clone()));
+        self.evidence.store(Arc::new(evidence.clone()));
         true
     }
 
@@ -245,7 +245,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Adds a handler and shows it what there is; after the end there is nothing to be told.
+    /// Adds a handler and shows it what there is; after the end there is nothing to deliver.
     pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) {
         {
             let mut handlers = lock(&self.handlers);
@@ -266,7 +266,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         runner.start();
     }
 
-    /// Nothing more is to come: waits end, and handlers added from here on are told nothing.
+    /// Nothing more is to come: waits end, and handlers added from here on are given nothing.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.tell_moved();
@@ -294,7 +294,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         drop_contained(notes);
     }
 
-    /// Ends all handlers and tells what they were not told.
+    /// Ends all handlers and tells what they were not given.
     pub(crate) fn close_handlers(&self) -> Undelivered {
         let handlers = self.handlers();
         let mut sum = Undelivered::default();
@@ -329,15 +329,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
 impl<K: Send + Sync + 'static> Observe for Shared<K> {
     fn read(&self) -> Reading {
         let now = self.environment.now();
-        let (standing, snapshot) = (self.standing.load(), self.snapshot());
+        let (evidence, snapshot) = (self.evidence.load(), self.snapshot());
         let version = snapshot.version().filter(|version| version.is_ordered());
         let handlers = self.handlers();
         Reading {
             counted: self.counted.clone(),
-            freshness: standing.at(now),
-            age: standing.proven.map(|proven| now.since(proven)),
-            attempts: standing.attempts,
-            tainted: standing.tainted.len(),
+            freshness: evidence.at(now),
+            age: evidence.proven.map(|proven| now.since(proven)),
+            attempts: evidence.attempts,
+            tainted: evidence.tainted.len(),
             synced: self.is_synced(),
             objects: snapshot.len(),
             version: version.and_then(|version| version.as_str().parse().ok()),
@@ -346,7 +346,7 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
     }
 }
 
-/// What was not told when handlers were ended.
+/// What was not delivered when handlers were ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
     /// Events that waited.
@@ -371,7 +371,7 @@ fn deliver<K: Send + Sync + 'static>(
     told
 }
 
-/// What a handler that comes late is shown. A tainted object is told as it last was: its end will be told too.
+/// What a handler that comes late is shown. A tainted object is delivered as it last was: its end will be delivered too.
 fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
     snapshot.iter().filter_map(|(key, entry)| {
         let event = Event::Added { object: entry.object.clone()?, initial: true };

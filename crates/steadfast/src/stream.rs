@@ -14,8 +14,8 @@ use crate::runner::{Mode, Pull, Runner};
 
 /// The events of an informer, one after the other.
 ///
-/// It resumes by itself, and ends only when the informer is stopped or the stream is dropped: errors are told aside
-/// ([`Watch::informer`]) and never end it. Whoever reads slowly is told less often, never too little: what is not read
+/// It resumes by itself, and ends only when the informer is stopped or the stream is dropped: errors are reported aside
+/// ([`Watch::informer`]) and never end it. Whoever reads slowly is given less often, never too little: what is not read
 /// yet is merged as in a handler's queue.
 pub struct Watch<K: Kept> {
     informer: Informer<K>,
@@ -47,7 +47,7 @@ impl<K: Kept> Watch<K> {
         async move { runner.until_synced().await }
     }
 
-    /// Whether what was told is true up to now, and if not, since when and why.
+    /// Whether what was delivered is true up to now, and if not, since when and why.
     pub fn freshness(&self) -> Freshness {
         self.informer.freshness()
     }

@@ -16,7 +16,7 @@
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
 //! | `turn`, `upload`, `windows` | the use of an HTTP/1.1 connection by one request; a request's body on its way; how much may come unread |
 //! | `purpose`, `want`, `end`, `failure` | what a connection is for, what a request wants of it, why the one ended and the other failed |
-//! | `settings`, `report`, `error`, `cause`, `socket` | limits, what can be told, what goes wrong, bytes counted |
+//! | `settings`, `report`, `error`, `cause`, `socket` | limits, what can be reported, what goes wrong, bytes counted |
 //!
 //! Time, tasks and sockets come from the [`Environment`](crate::environment::Environment) alone.
 

@@ -85,7 +85,7 @@ impl fmt::Display for Verdict {
             Some(trouble) => write!(f, "not played: {trouble}"),
             None => write!(
                 f,
-                "told after {}, back after {}, {} LISTs, {} WATCHes, lost {}",
+                "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",
                 self.noticed.map_or_else(|| "never".to_owned(), time),
                 self.recovery(),
                 self.lists,

@@ -9,7 +9,7 @@ use crate::run::results::{Ordeal, Verdict};
 /// All of it: a row for each fault and library.
 pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
     let mut text = String::from(
-        "| fault | | told after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
+        "| fault | | reported after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut before = "";

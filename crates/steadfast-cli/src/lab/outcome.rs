@@ -6,7 +6,7 @@ use serde::Serialize;
 use steadfast_contract::Tally;
 use steadfast_testing::menu::{Fault, Findings, Scenario};
 
-/// What came of a scenario, as it is told.
+/// What came of a scenario, as it is reported.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,

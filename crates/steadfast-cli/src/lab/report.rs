@@ -10,13 +10,13 @@ use super::outcome::Outcome;
 use crate::cli::Output;
 use crate::failure::Failure;
 
-/// How many problems of one scenario are told to people; one cause often shows at every object.
+/// How many problems of one scenario are reported to people; one cause often shows at every object.
 const PROBLEMS: usize = 8;
 
 /// Explains scenarios.
 pub(crate) fn explain(scenarios: &[&Scenario]) {
     for scenario in scenarios {
-        let Scenario { name, source, story, clauses, bounds, .. } = scenario;
+        let Scenario { name, source, summary, clauses, bounds, .. } = scenario;
         let faults = faults(scenario.faults);
         let separator = if faults.is_empty() { "" } else { ", " };
         let mut held = vec![format!("held to {clauses}")];
@@ -27,7 +27,7 @@ pub(crate) fn explain(scenarios: &[&Scenario]) {
         bound("recovered", bounds.recover);
         held.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
         let held = held.join("; ");
-        say(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {story}\n    {held}"));
+        say(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {held}"));
     }
 }
 

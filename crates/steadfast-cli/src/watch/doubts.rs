@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::line::{Style, Subject, Transition};
 use super::printer::Printer;
 
-/// A doubt that is over sooner than this was a healthy resume, and is not told.
+/// A doubt that is over sooner than this was a healthy resume, and is not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
 /// A cache can go stale without anything happening, so silence is looked at too.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ const WAITING: usize = 64;
 /// How often it is looked whether the handler has come to what was known when freshness came back.
 const DELIVERED_EVERY: Duration = Duration::from_millis(20);
 
-/// Tells every doubt about `informer`, for as long as it runs; its events are told by `events`.
+/// Tells every doubt about `informer`, for as long as it runs; its events are reported by `events`.
 pub(crate) fn follow(
     subject: Arc<Subject>,
     informer: Informer<DynamicObject>,
@@ -65,7 +65,7 @@ pub(crate) fn follow(
     });
 }
 
-/// Where doubts are told.
+/// Where doubts are reported.
 #[derive(Clone)]
 struct Teller {
     subject: Arc<Subject>,
@@ -116,23 +116,23 @@ async fn until_delivered(events: &Registration<DynamicObject>) {
     }
 }
 
-/// What is to be told of a doubt: to people, and to programs.
+/// What is to be notified of a doubt: to people, and to programs.
 #[derive(Debug, PartialEq)]
 struct Told {
     line: String,
     became: Transition,
 }
 
-/// What was told of a cache's doubts.
+/// What was reported of a cache's doubts.
 #[derive(Default)]
 struct Doubts {
-    /// The state and the cause told last, and when doubt began.
+    /// The state and the cause delivered last, and when doubt began.
     told: Option<(&'static str, String)>,
     since: Option<Instant>,
 }
 
 impl Doubts {
-    /// What is to be told of a server that is not the one that it was, however soon that is mended.
+    /// What is to be reported of a server that is not the one that it was, however soon that is mended.
     fn another_history(&mut self, note: &Note, now: Instant) -> Told {
         let why = note.to_string();
         let since = *self.since.get_or_insert(now);
@@ -141,7 +141,7 @@ impl Doubts {
         Told { line, became: Transition { state: "Stale", why: Some(why), doubt_seconds: seconds(since, now) } }
     }
 
-    /// What is to be told now, if anything: one line for each state and cause, one when it is over.
+    /// What is to be reported now, if anything: one line for each state and cause, one when it is over.
     fn look(&mut self, freshness: &Freshness, now: Instant) -> Option<Told> {
         let Some(doubt) = freshness.doubt() else {
             let since = self.since.take();

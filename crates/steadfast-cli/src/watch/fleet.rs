@@ -45,7 +45,7 @@ impl Fleet {
                 for deployment in &mut deployments {
                     sleep(STEP).await;
                     if let Err(status) = deployment.step(&server) {
-                        tracing::error!(%status, "the fleet stands still: a write was refused");
+                        tracing::error!(%status, "the fleet has stopped: a write was refused");
                         return std::future::pending().await;
                     }
                 }

@@ -88,7 +88,7 @@ impl Style {
         }
     }
 
-    /// The line that says that everything there was has been told.
+    /// The line that says that everything there was has been delivered.
     pub(crate) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
         let now = Timestamp::now();
         match self {
@@ -113,7 +113,7 @@ impl Style {
         }
     }
 
-    /// The line of a change of freshness among the events; people are told aside.
+    /// The line of a change of freshness among the events; people are reported aside.
     pub(crate) fn freshness(&self, subject: &Subject, became: &Transition) -> Option<String> {
         match self {
             Self::Text { .. } => None,

@@ -14,7 +14,7 @@ pub(crate) struct Call<'a> {
     pub(crate) retry: u32,
     pub(crate) store: &'a StoreHeld,
     pub(crate) end: Option<End>,
-    /// The object under this name that the handler had been told of and not seen deleted.
+    /// The object under this name that the handler had been given and not seen deleted.
     pub(crate) open: Option<Prior<'a>>,
     /// The handler's last call for this name, and its next.
     pub(crate) previous: Option<usize>,
@@ -23,7 +23,7 @@ pub(crate) struct Call<'a> {
     pub(crate) skipped: Option<Moment>,
     /// Whether this is the same event again, as the retry it is marked as.
     pub(crate) again: bool,
-    /// Where the state told is found, seen from what the handler had been told.
+    /// Where the state delivered is found, seen from what the handler had been given.
     pub(crate) place: Place,
     /// The state that ended the stay, for a deletion: as the history has it.
     pub(crate) exit: Option<usize>,
@@ -38,7 +38,7 @@ impl<'a> Call<'a> {
         self.end.is_some_and(|end| end.panicked)
     }
 
-    /// Whether the state told is one of the history that the object was in scope in.
+    /// Whether the state delivered is one of the history that the object was in scope in.
     pub(crate) fn place_known(&self) -> bool {
         matches!(self.place, Place::At(_) | Place::Behind(_))
     }
@@ -60,7 +60,7 @@ pub(crate) struct End {
     pub(crate) panicked: bool,
 }
 
-/// What a handler was last told of an object.
+/// What a handler was last given of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Prior<'a> {
     pub(crate) uid: &'a str,
@@ -71,7 +71,7 @@ pub(crate) struct Prior<'a> {
     pub(crate) at: Duration,
 }
 
-/// Whether `object` is the very state that was told last.
+/// Whether `object` is the very state that was delivered last.
 fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
     open.is_some_and(|open| open.uid == object.uid && open.version == object.version && open.index.is_some())
 }
@@ -80,7 +80,7 @@ fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge<'a> {
     pub(crate) open: Option<Prior<'a>>,
-    /// The first state of the timeline that it may be told next.
+    /// The first state of the timeline that it may be given next.
     next: usize,
     pub(crate) last_call: Option<usize>,
 }

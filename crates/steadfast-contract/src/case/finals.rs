@@ -1,4 +1,4 @@
-//! What a handler should have been told by the time all is settled, and was not.
+//! What a handler should have been given by the time all is settled, and was not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Case, Handler};
 use crate::seen::{Key, Seen};
 
-/// A final state that a handler was never told.
+/// A final state that a handler was never given.
 #[derive(Debug)]
 pub(crate) struct Loss<'c> {
     pub(crate) key: &'c Key,
@@ -27,7 +27,7 @@ pub(crate) enum LossKind {
 }
 
 impl<'a> Case<'a> {
-    /// What `handler` was never told; nothing while that cannot be known, or what it lacks was counted at the stop.
+    /// What `handler` was never given; nothing while that cannot be known, or what it lacks was counted at the stop.
     pub(crate) fn losses<'c>(&'c self, handler: &'c Handler<'a>) -> Vec<Loss<'c>> {
         let informer = self.informer_of(handler);
         let Some(settled) = self.settled else { return Vec::new() };
@@ -44,16 +44,19 @@ impl<'a> Case<'a> {
             let (kind, what) = match (open, state.stay) {
                 (None, None) => continue,
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
-                (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never told", state.uid, state.text)),
+                (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
                 (Some(open), Some(_)) if open.uid == state.uid => {
                     if state.shows(open) || informer.tainted.contains(key) {
                         continue;
                     }
-                    let what = format!("v{} was told last, v{} is the last there is", open.version, state.text);
+                    let what = format!("v{} was delivered last, v{} is the last there is", open.version, state.text);
                     (LossKind::State, what)
                 }
                 (Some(open), _) => {
-                    let what = format!("the end of uid {} was never told, v{} was told last", open.uid, open.version);
+                    let what = format!(
+                        "the end of uid {} was never delivered, v{} was delivered last",
+                        open.uid, open.version
+                    );
                     (LossKind::Stay, what)
                 }
             };

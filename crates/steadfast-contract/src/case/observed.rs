@@ -66,7 +66,7 @@ pub(crate) struct Wait<'a> {
     pub(crate) store_version: Option<&'a str>,
 }
 
-/// What one handler was told.
+/// What one handler was given.
 #[derive(Debug)]
 pub(crate) struct Handler<'a> {
     pub(crate) name: &'a str,

@@ -1,7 +1,7 @@
 //! C1, identity is the UID: per stay one `Added`, any number of `Updated`, at most one `Deleted`, in this order.
 //!
 //! An object that was recreated under its name is a `Deleted` of the old UID and an `Added` of the new one. Two stays
-//! of one UID may be told as one only where the comparison with a complete list spans the gap between them, for then
+//! of one UID may be delivered as one only where the comparison with a complete list spans the gap between them, for then
 //! no client can tell.
 
 use crate::breach::Breach;
@@ -20,17 +20,17 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     }
 }
 
-/// An event that cannot follow what the handler was told before.
+/// An event that cannot follow what the handler was given before.
 fn sequence(call: &Call<'_>) -> Option<String> {
     let Call { seen, open, .. } = call;
     match (seen, open) {
         (Seen::Added { .. }, None) => None,
         (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
-            Some(format!("{seen} though v{} of it was told and no end", open.version))
+            Some(format!("{seen} though v{} of it was delivered and no end", open.version))
         }
         (Seen::Added { .. }, Some(open)) => Some(format!("{seen} without a Deleted of uid {} before it", open.uid)),
         (Seen::Updated { old, new }, _) if old.uid != new.uid => {
-            Some(format!("{seen}: two objects told as one, instead of Deleted and Added"))
+            Some(format!("{seen}: two objects delivered as one, instead of Deleted and Added"))
         }
         (_, None) => Some(format!("{seen} of an object that was not added, or already deleted")),
         (_, Some(open)) if open.uid != seen.object().uid => {
@@ -50,7 +50,7 @@ fn outside(call: &Call<'_>) -> Option<String> {
     }
 }
 
-/// Two stays told as one without a list that spans the gap.
+/// Two stays delivered as one without a list that spans the gap.
 fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
     let line = case.line(informer, call.key());

@@ -1,6 +1,6 @@
 //! C2, nothing final is lost: every stay seen added that ends is seen `Deleted`, with the last object that matched.
 //!
-//! What is said of the deletion must be true. `Observed`: the server made it, at the version told. `Inferred`: by that
+//! What is said of the deletion must be true. `Observed`: the server made it, at the version reported. `Inferred`: by that
 //! moment the object really had gone or left; refusals and cuts infer nothing. `Deleted` is said only where nothing
 //! but a deletion ends a stay, `Replaced` where another UID holds the name, and else `DeletedOrLeft`.
 
@@ -67,7 +67,7 @@ fn last_matched(
 ) -> Option<String> {
     match call.place {
         Place::Outside(_) => Some(format!("v{} is no state in which it matched", last.version)),
-        Place::Behind(_) => Some(format!("the handler had been told a later state than v{}", last.version)),
+        Place::Behind(_) => Some(format!("the handler had been given a later state than v{}", last.version)),
         Place::Never => None,
         Place::At(_) => {
             // What a list skipped, an undecodable state hid, or a lossy server kept to itself, no client can tell.

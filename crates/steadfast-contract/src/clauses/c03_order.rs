@@ -1,7 +1,7 @@
 //! C3, order: within an epoch, per UID, the versions of `Added` and `Updated` strictly increase.
 //!
 //! An observed `Deleted` has a higher version of its own, an inferred one has none. Versions may be skipped, the last
-//! one never, and none is made up. `Resynced` shows again what was told last. A call after a contained panic is marked
+//! one never, and none is made up. `Resynced` shows again what was delivered last. A call after a contained panic is marked
 //! as a retry of the same event, and in the end either returns or is counted as skipped.
 
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<Str
     match call.seen {
         Seen::Resynced { object } => {
             let open = open.filter(|open| open.version != object.version)?;
-            Some(format!("a resync shows what was told last, v{}", open.version))
+            Some(format!("a resync shows what was delivered last, v{}", open.version))
         }
         // An earlier `last` is C2's.
         Seen::Deleted { .. } => None,
@@ -53,7 +53,7 @@ fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<Str
                 return (!anew).then(|| "the same version again, not marked as a retry".to_owned());
             }
             let Place::Behind(_) = call.place else { return None };
-            Some("the handler had been told a later state".to_owned())
+            Some("the handler had been given a later state".to_owned())
         }
     }
 }
@@ -63,7 +63,7 @@ fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<S
     let Seen::Deleted { last, version, certainty, .. } = call.seen else { return None };
     match (certainty, version) {
         (Certainty::Inferred, None) => None,
-        (Certainty::Inferred, Some(_)) => Some("nobody told the version of an inferred deletion".to_owned()),
+        (Certainty::Inferred, Some(_)) => Some("nobody reported the version of an inferred deletion".to_owned()),
         (Certainty::Observed, None) => Some("an observed deletion has a version of its own".to_owned()),
         (Certainty::Observed, Some(version)) => {
             let numbers = version.parse::<u64>().ok().zip(last.version.parse::<u64>().ok());
@@ -87,7 +87,7 @@ fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
         return None;
     }
     let Some(previous) = call.previous.filter(|_| call.again) else {
-        return Some(format!("retry {} of an event that was not told before", call.retry));
+        return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
     (!previous.panicked() || call.retry != previous.retry + 1).then(|| {

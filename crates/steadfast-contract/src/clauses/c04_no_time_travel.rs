@@ -28,7 +28,7 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>
             // The same state again is older than nothing.
             (_, Place::Behind(_)) if open.is_some_and(|open| open.version == call.seen.object().version) => continue,
             (seen @ (Seen::Added { .. } | Seen::Updated { .. }), Place::Behind(_)) => {
-                format!("{seen} is older than what the handler had been told")
+                format!("{seen} is older than what the handler had been given")
             }
             (seen, Place::At(now)) => {
                 let Some(before) = open.and_then(|open| open.index) else { continue };

@@ -1,6 +1,6 @@
-//! C5, old and new: `Updated` carries, as `old`, the object that the same handler was last told of.
+//! C5, old and new: `Updated` carries, as `old`, the object that the same handler was last given.
 //!
-//! A call that was entered counts as told, whether or not it returned.
+//! A call that was entered counts as delivered, whether or not it returned.
 
 use crate::breach::Breach;
 use crate::case::Case;
@@ -14,9 +14,9 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             let (Seen::Updated { old, .. }, Some(open)) = (call.seen, &call.open) else { continue };
             let same_content = old.digest.zip(open.digest).is_none_or(|(old, open)| old == open);
             let what = if old.uid != open.uid || old.version != open.version {
-                format!("{}: the handler was last told uid {} v{}", call.seen, open.uid, open.version)
+                format!("{}: the handler was last given uid {} v{}", call.seen, open.uid, open.version)
             } else if !same_content {
-                format!("{}: the content of old is not what the handler was told", call.seen)
+                format!("{}: the content of old is not what the handler was given", call.seen)
             } else {
                 continue;
             };

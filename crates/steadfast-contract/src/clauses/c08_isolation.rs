@@ -42,11 +42,11 @@ fn too_deep(depth: &Depth) -> Option<String> {
         .then(|| format!("{entries} entries wait, with {live} objects live and {owed} seen added and not seen deleted"))
 }
 
-/// Numbers that excuse a deep queue and cannot be; calls about to be entered may be among those told already.
+/// Numbers that excuse a deep queue and cannot be; calls about to be entered may be among those counted already.
 fn made_up(depth: &Depth, told: usize, names: usize) -> Option<String> {
     let Depth { live, owed, .. } = depth;
     if *owed > told {
-        return Some(format!("{owed} objects are said to be owed a deletion, of {told} ever told"));
+        return Some(format!("{owed} objects are said to be owed a deletion, of {told} ever delivered"));
     }
     (*live > names).then(|| format!("{live} objects are said to be live, of {names} names there ever were"))
 }

@@ -129,7 +129,7 @@ fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breac
         let Some(stay) = line.stay_at(line.reached(epoch, version)) else { continue };
         let lasts = stay.end.is_none_or(|end| line.states[end].at > case.known_by(synced.at));
         if lasts && !told.contains(key) && !informer.ever_tainted.contains(key) {
-            let what = format!("the registration was said to have synced before uid {} was told", line.last().uid);
+            let what = format!("the registration was said to have synced before uid {} was delivered", line.last().uid);
             breaches.push(case.at_handler(Clause::C9, handler, Some(key), moments, what));
         }
     }

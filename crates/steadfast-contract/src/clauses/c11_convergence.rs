@@ -1,4 +1,4 @@
-//! C11, convergence: once the server is reachable and its history stands still, the store equals it exactly, within a
+//! C11, convergence: once the server is reachable and its history is at rest, the store equals it exactly, within a
 //! bounded time, and freshness is `Fresh`.
 //!
 //! Judged where the trace says `Quiet`, from the bound on, or from where the recorder says `Settled`.

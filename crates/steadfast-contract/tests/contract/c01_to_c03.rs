@@ -6,7 +6,7 @@ use serde_json::json;
 use steadfast_contract::Clause::{C1, C2, C3, C4};
 use steadfast_contract::{Freshness, Reason, Record, Scope, Seen, StoreHeld};
 
-use crate::story::{Story, added, because, deleted, inferred, key, object, resynced, updated};
+use crate::scenario::{Scenario, added, because, deleted, inferred, key, object, resynced, updated};
 
 /// A scope that objects can leave.
 fn web() -> Scope {
@@ -15,12 +15,12 @@ fn web() -> Scope {
 
 #[test]
 fn a_life_told_in_order_passes_and_is_counted() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(resynced("a", "u1", 6));
-    story.set(7, "a", "u1").set(8, "a", "u1").tell(updated("a", "u1", 6, 8));
-    story.gone(9, "a", "u1").tell(deleted("a", "u1", 8, 9)).settled();
-    story.passes();
-    let tally = story.judge().verdict.total();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(resynced("a", "u1", 6));
+    scenario.set(7, "a", "u1").set(8, "a", "u1").tell(updated("a", "u1", 6, 8));
+    scenario.gone(9, "a", "u1").tell(deleted("a", "u1", 8, 9)).settled();
+    scenario.passes();
+    let tally = scenario.judge().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.coalesced, tally.lost), (5, 4, 1, 0));
     assert_eq!((tally.repeated, tally.out_of_order, tally.calls), (0, 0, 5));
 }
@@ -28,9 +28,9 @@ fn a_life_told_in_order_passes_and_is_counted() {
 #[test]
 fn c1_a_recreated_object_is_a_delete_and_an_add() {
     let recreated = || {
-        let mut story = Story::of_a();
-        story.gone(6, "a", "u1").set(7, "a", "u2");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.gone(6, "a", "u1").set(7, "a", "u2");
+        scenario
     };
     let replaced = because(Reason::Replaced, inferred("a", "u1", 5));
     recreated().tell(replaced).tell(added("a", "u2", 7)).settled().passes();
@@ -43,32 +43,32 @@ fn c1_a_recreated_object_is_a_delete_and_an_add() {
 
 #[test]
 fn c1_a_stay_begins_once_and_ends_once() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(added("a", "u1", 6)).breaks(&[C1]);
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(added("a", "u1", 6)).breaks(&[C1]);
 
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(deleted("a", "u1", 5, 6)).breaks(&[C1]);
-    assert_eq!(story.judge().verdict.total().repeated, 1);
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(deleted("a", "u1", 5, 6)).breaks(&[C1]);
+    assert_eq!(scenario.judge().verdict.total().repeated, 1);
 
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").tell(updated("a", "u1", 5, 5)).breaks(&[C1]);
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").tell(resynced("a", "u1", 5)).breaks(&[C1]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").tell(updated("a", "u1", 5, 5)).breaks(&[C1]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").tell(resynced("a", "u1", 5)).breaks(&[C1]);
 }
 
 #[test]
 fn c1_objects_outside_of_the_scope_are_not_shown() {
-    let mut story = Story::new(web());
-    story.set_app(5, "a", "u1", "db").tell(added("a", "u1", 5)).breaks(&[C1]);
+    let mut scenario = Scenario::new(web());
+    scenario.set_app(5, "a", "u1", "db").tell(added("a", "u1", 5)).breaks(&[C1]);
 }
 
 #[test]
 fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
     let left_and_back = || {
-        let mut story = Story::new(web());
-        story.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
-        story.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
-        story
+        let mut scenario = Scenario::new(web());
+        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
+        scenario.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
+        scenario
     };
     let left = because(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6));
     left_and_back().tell(left).tell(added("a", "u1", 7)).settled().passes();
@@ -82,37 +82,37 @@ fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
 
 #[test]
 fn c2_a_deletion_that_is_never_told_is_lost() {
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1");
-    story.passes(); // Not settled: it may still come.
-    story.settled().breaks(&[C2]);
-    let tally = story.judge().verdict.total();
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1");
+    scenario.passes(); // Not settled: it may still come.
+    scenario.settled().breaks(&[C2]);
+    let tally = scenario.judge().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.lost), (2, 1, 1));
 }
 
 #[test]
 fn c2_an_object_that_is_never_told_is_lost() {
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").settled().breaks(&[C2]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").settled().breaks(&[C2]);
 }
 
 #[test]
 fn c2_losses_are_judged_after_the_time_to_converge_too() {
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").record(Record::Quiet);
-    story.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).passes();
-    story.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).breaks(&[C2]);
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").record(Record::Quiet);
+    scenario.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).passes();
+    scenario.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).breaks(&[C2]);
 
     // A fault takes the quiet back.
-    story.record(Record::Fault { name: "cut".into(), on: true }).passes();
+    scenario.record(Record::Fault { name: "cut".into(), on: true }).passes();
 }
 
 #[test]
 fn c2_handlers_that_are_busy_or_removed_or_stopped_are_excused() {
     let lost = || {
-        let mut story = Story::of_a();
-        story.set(6, "b", "u2").gone(7, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "b", "u2").gone(7, "a", "u1");
+        scenario
     };
     let mut busy = lost();
     busy.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
@@ -125,27 +125,27 @@ fn c2_handlers_that_are_busy_or_removed_or_stopped_are_excused() {
 
 #[test]
 fn c2_what_is_inferred_is_true() {
-    Story::of_a().tell(inferred("a", "u1", 5)).breaks(&[C2]);
-    Story::of_a().gone(6, "a", "u1").tell(inferred("a", "u1", 5)).settled().passes();
+    Scenario::of_a().tell(inferred("a", "u1", 5)).breaks(&[C2]);
+    Scenario::of_a().gone(6, "a", "u1").tell(inferred("a", "u1", 5)).settled().passes();
 
     // That it goes later does not make it true.
-    let mut story = Story::of_a();
-    story.tell(inferred("a", "u1", 5)).gone(6, "a", "u1").breaks(&[C2]);
+    let mut scenario = Scenario::of_a();
+    scenario.tell(inferred("a", "u1", 5)).gone(6, "a", "u1").breaks(&[C2]);
 }
 
 #[test]
 fn c2_what_is_observed_is_the_end_of_that_stay() {
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").set(7, "a", "u2").gone(8, "a", "u2").tell(deleted("a", "u1", 5, 8)).breaks(&[C2]);
-    Story::of_a().set(6, "a", "u1").tell(deleted("a", "u1", 6, 7)).breaks(&[C2]);
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").set(7, "a", "u2").gone(8, "a", "u2").tell(deleted("a", "u1", 5, 8)).breaks(&[C2]);
+    Scenario::of_a().set(6, "a", "u1").tell(deleted("a", "u1", 6, 7)).breaks(&[C2]);
 }
 
 #[test]
 fn c2_the_last_object_that_matched_is_told() {
     let changed = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").gone(7, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").gone(7, "a", "u1");
+        scenario
     };
     changed().tell(deleted("a", "u1", 6, 7)).settled().passes();
     // A list cannot tell what it skipped.
@@ -155,32 +155,32 @@ fn c2_the_last_object_that_matched_is_told() {
     let mut back = changed();
     back.tell(updated("a", "u1", 5, 6)).tell(inferred("a", "u1", 5)).breaks(&[C2]);
 
-    let mut left = Story::new(web());
+    let mut left = Scenario::new(web());
     left.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
     left.tell(because(Reason::DeletedOrLeft, inferred("a", "u1", 6))).breaks(&[C2]);
 }
 
 #[test]
 fn c2_a_server_that_loses_events_excuses_an_older_last_object() {
-    let mut story = Story::of_a();
-    story.terms.audit = Some(Duration::from_secs(1));
-    story.set(6, "a", "u1").gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
+    let mut scenario = Scenario::of_a();
+    scenario.terms.audit = Some(Duration::from_secs(1));
+    scenario.set(6, "a", "u1").gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
 fn c2_an_undecodable_state_excuses_an_older_last_object() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").read("a", StoreHeld::Unknown { version: "6".into() });
-    story.gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").read("a", StoreHeld::Unknown { version: "6".into() });
+    scenario.gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
 fn c2_the_reason_is_one_that_can_be_known() {
     let gone = |scope: Scope, reason: Reason| {
-        let mut story = Story::new(scope);
-        story.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).gone(6, "a", "u1");
-        story.tell(because(reason, inferred("a", "u1", 5))).settled();
-        story
+        let mut scenario = Scenario::new(scope);
+        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).gone(6, "a", "u1");
+        scenario.tell(because(reason, inferred("a", "u1", 5))).settled();
+        scenario
     };
     gone(Scope::all(), Reason::Deleted).passes();
     gone(web(), Reason::DeletedOrLeft).passes();
@@ -195,45 +195,45 @@ fn c2_the_reason_is_one_that_can_be_known() {
 
 #[test]
 fn c3_versions_rise() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 6)).breaks(&[C3]);
-    assert_eq!(story.judge().verdict.total().repeated, 1);
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 6)).breaks(&[C3]);
+    assert_eq!(scenario.judge().verdict.total().repeated, 1);
 
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 5)).breaks(&[C3, C4]);
-    assert_eq!(story.judge().verdict.total().out_of_order, 1);
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 5)).breaks(&[C3, C4]);
+    assert_eq!(scenario.judge().verdict.total().out_of_order, 1);
 }
 
 #[test]
 fn c3_a_version_is_told_again_only_once_a_new_epoch_is_announced() {
-    let mut story = Story::of_a();
-    story.restore(5).epoch().tell(updated("a", "u1", 5, 5)).passes();
+    let mut scenario = Scenario::of_a();
+    scenario.restore(5).epoch().tell(updated("a", "u1", 5, 5)).passes();
 
-    let mut story = Story::of_a();
-    story.restore(5).tell(updated("a", "u1", 5, 5)).breaks(&[C3]);
+    let mut scenario = Scenario::of_a();
+    scenario.restore(5).tell(updated("a", "u1", 5, 5)).breaks(&[C3]);
 }
 
 #[test]
 fn c3_a_deleted_object_does_not_come_back() {
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(added("a", "u1", 5)).breaks(&[C3, C4]);
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(added("a", "u1", 5)).breaks(&[C3, C4]);
 }
 
 #[test]
 fn c3_states_that_never_were_are_not_told() {
-    Story::of_a().tell(updated("a", "u1", 5, 6)).breaks(&[C3]);
-    let mut story = Story::new(Scope::all());
-    story.tell(added("a", "u1", 5)).breaks(&[C3]);
+    Scenario::of_a().tell(updated("a", "u1", 5, 6)).breaks(&[C3]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.tell(added("a", "u1", 5)).breaks(&[C3]);
 }
 
 #[test]
 fn c3_a_version_goes_with_its_content() {
     let told = |content: serde_json::Value| {
-        let mut story = Story::new(Scope::all());
-        story.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
+        let mut scenario = Scenario::new(Scope::all());
+        scenario.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
         let object = object("a", "u1", 5).with_content(&content);
-        story.tell(Seen::Added { object, initial: false });
-        story
+        scenario.tell(Seen::Added { object, initial: false });
+        scenario
     };
     told(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
     told(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
@@ -241,20 +241,20 @@ fn c3_a_version_goes_with_its_content() {
 
 #[test]
 fn c3_the_last_version_is_never_skipped() {
-    Story::of_a().set(6, "a", "u1").settled().breaks(&[C3]);
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1");
+    Scenario::of_a().set(6, "a", "u1").settled().breaks(&[C3]);
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1");
     let tainted = vec![key("a")];
-    story.record(Record::Snapshot { informer: "pods".into(), objects: vec![object("a", "u1", 5)], tainted });
-    story.settled().passes();
+    scenario.record(Record::Snapshot { informer: "pods".into(), objects: vec![object("a", "u1", 5)], tainted });
+    scenario.settled().passes();
 }
 
 #[test]
 fn c3_the_version_of_a_deletion_goes_with_its_certainty() {
     let gone = || {
-        let mut story = Story::of_a();
-        story.gone(6, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.gone(6, "a", "u1");
+        scenario
     };
     let Seen::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
     let told = |version: Option<&str>, certainty| Seen::Deleted {
@@ -270,15 +270,15 @@ fn c3_the_version_of_a_deletion_goes_with_its_certainty() {
 
 #[test]
 fn c3_a_resync_shows_what_was_told_last() {
-    Story::of_a().set(6, "a", "u1").tell(resynced("a", "u1", 6)).breaks(&[C3]);
+    Scenario::of_a().set(6, "a", "u1").tell(resynced("a", "u1", 6)).breaks(&[C3]);
 }
 
 #[test]
 fn c3_a_call_after_a_panic_is_marked_as_a_retry() {
     let panicked = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").tell_and_panic(updated("a", "u1", 5, 6), 0);
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").tell_and_panic(updated("a", "u1", 5, 6), 0);
+        scenario
     };
     panicked().tell_again(updated("a", "u1", 5, 6), 1).settled().passes();
     panicked().tell_and_panic(updated("a", "u1", 5, 6), 1).tell_again(updated("a", "u1", 5, 6), 2).settled().passes();
@@ -289,21 +289,21 @@ fn c3_a_call_after_a_panic_is_marked_as_a_retry() {
         .tell_again(updated("a", "u1", 5, 6), 0)
         .breaks(&[steadfast_contract::Clause::C3, steadfast_contract::Clause::C5]);
     panicked().tell_again(updated("a", "u1", 5, 6), 2).breaks(&[C3]);
-    let mut unprovoked = Story::of_a();
+    let mut unprovoked = Scenario::of_a();
     unprovoked.tell_again(added("a", "u1", 5), 1).breaks(&[C3]);
 }
 
 #[test]
 fn c3_a_panic_is_retried_or_counted_as_skipped() {
     let panicked = || {
-        let mut story = Story::of_a();
-        story.gone(6, "a", "u1").tell_and_panic(deleted("a", "u1", 5, 6), 0);
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.gone(6, "a", "u1").tell_and_panic(deleted("a", "u1", 5, 6), 0);
+        scenario
     };
     let skipped = || Record::Skipped { handler: "h".into(), object: object("a", "u1", 5) };
-    let mut story = panicked();
-    story.record(skipped()).settled().passes();
-    assert_eq!(story.judge().verdict.total().skipped, 1);
+    let mut scenario = panicked();
+    scenario.record(skipped()).settled().passes();
+    assert_eq!(scenario.judge().verdict.total().skipped, 1);
     panicked().settled().breaks(&[C3]);
-    Story::of_a().record(skipped()).breaks(&[C3]);
+    Scenario::of_a().record(skipped()).breaks(&[C3]);
 }

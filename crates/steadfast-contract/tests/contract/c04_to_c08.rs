@@ -6,14 +6,14 @@ use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
 use steadfast_contract::{Reason, Record, Scope, Seen, StoreHeld};
 
-use crate::story::{Story, added, because, deleted, held, inferred, object, updated};
+use crate::scenario::{Scenario, added, because, deleted, held, inferred, object, updated};
 
 #[test]
 fn c4_the_store_only_goes_forward() {
     let changed = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").set(7, "a", "u1").read("a", held("u1", 6));
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").set(7, "a", "u1").read("a", held("u1", 6));
+        scenario
     };
     changed().read("a", held("u1", 6)).read("a", held("u1", 7)).passes();
     changed().read("a", held("u1", 5)).breaks(&[C4]);
@@ -26,32 +26,32 @@ fn c4_the_store_only_goes_forward() {
 
 #[test]
 fn c4_a_deleted_object_does_not_come_back_in_the_store() {
-    let mut story = Story::of_a();
-    story.read("a", held("u1", 5)).gone(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
-    story.passes();
-    story.read("a", held("u1", 5)).breaks(&[C4]);
+    let mut scenario = Scenario::of_a();
+    scenario.read("a", held("u1", 5)).gone(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
+    scenario.passes();
+    scenario.read("a", held("u1", 5)).breaks(&[C4]);
 }
 
 #[test]
 fn c4_the_store_holds_nothing_that_never_was() {
-    Story::of_a().read("a", held("u1", 6)).breaks(&[C4]);
-    Story::of_a().read("b", held("u2", 6)).breaks(&[C4]);
-    let mut story = Story::new(Scope::all().labels("app=web"));
-    story.set_app(5, "a", "u1", "db").read("a", held("u1", 5)).breaks(&[C4]);
+    Scenario::of_a().read("a", held("u1", 6)).breaks(&[C4]);
+    Scenario::of_a().read("b", held("u2", 6)).breaks(&[C4]);
+    let mut scenario = Scenario::new(Scope::all().labels("app=web"));
+    scenario.set_app(5, "a", "u1", "db").read("a", held("u1", 5)).breaks(&[C4]);
 }
 
 #[test]
 fn c4_a_new_epoch_is_announced_and_uids_continue_across_it() {
     let restored = || {
-        let mut story = Story::of_a();
-        story.set(8, "a", "u1").tell(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
-        story.set(9, "b", "u2").tell(added("b", "u2", 9)).restore(6);
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(8, "a", "u1").tell(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
+        scenario.set(9, "b", "u2").tell(added("b", "u2", 9)).restore(6);
+        scenario
     };
-    let mut story = restored();
-    story.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).tell(updated("a", "u1", 8, 5));
-    story.tell(inferred("b", "u2", 9)).set(7, "a", "u1").tell(updated("a", "u1", 5, 7));
-    story.settled().snapshot(&[("a", "u1", 7)]).passes();
+    let mut scenario = restored();
+    scenario.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).tell(updated("a", "u1", 8, 5));
+    scenario.tell(inferred("b", "u2", 9)).set(7, "a", "u1").tell(updated("a", "u1", 5, 7));
+    scenario.settled().snapshot(&[("a", "u1", 7)]).passes();
 
     restored().read("a", held("u1", 5)).breaks(&[C4]);
     restored().tell(updated("a", "u1", 8, 5)).breaks(&[C4]);
@@ -60,25 +60,25 @@ fn c4_a_new_epoch_is_announced_and_uids_continue_across_it() {
 #[test]
 fn c4_opaque_versions_are_not_ordered() {
     let opaque = |version: &str| json!({ "metadata": { "resourceVersion": version } });
-    let mut story = Story::before_registration(Scope::all());
-    story.trace = steadfast_contract::Trace::new();
-    story.record(Record::Informer { informer: "pods".into(), scope: Scope::all(), ordered: false });
-    story.record(Record::registered("h", "pods"));
-    story.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
+    let mut scenario = Scenario::before_registration(Scope::all());
+    scenario.trace = steadfast_contract::Trace::new();
+    scenario.record(Record::Informer { informer: "pods".into(), scope: Scope::all(), ordered: false });
+    scenario.record(Record::registered("h", "pods"));
+    scenario.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
     let state = |version: &str| steadfast_contract::Ref { version: version.into(), ..object("a", "u1", 0) };
     let opaquely_held = |version: &str| StoreHeld::Held { uid: "u1".into(), version: version.into() };
-    story.tell(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
-    story.tell(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
+    scenario.tell(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
+    scenario.tell(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
     // But they are told apart.
-    story.tell(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
+    scenario.tell(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
 fn c5_old_is_what_the_handler_was_told_last() {
     let changed = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").set(7, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").set(7, "a", "u1");
+        scenario
     };
     changed().tell(updated("a", "u1", 5, 7)).passes();
     // What the store held in between is not what the handler saw.
@@ -93,12 +93,12 @@ fn c5_old_is_what_the_handler_was_told_last() {
 #[test]
 fn c5_old_has_the_content_that_the_handler_was_told() {
     let told = |old: serde_json::Value| {
-        let mut story = Story::new(Scope::all());
-        story.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
-        story.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
+        let mut scenario = Scenario::new(Scope::all());
+        scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
+        scenario.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
         let (old, new) = (object("a", "u1", 5).with_content(&old), object("a", "u1", 6));
-        story.tell(Seen::Updated { old, new });
-        story
+        scenario.tell(Seen::Updated { old, new });
+        scenario
     };
     told(json!({ "x": 1 })).passes();
     told(json!({ "x": 2 })).breaks(&[C5]);
@@ -107,9 +107,9 @@ fn c5_old_has_the_content_that_the_handler_was_told() {
 #[test]
 fn c6_the_store_has_the_change_when_the_handler_is_told() {
     let changed = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").set(7, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").set(7, "a", "u1");
+        scenario
     };
     changed().tell_while(updated("a", "u1", 5, 6), held("u1", 6)).passes();
     changed().tell_while(updated("a", "u1", 5, 6), held("u1", 7)).passes();
@@ -122,15 +122,15 @@ fn c6_the_store_has_the_change_when_the_handler_is_told() {
 #[test]
 fn c6_the_store_has_the_deletion_when_the_handler_is_told() {
     let gone = || {
-        let mut story = Story::of_a();
-        story.gone(6, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.gone(6, "a", "u1");
+        scenario
     };
     gone().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
     gone().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
     gone().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
 
-    let mut again = Story::new(Scope::all().labels("app=web"));
+    let mut again = Scenario::new(Scope::all().labels("app=web"));
     again.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
     again.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
     again.tell_while(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), held("u1", 7)).passes();
@@ -138,35 +138,35 @@ fn c6_the_store_has_the_deletion_when_the_handler_is_told() {
 
 #[test]
 fn c7_calls_for_one_name_do_not_overlap() {
-    let mut story = Story::before_registration(Scope::all());
-    story.record(Record::Registered { handler: "h".into(), informer: "pods".into(), concurrency: 2 });
-    story.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
-    let first = story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    let other = story.enter("h", added("b", "u2", 7), 0, StoreHeld::NotAsked);
-    story.passes();
+    let mut scenario = Scenario::before_registration(Scope::all());
+    scenario.record(Record::Registered { handler: "h".into(), informer: "pods".into(), concurrency: 2 });
+    scenario.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
+    let first = scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    let other = scenario.enter("h", added("b", "u2", 7), 0, StoreHeld::NotAsked);
+    scenario.passes();
 
-    story.record(Record::returned("h", other));
-    story.enter("h", updated("a", "u1", 5, 6), 0, StoreHeld::NotAsked);
-    story.breaks(&[C7]);
-    story.record(Record::returned("h", first));
+    scenario.record(Record::returned("h", other));
+    scenario.enter("h", updated("a", "u1", 5, 6), 0, StoreHeld::NotAsked);
+    scenario.breaks(&[C7]);
+    scenario.record(Record::returned("h", first));
 }
 
 #[test]
 fn c7_a_handler_gets_no_more_calls_at_once_than_it_declared() {
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").set(6, "b", "u2");
-    story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    story.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
-    story.breaks(&[C7]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").set(6, "b", "u2");
+    scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    scenario.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
+    scenario.breaks(&[C7]);
 }
 
 #[test]
 fn c8_a_queue_is_bounded_by_the_objects() {
     let sampled = |entries: usize, live: usize, owed: usize| {
-        let mut story = Story::of_a();
-        story.set(6, "b", "u2");
-        story.record(Record::QueueDepth { handler: "h".into(), entries, live, owed });
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "b", "u2");
+        scenario.record(Record::QueueDepth { handler: "h".into(), entries, live, owed });
+        scenario
     };
     sampled(3, 2, 1).passes();
     sampled(4, 2, 1).breaks(&[C8]);
@@ -178,12 +178,12 @@ fn c8_a_queue_is_bounded_by_the_objects() {
 
 #[test]
 fn c8_a_healthy_handler_beside_a_stuck_one_is_not_excused() {
-    let mut story = Story::new(Scope::all());
-    story.record(Record::registered("healthy", "pods"));
-    story.set(5, "a", "u1").set(6, "b", "u2");
-    story.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    let call = story.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    story.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
-    story.breaks(&[steadfast_contract::Clause::C2]);
-    assert_eq!(story.judge().breaches[0].handler.as_deref(), Some("healthy"));
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.record(Record::registered("healthy", "pods"));
+    scenario.set(5, "a", "u1").set(6, "b", "u2");
+    scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
+    scenario.breaks(&[steadfast_contract::Clause::C2]);
+    assert_eq!(scenario.judge().breaches[0].handler.as_deref(), Some("healthy"));
 }

@@ -5,23 +5,23 @@ use std::time::Duration;
 use steadfast_contract::Clause::{C9, C10, C11, C12};
 use steadfast_contract::{Freshness, Record, Scope, StoreHeld, Target};
 
-use crate::story::{STEP, Story, added, deleted, held, initial, key, object, updated};
+use crate::scenario::{STEP, Scenario, added, deleted, held, initial, key, object, updated};
 
 /// `a` and `b` are there before the informer's handler is registered.
-fn with_a_and_b() -> Story {
-    let mut story = Story::before_registration(Scope::all());
-    story.set(5, "a", "u1").set(6, "b", "u2");
-    story.record(Record::registered("h", "pods"));
-    story
+fn with_a_and_b() -> Scenario {
+    let mut scenario = Scenario::before_registration(Scope::all());
+    scenario.set(5, "a", "u1").set(6, "b", "u2");
+    scenario.record(Record::registered("h", "pods"));
+    scenario
 }
 
 #[test]
 fn c9_synced_is_said_once_the_list_is_there_and_the_handler_has_it() {
-    let mut story = with_a_and_b();
-    story.relisted(None, 6).synced();
-    story.tell_while(initial("a", "u1", 5), held("u1", 5)).tell(initial("b", "u2", 6)).registration_synced();
-    story.set(7, "c", "u3").tell(added("c", "u3", 7)).settled().passes();
-    assert_eq!(story.judge().verdict.total().initial, 2);
+    let mut scenario = with_a_and_b();
+    scenario.relisted(None, 6).synced();
+    scenario.tell_while(initial("a", "u1", 5), held("u1", 5)).tell(initial("b", "u2", 6)).registration_synced();
+    scenario.set(7, "c", "u3").tell(added("c", "u3", 7)).settled().passes();
+    assert_eq!(scenario.judge().verdict.total().initial, 2);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn c9_an_informer_has_not_synced_before_its_first_list() {
     with_a_and_b().synced().relisted(None, 6).breaks(&[C9]);
     with_a_and_b().relisted(None, 6).synced().read("a", StoreHeld::Absent).breaks(&[C9]);
     // Also where the recorder knows no version of the list: what was there long before must be in it.
-    let mut old = Story::before_registration(Scope::all());
+    let mut old = Scenario::before_registration(Scope::all());
     old.trace = steadfast_contract::Trace::new();
     old.set(5, "a", "u1").record(Record::informer("pods", Scope::all())).synced().snapshot(&[]).breaks(&[C9]);
 }
@@ -37,9 +37,9 @@ fn c9_an_informer_has_not_synced_before_its_first_list() {
 #[test]
 fn c9_a_registration_has_not_synced_before_its_handler_has_returned() {
     let listed = || {
-        let mut story = with_a_and_b();
-        story.relisted(None, 6).synced().tell(initial("a", "u1", 5));
-        story
+        let mut scenario = with_a_and_b();
+        scenario.relisted(None, 6).synced().tell(initial("a", "u1", 5));
+        scenario
     };
     listed().registration_synced().breaks(&[C9]);
 
@@ -62,9 +62,9 @@ fn c9_a_registration_has_not_synced_before_its_handler_has_returned() {
 #[test]
 fn c9_initial_is_said_of_the_list_and_of_nothing_else() {
     let listed = || {
-        let mut story = with_a_and_b();
-        story.relisted(None, 6).synced();
-        story
+        let mut scenario = with_a_and_b();
+        scenario.relisted(None, 6).synced();
+        scenario
     };
     listed().tell(added("a", "u1", 5)).breaks(&[C9]);
     listed().set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
@@ -79,13 +79,13 @@ fn c9_initial_is_said_of_the_list_and_of_nothing_else() {
 #[test]
 fn c9_a_handler_registered_late_has_an_initial_list_too() {
     let late = || {
-        let mut story = Story::before_registration(Scope::all());
-        story.set(5, "a", "u1").relisted(None, 5).synced().set(6, "b", "u2");
-        story.record(Record::registered("h", "pods"));
-        story
+        let mut scenario = Scenario::before_registration(Scope::all());
+        scenario.set(5, "a", "u1").relisted(None, 5).synced().set(6, "b", "u2");
+        scenario.record(Record::registered("h", "pods"));
+        scenario
     };
-    let mut story = late();
-    story.tell(initial("a", "u1", 5)).tell(initial("b", "u2", 6)).registration_synced().settled().passes();
+    let mut scenario = late();
+    scenario.tell(initial("a", "u1", 5)).tell(initial("b", "u2", 6)).registration_synced().settled().passes();
     late().registration_synced().breaks(&[C9]);
     late().tell(added("a", "u1", 5)).breaks(&[C9]);
     late().set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
@@ -93,16 +93,16 @@ fn c9_a_handler_registered_late_has_an_initial_list_too() {
 
 #[test]
 fn c10_fresh_is_never_older_than_two_periods() {
-    Story::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_secs(2)).passes();
-    Story::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_millis(2001)).breaks(&[C10]);
+    Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_secs(2)).passes();
+    Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_millis(2001)).breaks(&[C10]);
 }
 
 #[test]
 fn c10_fresh_has_reached_what_its_age_says() {
     let changed = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1").wait(Duration::from_secs(1));
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1").wait(Duration::from_secs(1));
+        scenario
     };
     changed().fresh(6, Duration::ZERO).passes();
     changed().fresh(5, Duration::from_secs(1) + 2 * STEP).passes();
@@ -113,45 +113,45 @@ fn c10_fresh_has_reached_what_its_age_says() {
     lagging.fresh(5, Duration::from_millis(500)).passes();
 
     // What the scope cannot see is no matter of its freshness.
-    let mut elsewhere = Story::new(Scope::all().labels("app=web"));
+    let mut elsewhere = Scenario::new(Scope::all().labels("app=web"));
     elsewhere.set_app(5, "a", "u1", "db").wait(Duration::from_secs(1)).fresh(4, Duration::ZERO).passes();
 }
 
 #[test]
 fn c10_the_store_has_what_fresh_says_to_have_reached() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 6)).passes();
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 5)).breaks(&[C10]);
-    let mut doubtful = Story::of_a();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 6)).passes();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 5)).breaks(&[C10]);
+    let mut doubtful = Scenario::of_a();
     doubtful.set(6, "a", "u1").freshness(Freshness::Suspect).read("a", held("u1", 5)).passes();
 }
 
 #[test]
 fn c10_a_store_that_stands_still_does_not_stay_fresh_in_silence() {
-    let mut story = Story::of_a();
-    story.fresh(5, Duration::ZERO).set(6, "a", "u1").wait(Duration::from_millis(1500)).read("a", held("u1", 5));
-    story.passes();
-    story.wait(Duration::from_secs(1)).read("a", held("u1", 5)).breaks(&[C10]);
+    let mut scenario = Scenario::of_a();
+    scenario.fresh(5, Duration::ZERO).set(6, "a", "u1").wait(Duration::from_millis(1500)).read("a", held("u1", 5));
+    scenario.passes();
+    scenario.wait(Duration::from_secs(1)).read("a", held("u1", 5)).breaks(&[C10]);
 }
 
 #[test]
 fn c10_an_epoch_that_was_announced_is_the_one_that_fresh_speaks_of() {
-    let mut story = Story::of_a();
-    story.set(8, "a", "u1").restore(6).set(7, "b", "u2").epoch().relisted(Some(8), 7);
-    story.wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).snapshot(&[("a", "u1", 5), ("b", "u2", 7)]).passes();
-    story.set(8, "b", "u2").wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).breaks(&[C10]);
+    let mut scenario = Scenario::of_a();
+    scenario.set(8, "a", "u1").restore(6).set(7, "b", "u2").epoch().relisted(Some(8), 7);
+    scenario.wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).snapshot(&[("a", "u1", 5), ("b", "u2", 7)]).passes();
+    scenario.set(8, "b", "u2").wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).breaks(&[C10]);
 }
 
 #[test]
 fn c10_what_was_resuming_is_fresh_by_a_proof_from_since_then() {
     let resumed = |states: &[Freshness]| {
-        let mut story = Story::of_a();
-        story.fresh(5, Duration::ZERO).wait(Duration::from_millis(500));
+        let mut scenario = Scenario::of_a();
+        scenario.fresh(5, Duration::ZERO).wait(Duration::from_millis(500));
         for state in states {
-            story.freshness(state.clone()).wait(Duration::from_millis(100));
+            scenario.freshness(state.clone()).wait(Duration::from_millis(100));
         }
-        story
+        scenario
     };
     resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(50)).passes();
     resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(600)).breaks(&[C10]);
@@ -165,56 +165,56 @@ fn c10_what_was_resuming_is_fresh_by_a_proof_from_since_then() {
 
 #[test]
 fn c10_stopped_is_the_end() {
-    Story::of_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).breaks(&[C10]);
+    Scenario::of_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).breaks(&[C10]);
 }
 
 #[test]
 fn c11_the_store_equals_the_history_in_the_end() {
     let quiet = || {
-        let mut story = Story::of_a();
-        story.set(6, "b", "u2").tell(added("b", "u2", 6)).settled();
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "b", "u2").tell(added("b", "u2", 6)).settled();
+        scenario
     };
     quiet().snapshot(&[("a", "u1", 5), ("b", "u2", 6)]).passes();
     quiet().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
 
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
 }
 
 #[test]
 fn c11_an_undecodable_object_is_excused_while_it_is_there() {
     let undecodable = || Record::Snapshot { informer: "pods".into(), objects: Vec::new(), tainted: vec![key("a")] };
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").settled().record(undecodable()).passes();
-    let mut story = Story::new(Scope::all());
-    story.set(5, "a", "u1").gone(6, "a", "u1").settled().record(undecodable()).breaks(&[C11]);
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").settled().record(undecodable()).passes();
+    let mut scenario = Scenario::new(Scope::all());
+    scenario.set(5, "a", "u1").gone(6, "a", "u1").settled().record(undecodable()).breaks(&[C11]);
 }
 
 #[test]
 fn c11_freshness_is_fresh_in_the_end() {
-    Story::of_a().fresh(5, Duration::ZERO).settled().passes();
-    Story::of_a().freshness(Freshness::Stale).settled().breaks(&[C11]);
-    Story::of_a().freshness(Freshness::Stale).settled().fresh(5, Duration::ZERO).breaks(&[C11]);
+    Scenario::of_a().fresh(5, Duration::ZERO).settled().passes();
+    Scenario::of_a().freshness(Freshness::Stale).settled().breaks(&[C11]);
+    Scenario::of_a().freshness(Freshness::Stale).settled().fresh(5, Duration::ZERO).breaks(&[C11]);
 }
 
 #[test]
 fn c11_is_not_judged_before_the_time_to_converge_has_passed() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();
-    story.tell(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
-    story.terms.audit = Some(Duration::from_secs(10));
-    story.passes();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();
+    scenario.tell(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    scenario.terms.audit = Some(Duration::from_secs(10));
+    scenario.passes();
 }
 
 #[test]
 fn c12_a_wait_for_a_version_ends_well_only_once_it_is_there() {
     let written = || {
-        let mut story = Story::of_a();
-        story.set(6, "a", "u1");
-        story
+        let mut scenario = Scenario::of_a();
+        scenario.set(6, "a", "u1");
+        scenario
     };
     let six = || Target::Version("6".into());
     written().waited(six(), Some(6)).read("a", held("u1", 6)).passes();
@@ -227,18 +227,18 @@ fn c12_a_wait_for_a_version_ends_well_only_once_it_is_there() {
 
 #[test]
 fn c12_a_wait_that_fails_promises_nothing() {
-    let mut story = Story::of_a();
+    let mut scenario = Scenario::of_a();
     let (informer, target) = ("pods".to_owned(), Target::Version("6".into()));
     let outcome = steadfast_contract::Outcome::Err;
-    story.set(6, "a", "u1").record(Record::WaitedFor { informer, target, outcome, store_version: Some("5".into()) });
-    story.read("a", held("u1", 5)).passes();
+    scenario.set(6, "a", "u1").record(Record::WaitedFor { informer, target, outcome, store_version: Some("5".into()) });
+    scenario.read("a", held("u1", 5)).passes();
 }
 
 #[test]
 fn c12_a_wait_for_a_deletion_ends_well_only_once_it_is_gone() {
     let gone = || Target::Gone("u1".into());
-    Story::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", StoreHeld::Absent).passes();
-    Story::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(gone(), None).read("a", held("u2", 7)).passes();
-    Story::of_a().waited(gone(), None).breaks(&[C12]);
-    Story::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", held("u1", 5)).breaks(&[C12]);
+    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", StoreHeld::Absent).passes();
+    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(gone(), None).read("a", held("u2", 7)).passes();
+    Scenario::of_a().waited(gone(), None).breaks(&[C12]);
+    Scenario::of_a().gone(6, "a", "u1").waited(gone(), None).read("a", held("u1", 5)).breaks(&[C12]);
 }

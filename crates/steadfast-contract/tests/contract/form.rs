@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use steadfast_contract::{Clause, Entry, History, Record, Scope, StoreHeld, Trace, check};
 
-use crate::story::{Story, added, deleted, updated};
+use crate::scenario::{Scenario, added, deleted, updated};
 
 #[test]
 fn a_breach_names_the_clause_the_object_and_the_two_moments() {
-    let mut story = Story::of_a();
-    story.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
-    let told = story.terms.check(&story.history, &story.trace).unwrap_err();
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
+    let told = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
     let breach = told.of(Clause::C5).next().unwrap();
     assert_eq!(
         breach.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
-         Updated(uid u1 v6 to v6): the handler was last told uid u1 v5"
+         Updated(uid u1 v6 to v6): the handler was last given uid u1 v5"
     );
     assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
     assert!(told.to_string().contains("the contract is broken 1 time(s)"));
@@ -23,31 +23,31 @@ fn a_breach_names_the_clause_the_object_and_the_two_moments() {
 
 #[test]
 fn histories_and_traces_can_be_kept_and_judged_later() {
-    let mut story = Story::of_a();
-    story.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().restore(5);
-    let history: History = serde_json::from_str(&serde_json::to_string(&story.history).unwrap()).unwrap();
-    let trace: Trace = serde_json::from_str(&serde_json::to_string(&story.trace).unwrap()).unwrap();
-    assert_eq!((&history, &trace), (&story.history, &story.trace));
+    let mut scenario = Scenario::of_a();
+    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().restore(5);
+    let history: History = serde_json::from_str(&serde_json::to_string(&scenario.history).unwrap()).unwrap();
+    let trace: Trace = serde_json::from_str(&serde_json::to_string(&scenario.trace).unwrap()).unwrap();
+    assert_eq!((&history, &trace), (&scenario.history, &scenario.trace));
 }
 
 #[test]
 fn a_trace_of_several_resources_is_judged_in_parts() {
-    let mut story = Story::of_a();
-    story.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
-    let call = story.enter("n", added("node-1", "u9", 3), 0, StoreHeld::NotAsked);
-    story.record(Record::returned("n", call));
-    assert!(story.terms.check(&story.history, &story.trace).is_err());
-    let pods = story.trace.about(|informer| informer == "pods");
-    story.terms.check(&story.history, &pods).unwrap();
+    let mut scenario = Scenario::of_a();
+    scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
+    let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreHeld::NotAsked);
+    scenario.record(Record::returned("n", call));
+    assert!(scenario.terms.check(&scenario.history, &scenario.trace).is_err());
+    let pods = scenario.trace.about(|informer| informer == "pods");
+    scenario.terms.check(&scenario.history, &pods).unwrap();
     assert_eq!(pods.entries().len(), 4);
 }
 
 #[test]
 fn the_state_before_a_change_is_derived() {
-    let mut story = Story::of_a();
-    story.set(6, "b", "u2").gone(7, "a", "u1");
-    assert_eq!(story.history.previous(0), None);
-    assert_eq!(story.history.previous(2), story.history.changes()[0].object.as_ref());
+    let mut scenario = Scenario::of_a();
+    scenario.set(6, "b", "u2").gone(7, "a", "u1");
+    assert_eq!(scenario.history.previous(0), None);
+    assert_eq!(scenario.history.previous(2), scenario.history.changes()[0].object.as_ref());
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_contradicts_itself_is_never_passed() {
         let told = check(&History::new(), &trace).unwrap_err();
         assert!(!told.malformed.is_empty(), "{trace:?}");
     }
-    let mut backwards = Story::of_a();
+    let mut backwards = Scenario::of_a();
     backwards.set(4, "b", "u2");
     assert!(!backwards.judge().malformed.is_empty());
 }

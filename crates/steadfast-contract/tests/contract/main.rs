@@ -6,4 +6,4 @@ mod c09_to_c12;
 mod form;
 mod model;
 mod random;
-mod story;
+mod scenario;

@@ -11,7 +11,7 @@ use steadfast_contract::{
     Certainty, Change, Freshness, History, Outcome, Reason, Record, Ref, Scope, Seen, StoreHeld, Target, Terms, Trace,
 };
 
-use crate::story::{STEP, key, object};
+use crate::scenario::{STEP, key, object};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -7,7 +7,7 @@ pub enum Encoding {
     Json,
 }
 
-/// A response is encoded in a way that was not asked for.
+/// A response is encoded in a way that was not requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported content type {content_type:?}")]
 pub struct UnsupportedContentType {

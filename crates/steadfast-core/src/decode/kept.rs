@@ -1,4 +1,4 @@
-//! What is kept of an object is decided by the type that is asked for.
+//! What is kept of an object is decided by the type that is requested.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Where the object does not fit the form.
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 
-    /// Whether the server is asked for the objects' metadata only.
+    /// Whether only the objects' metadata is requested.
     fn metadata_only() -> bool;
 
     /// The labels, for readers that select by them.

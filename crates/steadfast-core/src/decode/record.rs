@@ -151,7 +151,7 @@ fn failed(
     RecordError { kind, identity: known(&object.metadata, &problem), problem }
 }
 
-/// What is known of who an object is that has this `problem`: nothing else is told of its state, so that stands for its
+/// What is known of who an object is that has this `problem`: nothing else is known of its state, so that represents its
 /// version where it has none.
 fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
     PartialIdentity::of(metadata, || ResourceVersion::made_of(problem.to_string().as_bytes()))

@@ -1,10 +1,10 @@
-//! What objects say they are, beside what was asked for.
+//! What objects say they are, beside what was requested.
 
 use std::sync::Arc;
 
 use super::RecordProblem;
 
-/// The sort of objects that was asked for: another one in its place is none of them, whatever it looks like.
+/// The sort of objects that was requested: another one in its place is none of them, whatever it looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Their `apiVersion`.
@@ -15,7 +15,7 @@ pub struct Wanted {
     pub metadata: bool,
 }
 
-/// As much of a name as is told.
+/// As much of a name as is reported.
 const LONGEST_TOLD: usize = 64;
 
 impl Wanted {

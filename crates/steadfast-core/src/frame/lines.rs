@@ -84,7 +84,7 @@ impl LineFramer {
         true
     }
 
-    /// How many bytes the record under way has so far, told once, when that is so many that it may have no end.
+    /// How many bytes the record under way has so far, reported once, when that is so many that it may have no end.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }

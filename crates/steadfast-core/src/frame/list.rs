@@ -20,7 +20,7 @@ pub enum ListPart {
     Overlong(Overlong),
     /// The list's `metadata`. The last counts, should there be several.
     Meta(ListMeta),
-    /// The list is complete. Whether it is the one that was asked for is the asker's to see.
+    /// The list is complete. Whether it is the one that was requested is for the requester to see.
     End {
         /// Its `kind`, as `PodList`.
         kind: Option<String>,
@@ -218,7 +218,7 @@ impl ListFramer {
         }
     }
 
-    /// How many bytes the item under way has so far, told once, when that is so many that it may have no end.
+    /// How many bytes the item under way has so far, reported once, when that is so many that it may have no end.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::scan::{Gist, RecordScan};
 
-/// So many times the limit a record may have before it is told that it has not ended yet.
+/// So many times the limit a record may have before it is said that it has not ended yet.
 const TOLD_AT: u64 = 16;
 
 /// A record that is longer than the limit: what was learned of it while it passed.
@@ -69,7 +69,7 @@ impl Passing {
         Overlong { limit: self.limit, bytes: self.bytes, found: Box::new(self.gist.end()) }
     }
 
-    /// How many bytes have passed, told once, when that is far too many.
+    /// How many bytes have passed, reported once, when that is far too many.
     pub(super) fn endless(&mut self) -> Option<u64> {
         let endless = self.bytes > (self.limit as u64).saturating_mul(TOLD_AT);
         (endless && !std::mem::replace(&mut self.told, true)).then_some(self.bytes)

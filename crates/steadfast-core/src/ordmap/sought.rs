@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 /// A key, or what is as good as one to look it up: it orders and hashes as the key does.
 pub trait Sought<K>: Hash {
-    /// How it stands to `held`.
+    /// How it compares to `held`.
     fn order(&self, held: &K) -> Ordering;
 }
 

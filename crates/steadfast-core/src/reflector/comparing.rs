@@ -19,7 +19,7 @@ use crate::record::ListMeta;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// The identities asked for at once, where the informer's own pages are not smaller.
+/// The identities requested at once, where the informer's own pages are not smaller.
 const IDENTITIES_A_PAGE: u32 = 500;
 
 /// Why a cache is doubted between two lists of a server without bookmarks.
@@ -46,7 +46,7 @@ struct Running {
     id: RequestId,
     /// Whether it is an audit, or a proof of freshness that is sought.
     audit: bool,
-    /// When the first page was asked for: what was written before is in it.
+    /// When the first page was requested: what was written before is in it.
     sent: Instant,
     /// The version of the first page.
     version: Option<ResourceVersion>,
@@ -98,7 +98,7 @@ impl Reflector {
         self.comparing.running.as_ref().is_some_and(|running| running.id == id)
     }
 
-    /// Only a list proves anything here, and one is asked for now and then (C12, R2).
+    /// Only a list proves anything here, and one is requested now and then (C12, R2).
     pub(super) fn seek_in_list(&mut self, now: Instant, out: &mut Vec<Output>) {
         let opaque = self.version.as_ref().is_none_or(|version| !version.is_ordered());
         let why = if opaque {
@@ -111,7 +111,7 @@ impl Reflector {
         if self.comparing.running.is_some() || now < due {
             let soon = now + self.settings.period;
             self.search.at = if opaque || self.rhythm.is_surely_without() { due.max(soon) } else { soon };
-            if self.standing.condition == Condition::Streaming {
+            if self.evidence.condition == Condition::Streaming {
                 self.set_condition(now, Condition::Streaming, why);
             }
         } else if opaque {
@@ -123,12 +123,12 @@ impl Reflector {
         }
     }
 
-    /// When a list of identities may be asked for next, as a proof.
+    /// When a list of identities may be requested next, as a proof.
     fn compare_due(&self) -> Instant {
         self.comparing.compared.map_or(Instant::ZERO, |then| then + self.settings.period * PERIODS_BETWEEN_LISTS)
     }
 
-    /// Whether a list of identities may be asked for now, as a proof.
+    /// Whether a list of identities may be requested now, as a proof.
     pub(super) fn may_compare(&self, now: Instant) -> bool {
         self.comparing.running.is_none() && now >= self.compare_due()
     }
@@ -307,7 +307,7 @@ impl Reflector {
         }
     }
 
-    /// Objects are wrong that our watch should have told of: a list puts them right.
+    /// Objects are wrong that our watch should have reported: a list puts them right.
     fn repair(&mut self, now: Instant, found: &Differences, out: &mut Vec<Output>) {
         out.push(Output::NameLost);
         self.drop_comparison(out);

@@ -24,9 +24,9 @@ pub struct Failure {
 pub enum FailureKind {
     /// No answer, or one that broke off: the network or the server is in trouble.
     Unreachable,
-    /// The version asked for is no longer held: only a new list helps (`410`, `Gone`, `Expired`).
+    /// The version requested is no longer held: only a new list helps (`410`, `Gone`, `Expired`).
     Expired,
-    /// The version asked for is not reached yet: a lagging replica, or another history.
+    /// The version requested is not reached yet: a lagging replica, or another history.
     TooLarge,
     /// The server asks for patience (`429`, `5xx`).
     Busy,
@@ -38,7 +38,7 @@ pub enum FailureKind {
     Unreadable,
 }
 
-/// How much is told of what a server says, in bytes: enough for a sentence with a name in it.
+/// How much is repeated of what a server says, in bytes: enough for a sentence with a name in it.
 const LONGEST_TOLD: usize = 1024;
 
 /// The longest `Retry-After` that is honoured (R11).
@@ -60,13 +60,13 @@ impl Failure {
         Self { kind, why: why.into(), retry_after: None, code: 0 }
     }
 
-    /// Whether the server refuses what was asked for, so that asking for something else may help: neither a question of
+    /// Whether the server refuses what was requested, so that asking for something else may help: neither a question of
     /// credentials (`401`) nor of patience.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.kind, FailureKind::Denied | FailureKind::Invalid) && self.code != 401
     }
 
-    /// Whether the server asks for patience, or stands behind something that does.
+    /// Whether the server asks for patience, or is behind something that does.
     pub(super) fn asks_for_patience(&self) -> bool {
         self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }

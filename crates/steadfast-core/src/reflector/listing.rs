@@ -15,12 +15,12 @@ use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// When a list was asked for, and what its pages have shown of whether it will ever end.
+/// When a list was requested, and what its pages have shown of whether it will ever end.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
-    /// When its first page was asked for: all that was written before is in it, of what came later nothing is sure.
+    /// When its first page was requested: all that was written before is in it, of what came later nothing is sure.
     pub(super) asked: Instant,
-    /// What the page under way was asked for with.
+    /// What the page under way was requested with.
     token: String,
     /// Whether the page under way has brought an object.
     brought: bool,
@@ -58,14 +58,14 @@ impl Paging {
         told.filter(|_| !self.unversioned)
     }
 
-    /// Turns to the page that `token` stands for; or says why there is no end to be hoped for.
+    /// Turns to the page that `token` represents; or says why there is no end to be hoped for.
     fn turn(&mut self, token: &str) -> Result<(), String> {
         if token.len() > LONGEST_TOKEN {
             let bytes = token.len();
             return Err(format!("a continue token of {bytes} bytes; none above {LONGEST_TOKEN} is sent back"));
         }
         if self.token == token {
-            return Err("the list has no end: a page's continue token is the one that it was asked for with".to_owned());
+            return Err("the list has no end: a page's continue token is the one that it was requested with".to_owned());
         }
         token.clone_into(&mut self.token);
         self.barren = if std::mem::take(&mut self.brought) { 0 } else { self.barren + 1 };
@@ -235,7 +235,7 @@ impl Reflector {
         self.list_came();
         self.listed_all(now, out);
         self.unnamed.list_complete(now, self.settings.period);
-        self.standing.version.clone_from(&version);
+        self.evidence.version.clone_from(&version);
         let newer = match (version.as_ref(), self.reached()) {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
             _ => true,
@@ -294,7 +294,7 @@ impl Reflector {
         }
     }
 
-    /// The list stands still, or goes on for too long (R3).
+    /// The list stalls, or goes on for too long (R3).
     pub(super) fn list_stalled(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         let Phase::Listing { streamed, opened, progress, full, .. } = &self.phase else { return };
         out.push(Output::Cancel(id));

@@ -149,7 +149,7 @@ impl Reflector {
         self.moving.state = Move::Open { id, at: now + GRACE };
     }
 
-    /// The successor goes on from the version that was held when it was asked for; the watch before it ends.
+    /// The successor goes on from the version that was held when it was requested; the watch before it ends.
     fn take_over(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         // How long it has been open and what it has proven goes on: it is one watch, on another connection.
         let Phase::Watching { id: watching, .. } = &mut self.phase else { return };

@@ -37,7 +37,7 @@ pub enum Note {
         /// When it is tried again.
         retry_in: Duration,
     },
-    /// The whole collection is asked for once more.
+    /// The whole collection is requested once more.
     Relisting {
         /// The cause.
         why: Arc<str>,
@@ -87,7 +87,7 @@ pub enum Note {
         /// The list's version.
         version: Option<ResourceVersion>,
     },
-    /// A change of an object was lost: the server's watch never told of it. A list repairs it.
+    /// A change of an object was lost: the server's watch never reported it. A list repairs it.
     Lost {
         /// Which object.
         key: ObjectKey,
@@ -122,7 +122,7 @@ pub enum Note {
         limit: usize,
     },
     /// Objects come without a UID: they are known by their names, so that one that is recreated between two lists looks
-    /// changed. It is told once.
+    /// changed. It is reported once.
     KnownByName {
         /// The first of them.
         key: ObjectKey,

@@ -2,7 +2,7 @@
 //!
 //! A watch that fails is tried again, as it is cheap and brings all that a list would. Where it fails time after time
 //! though the server answers, a list tells what it cannot: one at most in the time of a poll. If that comes, there is
-//! something to live on, and it is asked for again and again; the watch is tried still, a refused one ever so often, one
+//! something to live on, and it is requested again and again; the watch is tried still, a refused one ever so often, one
 //! that fails with its own patience. What ends it is a watch that brings something or stays open. If the list is refused
 //! too, nothing is to be had, and the watch is what is tried: once it is allowed, nothing need be listed.
 
@@ -37,7 +37,7 @@ pub(super) struct Polling {
     since: Option<Instant>,
     /// Whether lists take the place of watches.
     on: bool,
-    /// When the last complete one was asked for, as long as none was refused since.
+    /// When the last complete one was requested, as long as none was refused since.
     listed: Option<Instant>,
     /// When a list was last tried because watches fail.
     tried: Option<Instant>,
@@ -70,13 +70,13 @@ impl Polling {
         self.on
     }
 
-    /// The list that was asked for at that moment is complete.
+    /// The list that was requested at that moment is complete.
     pub(super) fn lists(&mut self, asked: Instant, every: Duration, random: &mut Random) {
         self.listed = Some(asked);
         self.poll_at = asked + random.between(every * 9 / 10, every);
     }
 
-    /// A watch was refused as it was asked for with a list: what is asked for without one will be, too.
+    /// A watch was refused as it was asked with a list: what is asked without one will be, too.
     pub(super) fn expect_refusal(&mut self) {
         (self.failures, self.since) = (self.failures.max(FAILURES - 1), None);
     }
@@ -170,7 +170,7 @@ impl Reflector {
         if !std::mem::replace(&mut self.polling.on, true) {
             out.push(Output::Note(Note::Polling { why: why.clone(), every }));
         }
-        self.standing.polled = Some(Polled { every, why });
+        self.evidence.polled = Some(Polled { every, why });
         self.await_poll();
         self.set_streaming(now);
         if self.is_unproven_since_a_break() {
@@ -208,7 +208,7 @@ impl Reflector {
         !self.polling.on
     }
 
-    /// Someone waits for a write: that is told by the next poll, which need not wait its whole time.
+    /// Someone waits for a write: that is answered by the next poll, which need not wait its whole time.
     pub(super) fn hasten_poll(&mut self, now: Instant) {
         if !self.polling.on {
             return;
@@ -227,7 +227,7 @@ impl Reflector {
     pub(super) fn end_polling(&mut self) {
         self.polling.on = false;
         self.polling.backoff.reset();
-        self.standing.polled = None;
+        self.evidence.polled = None;
         self.streaming.may_work();
     }
 }

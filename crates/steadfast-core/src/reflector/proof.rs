@@ -33,7 +33,7 @@ pub(super) enum Side {
     /// A probe.
     Probing {
         id: RequestId,
-        /// What was held when it was asked for: our watch may run ahead of its answer.
+        /// What was held when it was requested: our watch may run ahead of its answer.
         held: ResourceVersion,
         /// Since when that was held.
         since: Instant,
@@ -43,7 +43,7 @@ pub(super) enum Side {
     Reaching {
         id: RequestId,
         target: ResourceVersion,
-        /// When the probe was sent that told the target.
+        /// When the probe was sent that gave the target.
         sent: Instant,
         /// The newest event it showed, and when.
         ahead: Option<(ResourceVersion, Instant)>,
@@ -169,14 +169,14 @@ impl Search {
 impl Reflector {
     /// There is proof that the cache has everything up to `then`, and that the server is in health (R6).
     pub(super) fn proven(&mut self, now: Instant, then: Instant) {
-        let then = self.standing.proven.map_or(then, |before| before.max(then));
-        self.standing.proven = Some(then);
-        self.standing.bound = self.rhythm.period() * 2;
+        let then = self.evidence.proven.map_or(then, |before| before.max(then));
+        self.evidence.proven = Some(then);
+        self.evidence.bound = self.rhythm.period() * 2;
         self.backoff.reset();
-        self.standing.attempts = self.attempts();
+        self.evidence.attempts = self.attempts();
         self.search.proven(then, self.rhythm.period(), &mut self.random);
         let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
-        match self.standing.condition {
+        match self.evidence.condition {
             Condition::Suspect => self.set_streaming(now),
             Condition::Resuming if streams => self.set_streaming(now),
             _ => {}
@@ -248,7 +248,7 @@ impl Reflector {
             self.seek_in_list(now, out);
             return;
         };
-        if self.standing.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
+        if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.rhythm.period()) {
             out.push(Output::Note(Note::SeekingProof));
         }
         let since = match self.search.broken {
@@ -279,7 +279,7 @@ impl Reflector {
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.side = Side::Quiet;
         let (Some(from), Some(target)) = (self.version.clone(), version.filter(ResourceVersion::is_ordered)) else {
-            self.unproven(now, "no proof of freshness: a probe told no version that can be compared", out);
+            self.unproven(now, "no proof of freshness: a probe gave no version that can be compared", out);
             return;
         };
         if older {
@@ -375,7 +375,7 @@ impl Reflector {
                 out.push(Output::Advance(target.clone()));
                 self.search.told = Some(target);
                 self.held_since = now;
-                self.standing.version = self.reached().cloned();
+                self.evidence.version = self.reached().cloned();
             }
             self.proof_found(now, sent, out);
         }
@@ -398,7 +398,7 @@ impl Reflector {
         }
         if !complete
             && !heard
-            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.standing.condition == Condition::Suspect)
+            && (!self.rhythm.has_bookmarks() || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
         {
             // It was sent no bookmark. Where none ever was, there are none; else it is a doubt, and a list may end it if
             // another watch has not.
@@ -468,7 +468,7 @@ impl Reflector {
     /// Whether the server that answers is only not as far as the one that answered the probe, within a further period.
     fn may_lag(&self, now: Instant, failure: &Failure) -> bool {
         let bound = self.rhythm.period() * 2;
-        failure.kind == FailureKind::TooLarge && self.standing.proven.is_some_and(|proven| now.since(proven) < bound)
+        failure.kind == FailureKind::TooLarge && self.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
     }
 
     pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
@@ -493,14 +493,14 @@ impl Reflector {
     /// The search brought a proof of what was true at `then`.
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
         let late = self.settings.rules.breaches.commit(Breach::LateProof);
-        if self.search.overdue && self.standing.proven.is_none_or(|proven| proven < self.search.begun) {
+        if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
             self.rhythm.was_silent_rightly();
         }
         self.side = Side::Quiet;
         self.polling.forget_failures();
-        let doubted = self.standing.condition == Condition::Suspect;
+        let doubted = self.evidence.condition == Condition::Suspect;
         self.proven(now, if late { now } else { then });
-        if doubted && self.standing.condition != Condition::Suspect {
+        if doubted && self.evidence.condition != Condition::Suspect {
             out.push(Output::Note(Note::Proven));
         }
     }
@@ -512,7 +512,7 @@ impl Reflector {
         if self.search.reach == Reach::Unknown {
             self.search.forget_refusals();
         }
-        if self.standing.proven.is_some_and(|proven| proven > self.search.begun) {
+        if self.evidence.proven.is_some_and(|proven| proven > self.search.begun) {
             return;
         }
         self.doubt(now, why, out);
@@ -536,7 +536,7 @@ impl Reflector {
     /// The watch is suspect: another one is opened beside it.
     pub(super) fn doubt(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         let Some(from) = self.version.clone() else { return };
-        if self.standing.condition != Condition::Suspect {
+        if self.evidence.condition != Condition::Suspect {
             out.push(Output::Note(Note::Suspect { why: why.into() }));
         }
         self.set_condition(now, Condition::Suspect, why);

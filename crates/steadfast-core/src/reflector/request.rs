@@ -24,7 +24,7 @@ pub enum Request {
     Page {
         /// How new it has to be; only the first page says so.
         from: ListFrom,
-        /// The objects asked for; none for all at once.
+        /// The objects requested; none for all at once.
         limit: Option<u32>,
         /// Where the page before ended.
         continue_token: Option<String>,
@@ -45,7 +45,7 @@ pub enum Request {
     },
     /// A page of the collection's identities, to be compared with what is held (R2, R12).
     Versions {
-        /// The identities asked for.
+        /// The identities requested.
         limit: u32,
         /// Where the page before ended.
         continue_token: Option<String>,
@@ -64,7 +64,7 @@ pub enum Request {
 /// How it is found out that the server that answers has reached a version (R2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// By initial events of nothing, which end at that version or later: watches are told from there.
+    /// By initial events of nothing, which end at that version or later: watches begin there.
     Streamed,
     /// By a list of nothing that is not older: for servers that stream no lists.
     Listed,

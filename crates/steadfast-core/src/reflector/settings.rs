@@ -10,13 +10,13 @@ use crate::event::Rules;
 pub struct ReflectorSettings {
     /// Whether streamed lists are tried first.
     pub streamed_lists: bool,
-    /// The objects asked for in a page; none for all at once.
+    /// The objects requested in a page; none for all at once.
     pub page_size: Option<u32>,
-    /// How long a list, the initial events or the head of a watch's answer may stand still before they are given up (R3).
+    /// How long a list, the initial events or the head of a watch's answer may stall before they are given up (R3).
     pub list_patience: Duration,
-    /// How long initial events may come without an end, before pages are asked for in their place (R3).
+    /// How long initial events may come without an end, before pages are requested in their place (R3).
     pub initial_events_within: Duration,
-    /// How long pages are asked for where streamed lists were found not to work (R3); then they are tried once more.
+    /// How long pages are requested where streamed lists were found not to work (R3); then they are tried once more.
     pub pages_for: Duration,
     /// How often it is listed where the server does not let us watch, or its watches always fail; none for `period`.
     pub poll_every: Option<Duration>,

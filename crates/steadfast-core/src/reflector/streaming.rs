@@ -19,9 +19,9 @@ const FAILURES: u32 = 3;
 pub(super) struct Streaming {
     /// Whether they are wanted at all.
     wanted: bool,
-    /// Until when pages are asked for in their place.
+    /// Until when pages are requested in their place.
     pages_until: Option<Instant>,
-    /// Whether pages were refused too, so that neither need be asked for at once.
+    /// Whether pages were refused too, so that neither need be requested at once.
     refused_both: bool,
     /// How many failed in a row though the server answers, or may do so.
     failures: u32,
@@ -75,7 +75,7 @@ impl Reflector {
         self.streaming.pages_until = Some(until);
     }
 
-    /// A streamed list failed: whether pages are to be asked for at once, because it was refused. `full` says whether the
+    /// A streamed list failed: whether pages are to be requested at once, because it was refused. `full` says whether the
     /// next one is in pages.
     pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, full: &mut Full) -> bool {
         let doubtful = match failure.kind {
@@ -105,7 +105,7 @@ impl Reflector {
         }
     }
 
-    /// Pages that were asked for in place of a stream failed: neither is known to work, and the next is a stream.
+    /// Pages that were requested in place of a stream failed: neither is known to work, and the next is a stream.
     pub(super) fn pages_failed(&mut self, failure: &Failure, full: &mut Full) {
         if let Form::Instead(_) = full.form {
             full.form = Form::AsItWorks;
@@ -126,7 +126,7 @@ impl Reflector {
 
     /// Asks for pages at once. What was a failure before stays one until they are there.
     pub(super) fn ask_for_pages(&mut self, now: Instant, full: Full, why: Arc<str>, out: &mut Vec<Output>) {
-        if self.standing.condition != Condition::Failed {
+        if self.evidence.condition != Condition::Failed {
             let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
             self.set_condition(now, condition, why);
         }
@@ -146,7 +146,7 @@ impl Reflector {
         out.push(Output::Note(Note::FellBackToPages { why: instead.why.clone() }));
     }
 
-    /// When a list is given up: that stands still, or whose initial events come and come.
+    /// When a list is given up: that stalls, or whose initial events come and come.
     pub(super) fn list_patience(&self, progress: Instant, streamed: bool, sent: Instant) -> Instant {
         let still = progress + self.settings.list_patience;
         if streamed { still.min(sent + self.settings.initial_events_within) } else { still }

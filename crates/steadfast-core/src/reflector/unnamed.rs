@@ -103,7 +103,7 @@ impl Reflector {
     pub(super) fn disordered(&mut self, out: &mut Vec<Output>) {
         out.push(Output::Note(Note::Disordered));
         self.version = self.version.as_ref().map(ResourceVersion::unordered);
-        self.standing.version.clone_from(&self.version);
+        self.evidence.version.clone_from(&self.version);
     }
 
     /// Lists to find out what came unnamed, if that is due.

@@ -14,7 +14,7 @@ use crate::ordmap::OrdMap;
 /// Hands each value of an object to the function it is given, so that none is collected on the way.
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
-/// Where an entry stands in an index: by value, then by key.
+/// Where an entry is in an index: by value, then by key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place<I> {
     value: I,

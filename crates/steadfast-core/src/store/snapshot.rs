@@ -139,7 +139,7 @@ impl<K> Snapshot<K> {
 impl<K: Send + Sync + 'static> Snapshot<K> {
     /// The objects that have `value` in `index`, in the order of their keys.
     ///
-    /// A tainted object is found where its last decodable state was: it exists, and no handler was told otherwise.
+    /// A tainted object is found where its last decodable state was: it exists, and no handler was given anything else.
     /// A snapshot from before the index answers by looking at every object.
     #[doc(hidden)]
     pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Arc<K>>

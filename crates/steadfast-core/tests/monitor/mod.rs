@@ -101,11 +101,11 @@ impl Monitor {
 
     /// What holds at every moment.
     pub(crate) fn check(reflector: &Reflector, now: Instant, period: Duration) {
-        if let Freshness::Fresh { age, .. } = reflector.standing().at(now) {
+        if let Freshness::Fresh { age, .. } = reflector.evidence().at(now) {
             assert!(age <= period * 2, "fresh at an age of {age:?}");
         }
         // If nothing else happened and nobody ticked, it would not stay fresh either.
         let later = now + period * 2 + Duration::from_millis(1);
-        assert!(!reflector.standing().at(later).is_fresh(), "fresh without an end");
+        assert!(!reflector.evidence().at(later).is_fresh(), "fresh without an end");
     }
 }

@@ -365,7 +365,7 @@ impl Client {
             self.sends.pop_front();
         }
         assert!(self.sends.len() <= MOST_SENDS_A_MINUTE, "{} requests in a minute", self.sends.len());
-        if self.reflector.standing().at(self.now).is_fresh() {
+        if self.reflector.evidence().at(self.now).is_fresh() {
             // A frozen replica that moves again tells old changes as new ones: nobody can see that they are.
             let audit = if self.kind == Kind::Losing { AUDIT * 3 } else { Duration::ZERO };
             let known = self.period * 2 + server::LONGEST_FREEZE + audit + Duration::from_secs(5);
@@ -380,7 +380,7 @@ impl Client {
 
     fn must_be_whole(&self) {
         assert_eq!(self.store, self.server.content(), "it does not hold what the server holds");
-        let freshness = self.reflector.standing().at(self.now);
+        let freshness = self.reflector.evidence().at(self.now);
         assert!(freshness.is_fresh(), "{freshness}");
     }
 }

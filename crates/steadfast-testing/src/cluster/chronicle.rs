@@ -17,7 +17,7 @@ use crate::WorldError;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A list, and a watch from its version on, straight at the server. It knows nothing of reflectors, and never resumes:
-/// where it breaks, there is no history, and the story that wanted it has failed.
+/// where it breaks, there is no history, and the scenario that wanted it has failed.
 pub(super) struct Chronicle {
     pub(super) resource: ApiResource,
     objects: Api<DynamicObject>,
@@ -92,7 +92,7 @@ impl Chronicle {
                 if let Some(broken) = &told.broken {
                     return Err(format!("the watch that the history is from broke: {broken}").into());
                 }
-                if standing(&told.changes) == wanted {
+                if evidence(&told.changes) == wanted {
                     let mut history = History::new();
                     told.changes.iter().cloned().for_each(|change| history.push(change));
                     return Ok(history);
@@ -113,16 +113,16 @@ impl Drop for Chronicle {
 }
 
 /// The UIDs and versions of what is there after `changes`.
-fn standing(changes: &[Change]) -> BTreeMap<String, String> {
-    let mut standing = BTreeMap::new();
+fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
+    let mut evidence = BTreeMap::new();
     for change in changes {
         if change.object.is_some() {
-            standing.insert(change.uid.clone(), change.version.to_string());
+            evidence.insert(change.uid.clone(), change.version.to_string());
         } else {
-            standing.remove(&change.uid);
+            evidence.remove(&change.uid);
         }
     }
-    standing
+    evidence
 }
 
 fn change(object: &DynamicObject, gone: bool) -> Result<Change, WorldError> {

@@ -1,4 +1,4 @@
-//! One reference for all stories of a program: it takes seconds to start, and its stories live in namespaces.
+//! One reference for all scenarios of a program: it takes seconds to start, and its scenarios live in namespaces.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 
 struct Shared {
     reference: Arc<RwLock<Reference>>,
-    /// Whether a story left it in a state that nobody knows.
+    /// Whether a scenario left it in a state that nobody knows.
     spoiled: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Lease {
     pub(super) fn alone(&mut self) -> Result<&mut Reference, WorldError> {
         match &mut self.held {
             Held::Alone(reference) => Ok(reference),
-            Held::Beside(_) => Err("a story that shares the reference must not break it".into()),
+            Held::Beside(_) => Err("a scenario that shares the reference must not break it".into()),
         }
     }
 

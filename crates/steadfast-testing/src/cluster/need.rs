@@ -1,12 +1,12 @@
-//! What a story needs to be done to a server, and which servers that can be done to.
+//! What a scenario needs to be done to a server, and which servers that can be done to.
 
 use std::env;
 use std::path::PathBuf;
 
-/// Which server the stories are told on.
+/// Which server the scenarios are told on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Our own, in this process, one for each story.
+    /// Our own, in this process, one for each scenario.
     Embedded,
     /// The real etcd and kube-apiserver that `conformance/reference` builds.
     Reference,

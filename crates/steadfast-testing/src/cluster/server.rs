@@ -17,14 +17,14 @@ use crate::{Recorder, WorldError, history, kube_config};
 /// What the embedded server asks of its clients, as the reference does; it guards nothing.
 const TOKEN: &str = "of-the-suite";
 
-/// A server that stories are told on.
+/// A server that scenarios are told on.
 pub(super) enum Server {
     Embedded(ApiServer),
     Reference(OnReference),
     Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
 }
 
-/// A place at the reference, and what this story added to it.
+/// A place at the reference, and what this scenario added to it.
 pub(super) struct OnReference {
     lease: Lease,
     /// The number of the second API server.

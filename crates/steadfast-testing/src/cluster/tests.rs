@@ -1,11 +1,11 @@
-//! A cluster does what a story said, and no more; its history is whole, and nothing of it is left.
+//! A cluster does what a scenario said, and no more; its history is whole, and nothing of it is left.
 
 use super::*;
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Change;
 
 #[tokio::test]
-async fn what_a_story_did_not_say_is_not_done() -> Result<(), WorldError> {
+async fn what_a_scenario_did_not_say_is_not_done() -> Result<(), WorldError> {
     let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
     assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
     assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));

@@ -1,4 +1,4 @@
-//! What a scenario is: a name, a story, its bounds, a function.
+//! What a scenario is: a name, a summary, its bounds, a function.
 
 use std::error::Error;
 use std::fmt;
@@ -20,12 +20,12 @@ pub(super) type Play = BoxFuture<'static, Result<Findings, Trouble>>;
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// The faults of the menu that it is the story of; none where its times are not the defaults.
+    /// The faults of the menu that it is the scenario of; none where its times are not the defaults.
     pub faults: &'static [Fault],
     /// Where it was seen.
     pub source: Source,
     /// What happens, and what must come of it: two sentences.
-    pub story: &'static str,
+    pub summary: &'static str,
     /// The clauses and bounds of the contract that it is about.
     pub clauses: &'static str,
     /// What it is held to beside the contract's clauses.

@@ -52,15 +52,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_short_and_unique_and_stories_have_two_sentences() {
+    fn names_are_short_and_unique_and_scenarios_have_two_sentences() {
         let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), all().count());
         for scenario in all() {
             let kebab = |letter: char| letter.is_ascii_lowercase() || letter == '-';
             assert!(scenario.name.len() <= 24 && scenario.name.chars().all(kebab), "{}", scenario.name);
             assert!(scenario.name != "all", "that name means all of them");
-            let story = format!("{} ", scenario.story);
-            assert_eq!(story.matches(". ").count(), 2, "{}: {story}", scenario.name);
+            let summary = format!("{} ", scenario.summary);
+            assert_eq!(summary.matches(". ").count(), 2, "{}: {summary}", scenario.name);
         }
     }
 }

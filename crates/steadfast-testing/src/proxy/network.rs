@@ -30,7 +30,7 @@ pub(super) struct Network {
 struct State {
     seed: u64,
     /// What new connections begin with.
-    standing: Condition,
+    evidence: Condition,
     refuses: bool,
     turns_away: bool,
     target: usize,
@@ -75,7 +75,7 @@ impl Network {
         loop {
             changed.mark_unchanged();
             let answer = self.look(|state| {
-                let condition = state.links.get(&state.next).map_or(state.standing, |link| link.condition());
+                let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
                 } else if condition.lets_open() {
@@ -93,9 +93,9 @@ impl Network {
     }
 
     fn open(self: &Arc<Self>, state: &mut State) -> Open {
-        let (number, target, standing) = (state.next, state.target, state.standing);
+        let (number, target, evidence) = (state.next, state.target, state.evidence);
         state.next += 1;
-        let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, standing))).clone();
+        let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence))).clone();
         link.open(self.began.elapsed(), target);
         Open::new(link, self.clone(), target)
     }
@@ -118,13 +118,13 @@ impl Network {
 
     // Switches.
 
-    /// Changes the standing condition and that of every connection, or of one only.
+    /// Changes the lasting condition and that of every connection, or of one only.
     pub(super) fn change(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
         if let Some(number) = only {
             self.with_link(number, |link| link.change(&change));
         } else {
             let links = self.look(|state| {
-                change(&mut state.standing);
+                change(&mut state.evidence);
                 state.links.values().cloned().collect::<Vec<_>>()
             });
             for link in links {
@@ -155,9 +155,9 @@ impl Network {
     /// Acts on one connection, open or still to be opened; on none where it has ended.
     fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
         let link = self.look(|state| {
-            let standing = state.standing;
+            let evidence = state.evidence;
             if number >= state.next {
-                let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, standing)));
+                let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence)));
                 return Some(link.clone());
             }
             state.links.get(&number).cloned()

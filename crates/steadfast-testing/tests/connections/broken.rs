@@ -1,4 +1,4 @@
-//! Each story fails when the library is broken on purpose: a check that cannot fail is none.
+//! Each scenario fails when the library is broken on purpose: a check that cannot fail is none.
 
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), W
     Ok(())
 }
 
-/// Tells `story` honestly and broken, and holds it to telling the two apart in these words.
+/// Tells `scenario` honestly and broken, and holds it to telling the two apart in these words.
 macro_rules! caught {
-    ($name:ident, $breach:ident, $story:path, $words:literal) => {
+    ($name:ident, $breach:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]
         async fn $name() -> Result<(), WorldError> {
-            $story(None).await?;
-            let Err(told) = $story(Some(Breach::$breach)).await else {
-                return Err("the story does not notice".into());
+            $scenario(None).await?;
+            let Err(told) = $scenario(Some(Breach::$breach)).await else {
+                return Err("the scenario does not notice".into());
             };
             assert!(told.to_string().contains($words), "{told}");
             Ok(())

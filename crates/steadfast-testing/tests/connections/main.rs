@@ -1,5 +1,5 @@
 //! Connections that heal, in virtual time: watches that move, goodbyes by the hundred, crowds, and a restart under five
-//! hundred informers. Each story can be told with a library that is broken on purpose, which must fail it (`broken`).
+//! hundred informers. Each scenario can be told with a library that is broken on purpose, which must fail it (`broken`).
 
 mod broken;
 mod crowd;

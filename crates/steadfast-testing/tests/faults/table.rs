@@ -14,7 +14,7 @@ const HEAD: &str = "\
 What is done to Steadfast, what it notices and when, and what that costs the server. The table is made from runs in
 virtual time, with the library's default settings and seed 0, by `cargo test -p steadfast-testing --test faults`, which
 fails where it is no longer true (`STEADFAST_REWRITE=1` writes it anew). `steadfast lab all` plays the same over TCP and
-TLS in real time; `steadfast lab --list F4` tells a story with its bounds.
+TLS in real time; `steadfast lab --list F4` tells a scenario with its bounds.
 
 - **Noticed**: from the fault to the first doubt in `freshness()`, told by an observer that sees nothing else; in brackets
   what it may be at most. `-` where no doubt has to arise, because nothing is missing that long.
@@ -29,7 +29,7 @@ Every run is judged by the checker of [the contract](contract.md) too: no change
 |---|---|---|---|---|--:|--:|--:|--:|
 ";
 
-const STORIES: &str = "
+const SCENARIOS: &str = "
 ## What each scenario is
 
 ";
@@ -71,7 +71,7 @@ fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
 #[test]
 fn the_document_says_what_a_fresh_run_gives() -> Result<(), Trouble> {
     let mut document = HEAD.to_owned();
-    let mut stories = STORIES.to_owned();
+    let mut summaries = SCENARIOS.to_owned();
     let mut missing = String::new();
     for fault in Fault::ALL {
         if let Some(why) = fault.cannot_be_made() {
@@ -82,11 +82,11 @@ fn the_document_says_what_a_fresh_run_gives() -> Result<(), Trouble> {
             assert_eq!(findings.problems(), [""; 0], "{fault}, {}", scenario.name);
             document.push_str(&row(fault, scenario, &findings));
             if scenario.faults[0] == fault {
-                let _ = writeln!(stories, "- **`{}`**: {}", scenario.name, scenario.story);
+                let _ = writeln!(summaries, "- **`{}`**: {}", scenario.name, scenario.summary);
             }
         }
     }
-    let document = format!("{document}{stories}\n## What cannot be made\n\n{missing}");
+    let document = format!("{document}{summaries}\n## What cannot be made\n\n{missing}");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
     if std::env::var("STEADFAST_REWRITE").is_ok() {
         std::fs::write(&path, &document)?;

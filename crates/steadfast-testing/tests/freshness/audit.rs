@@ -44,10 +44,10 @@ async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<Con
 async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(None).await?;
     assert_eq!(lost, 3);
-    assert_eq!(seen.story("default/changed"), ["Added", "Updated"]);
-    assert_eq!(seen.story("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
-    assert_eq!(seen.story("default/created"), ["Added"]);
-    assert_eq!(seen.story("default/same"), ["Added"]);
+    assert_eq!(seen.in_words("default/changed"), ["Added", "Updated"]);
+    assert_eq!(seen.in_words("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert_eq!(seen.in_words("default/created"), ["Added"]);
+    assert_eq!(seen.in_words("default/same"), ["Added"]);
     assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
     let counts = world.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit's, the repair");
@@ -62,7 +62,7 @@ async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Re
 async fn an_audit_that_sees_nothing_is_caught() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(Some(Breach::BlindAudit)).await?;
     assert_eq!(lost, 0);
-    assert_eq!(seen.story("default/deleted"), ["Added"]);
+    assert_eq!(seen.in_words("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
     let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace());

@@ -1,5 +1,5 @@
 //! Freshness, calibrated by what each stream has shown (C10, R2), and the audit (R12): in virtual time, on a server in
-//! memory, with what each of it costs. Where a story tells of a bound, the library broken on purpose is told by it too.
+//! memory, with what each of it costs. Where a scenario tells of a bound, the library broken on purpose is told by it too.
 
 mod audit;
 mod bookmarks;

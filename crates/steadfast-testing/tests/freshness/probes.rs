@@ -83,7 +83,7 @@ fn late_answer(breach: Option<Breach>) -> Duration {
     let (probe, request) = sent(reflector.step(at(70), Input::Tick)).expect("a probe");
     assert!(matches!(request, Request::Probe { .. }));
     reflector.step(at(74), Input::Probed(probe, Some("9".into()), at(70)));
-    match reflector.standing().at(at(74)) {
+    match reflector.evidence().at(at(74)) {
         Freshness::Fresh { age, .. } => age,
         doubt => panic!("{doubt}"),
     }

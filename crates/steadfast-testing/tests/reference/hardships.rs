@@ -218,8 +218,8 @@ async fn another_etcd_at_the_same_address(reference: &mut Reference) -> Result<(
     until_fresh(&informer).await?;
     reference.settle(&recorder).await?;
     check(&reference.history("", "configmaps").await?, &recorder.trace())?;
-    let story = seen.story("default/gone");
-    assert_eq!(story, ["Added", "Deleted Inferred Deleted"]);
+    let scenario = seen.in_words("default/gone");
+    assert_eq!(scenario, ["Added", "Deleted Inferred Deleted"]);
     Ok(())
 }
 

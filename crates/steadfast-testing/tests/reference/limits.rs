@@ -124,7 +124,7 @@ async fn until_told(recording: &Recording<ConfigMap>, key: &str, times: usize) -
         }
     };
     let waited = tokio::time::timeout(SOON, told).await;
-    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.story(key)).into())
+    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(key)).into())
 }
 
 fn assert_fresh(recording: &Recording<ConfigMap>) {

@@ -11,7 +11,7 @@ use steadfast_testing::{WorldError, config_map_in};
 
 use super::{SOON, Said, Watched, assert_fresh, judge, until_told, watch};
 
-super::stories! {
+super::scenarios! {
     streamed_paged_and_selected_informers_agree_with_the_history: needs [], tells [SelectorChurn];
     a_list_in_many_pages_is_one_list: needs [], tells [];
     a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion: needs [], tells [];
@@ -86,11 +86,11 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
 
     judge(cluster, &recorder).await?;
     for all in [&streamed, &paged] {
-        assert_eq!(all.story(&cluster.key("b")), ["Added", "Deleted Observed Deleted", "Added"]);
-        assert_eq!(all.story(&cluster.key("web")).last().map(String::as_str), Some("Deleted Observed Deleted"));
+        assert_eq!(all.in_words(&cluster.key("b")), ["Added", "Deleted Observed Deleted", "Added"]);
+        assert_eq!(all.in_words(&cluster.key("web")).last().map(String::as_str), Some("Deleted Observed Deleted"));
         assert_fresh(all);
     }
-    let web = selected.story(&cluster.key("web"));
+    let web = selected.in_words(&cluster.key("web"));
     assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three times left, once deleted");
     assert_eq!(selected.events().len(), web.len(), "nothing else is in its scope");
     assert_fresh(&selected);
@@ -116,8 +116,8 @@ async fn a_list_in_many_pages_is_one_list(cluster: &mut Cluster) -> Result<(), W
     recorder.wait_for(&informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("c-00")), ["Added"]);
-    assert_eq!(seen.story(&cluster.key("c-24")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("c-00")), ["Added"]);
+    assert_eq!(seen.in_words(&cluster.key("c-24")), ["Added", "Updated"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -140,7 +140,7 @@ async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion(
     informer.wait_gone(&*there, SOON).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
+    assert_eq!(seen.in_words(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -157,9 +157,9 @@ async fn one_request_that_deletes_many_is_a_deletion_of_each(cluster: &mut Clust
 
     judge(cluster, &recorder).await?;
     for number in 0..20 {
-        let story = seen.story(&cluster.key(&format!("c-{number:02}")));
+        let scenario = seen.in_words(&cluster.key(&format!("c-{number:02}")));
         let deleted = number % 2 == 0;
-        assert_eq!(story, if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] }, "{number}");
+        assert_eq!(scenario, if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] }, "{number}");
     }
     assert_fresh(seen);
     Ok(())
@@ -187,7 +187,7 @@ async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mu
 
     judge(cluster, &recorder).await?;
     for seen in &all {
-        assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated", "Deleted Observed Deleted", "Added"]);
+        assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated", "Deleted Observed Deleted", "Added"]);
         assert_fresh(seen);
     }
     Ok(())
@@ -205,7 +205,7 @@ async fn a_write_that_changes_nothing_is_told_to_nobody(cluster: &mut Cluster) -
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -239,12 +239,12 @@ async fn an_object_by_name_and_sets_of_labels_are_scopes(cluster: &mut Cluster) 
     writer.delete("two").await?;
 
     judge(cluster, &recorder).await?;
-    let stories = |name: &str| all.iter().map(|seen| seen.story(&cluster.key(name))).collect::<Vec<_>>();
+    let scenarios = |name: &str| all.iter().map(|seen| seen.in_words(&cluster.key(name))).collect::<Vec<_>>();
     let gone = "Deleted Observed DeletedOrLeft";
     let wanted = [&["Added", "Updated", "Updated"][..], &["Added", "Updated", gone], &["Added", "Updated"]];
-    assert_eq!(stories("one"), wanted);
-    assert_eq!(stories("two"), [&[][..], &["Added", gone], &["Added", gone]]);
-    assert_eq!(stories("three"), [&[][..], &[], &["Added"]]);
+    assert_eq!(scenarios("one"), wanted);
+    assert_eq!(scenarios("two"), [&[][..], &["Added", gone], &["Added", gone]]);
+    assert_eq!(scenarios("three"), [&[][..], &[], &["Added"]]);
     all.iter().for_each(assert_fresh);
     Ok(())
 }
@@ -274,7 +274,7 @@ async fn fifty_informers_on_one_connection_each_hear_their_own(cluster: &mut Clu
     for (number, seen) in all.iter().enumerate() {
         let deleted = number % 7 == 0;
         let wanted = if deleted { &["Added", "Deleted Observed DeletedOrLeft"][..] } else { &["Added"] };
-        assert_eq!(seen.story(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
         assert_eq!(seen.events().len(), wanted.len(), "{number} hears of nothing else");
         assert_fresh(seen);
     }

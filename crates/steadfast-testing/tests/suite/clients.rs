@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
 
-super::stories! {
+super::scenarios! {
     a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest: needs [], tells [SlowReader, BadHandler];
     a_handler_that_panics_is_told_again: needs [], tells [BadHandler];
     a_handler_that_comes_late_is_told_what_there_is: needs [], tells [];
@@ -81,8 +81,8 @@ async fn a_handler_that_panics_is_told_again(cluster: &mut Cluster) -> Result<()
 
     judge(cluster, &recorder).await?;
     let gone = "Deleted Observed DeletedOrLeft";
-    assert_eq!(clumsy.story(&cluster.key("a")), ["Added", "Added", gone]);
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", gone], "nobody else hears of it");
+    assert_eq!(clumsy.in_words(&cluster.key("a")), ["Added", "Added", gone]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", gone], "nobody else hears of it");
     assert_fresh(&seen);
     Ok(())
 }
@@ -101,9 +101,9 @@ async fn a_handler_that_comes_late_is_told_what_there_is(cluster: &mut Cluster) 
     writer.set("a", "3").await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(first.story(&cluster.key("a")), ["Added", "Updated", "Updated"]);
-    assert_eq!(late.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(late.story(&cluster.key("gone")), [""; 0]);
+    assert_eq!(first.in_words(&cluster.key("a")), ["Added", "Updated", "Updated"]);
+    assert_eq!(late.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(late.in_words(&cluster.key("gone")), [""; 0]);
     assert_fresh(&late);
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
     let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
-    assert_eq!(seen.story(&cluster.key("after")), [""; 0]);
+    assert_eq!(seen.in_words(&cluster.key("after")), [""; 0]);
     Ok(())
 }
 
@@ -171,8 +171,8 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "there", "1")).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("refused")), [""; 0], "what was refused did not happen");
-    assert_eq!(seen.story(&cluster.key("there")), ["Added"], "and what was not, once");
+    assert_eq!(seen.in_words(&cluster.key("refused")), [""; 0], "what was refused did not happen");
+    assert_eq!(seen.in_words(&cluster.key("there")), ["Added"], "and what was not, once");
     assert_fresh(seen);
     Ok(())
 }
@@ -205,7 +205,7 @@ async fn refused_credentials_are_a_named_state_until_they_are_replaced(
     writer.set("a", "2").await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")).first().map(String::as_str), Some("Added"));
+    assert_eq!(seen.in_words(&cluster.key("a")).first().map(String::as_str), Some("Added"));
     assert_fresh(&seen);
     Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
 
-super::stories! {
+super::scenarios! {
     recreated_and_deleted_while_cut_off_is_told_as_it_happened: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
     a_selector_left_and_entered_while_cut_off_is_two_stays: needs [], tells [SelectorChurn];
     resets_in_the_middle_of_objects_cost_no_list: needs [], tells [ConnectionReset];
@@ -45,14 +45,14 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mu
     cluster.network().heal();
 
     judge(cluster, &recorder).await?;
-    for (name, story) in [
+    for (name, scenario) in [
         ("recreated", &["Added", "Deleted Observed Deleted", "Added"][..]),
         ("deleted", &["Added", "Deleted Observed Deleted"]),
         ("changed", &["Added", "Updated"]),
         ("kept", &["Added"]),
         ("new", &["Added"]),
     ] {
-        assert_eq!(seen.story(&cluster.key(name)), story, "{name}");
+        assert_eq!(seen.in_words(&cluster.key(name)), scenario, "{name}");
     }
     assert_eq!(said.times("relisted"), 0, "the watch was resumed");
     assert_fresh(seen);
@@ -72,7 +72,7 @@ async fn a_selector_left_and_entered_while_cut_off_is_two_stays(cluster: &mut Cl
     cluster.network().heal();
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -94,7 +94,7 @@ async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> 
     let resets = cluster.network().connections().len() - 1;
     assert!(resets >= 5, "only {resets} connections were replaced");
     assert_eq!(said.times("relisted"), 0, "every cut was resumed");
-    assert_eq!(seen.story(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn vanish(cluster: &Cluster, direction: Direction, settings: Settings) -> 
 
     judge(cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -150,7 +150,7 @@ async fn an_absent_server_is_named_and_found_when_it_appears(cluster: &mut Clust
     informer.wait_for_sync(SOON).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -172,7 +172,7 @@ async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut 
 
     judge(cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -192,7 +192,7 @@ async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -
     assert_eq!(steadfast::unstable::dialled(&connection), opened, "the connection has lived on");
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -211,7 +211,7 @@ async fn a_list_that_crawls_arrives(cluster: &mut Cluster) -> Result<(), WorldEr
     network.heal();
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("c-19")), ["Added"]);
+    assert_eq!(seen.in_words(&cluster.key("c-19")), ["Added"]);
     assert_fresh(&seen);
     Ok(())
 }

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::{SOON, assert_fresh, until_fresh, until_told};
 
-super::stories! {
+super::scenarios! {
     a_custom_resource_is_followed_from_the_moment_it_is_defined: needs [], tells [ResourceRefused];
     an_object_that_does_not_decode_is_unknown_and_nothing_else_is: needs [], tells [UndecodableObject];
     nothing_is_inferred_of_a_version_that_is_no_longer_served: needs [Redefine], tells [PermissionRemoved];
@@ -55,8 +55,8 @@ async fn a_custom_resource_is_followed_from_the_moment_it_is_defined(cluster: &m
 
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(seen.story(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -101,8 +101,8 @@ async fn an_object_that_does_not_decode_is_unknown_and_nothing_else_is(
     until_told(cluster, &seen, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.story(&cluster.key("spoiled")), ["Added", "Updated"]);
-    assert_eq!(seen.story(&cluster.key("good")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("spoiled")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("good")), ["Added", "Updated"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -152,15 +152,15 @@ async fn nothing_is_inferred_of_a_version_that_is_no_longer_served(cluster: &mut
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
         assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "what is not known is not inferred");
-        assert_eq!(seen.story(&cluster.key(name)), ["Added"]);
+        assert_eq!(seen.in_words(&cluster.key(name)), ["Added"]);
     }
 
     serve(true).await?;
     until_fresh(&informer, true, SOON).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.story(&cluster.key("kept")), ["Added", "Updated"]);
-    let deleted = seen.story(&cluster.key("deleted"));
+    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated"]);
+    let deleted = seen.in_words(&cluster.key("deleted"));
     assert!(deleted.len() == 2 && deleted[1].starts_with("Deleted"), "{deleted:?}");
     assert_fresh(&seen);
     Ok(())

@@ -1,14 +1,14 @@
-//! The conformance suite: stories of informers that are told on any server, and judged by the checker of the contract.
+//! The conformance suite: scenarios of informers that are played on any server, and judged by the checker of the contract.
 //!
 //! `STEADFAST_SERVER` says on which: the embedded one, which is the default, `reference`, or a kubeconfig; see
-//! `docs/testing.md`. A story that cannot be told on a server says so, and `told.rs` asserts which these are.
+//! `docs/testing.md`. A scenario that cannot be played on a server says so, and `played.rs` asserts which these are.
 
 mod changes;
 mod clients;
 mod cuts;
 mod definitions;
+mod played;
 mod servers;
-mod told;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -28,18 +28,18 @@ use steadfast_testing::{Recorder, Recording, WorldError};
 /// How long anything may take that has to happen.
 const SOON: Duration = Duration::from_secs(30);
 
-/// One story: what it needs to be done to the server, which faults of the menu it tells, and how it goes.
-pub(crate) struct Story {
+/// One scenario: what it needs to be done to the server, which faults of the menu it plays, and how it goes.
+pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Need],
     pub(crate) faults: &'static [Fault],
     pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
-/// The stories of a file, a test for each: `name: needs [...], tells [...]`.
-macro_rules! stories {
+/// The scenarios of a file, a test for each: `name: needs [...], tells [...]`.
+macro_rules! scenarios {
     ($($name:ident: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
-        pub(crate) const STORIES: &[crate::Story] = &[$(crate::Story {
+        pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
             name: stringify!($name),
             needs: &[$(steadfast_testing::cluster::Need::$need),*],
             faults: &[$(steadfast_testing::menu::Fault::$fault),*],
@@ -50,30 +50,30 @@ macro_rules! stories {
             $(
                 #[test]
                 fn $name() -> Result<(), steadfast_testing::WorldError> {
-                    crate::tell(stringify!($name), super::STORIES)
+                    crate::play(stringify!($name), super::SCENARIOS)
                 }
             )*
         }
     };
 }
-pub(crate) use stories;
+pub(crate) use scenarios;
 
-/// Tells the story `name` of `stories` on the server that is asked for.
-fn tell(name: &str, stories: &[Story]) -> Result<(), WorldError> {
-    let story = stories.iter().find(|story| story.name == name).ok_or("there is no such story")?;
+/// Tells the scenario `name` of `scenarios` on the server that is asked for.
+fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
+    let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("there is no such scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let begun = Instant::now();
-        let mut cluster = match Cluster::start(&Kind::asked(), story.needs).await? {
+        let mut cluster = match Cluster::start(&Kind::asked(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(not_here) => {
-                // Past the capture of tests that pass: nobody should take this for a story that was told.
-                writeln!(std::io::stderr(), "not told: {name}: {not_here}")?;
+                // Past the capture of tests that pass: nobody should take this for a scenario that was played.
+                writeln!(std::io::stderr(), "not played: {name}: {not_here}")?;
                 return Ok(());
             }
         };
         let (ready, begun) = (begun.elapsed(), Instant::now());
-        let told = AssertUnwindSafe((story.tell)(&mut cluster)).catch_unwind().await;
+        let told = AssertUnwindSafe((scenario.tell)(&mut cluster)).catch_unwind().await;
         match told {
             Ok(Ok(())) => {
                 println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed());
@@ -117,7 +117,7 @@ impl Said {
     }
 }
 
-/// An informer of all config maps of a story, what it said of itself, and what its handler was told. It lives as long as
+/// An informer of all config maps of a scenario, what it said of itself, and what its handler was told. It lives as long as
 /// this does.
 struct Watched {
     factory: InformerFactory,
@@ -126,7 +126,7 @@ struct Watched {
     seen: Recording<ConfigMap>,
 }
 
-/// Watches and records the story's config maps through the network that can fail, from when all are known.
+/// Watches and records the scenario's config maps through the network that can fail, from when all are known.
 async fn watch(cluster: &Cluster, recorder: &Recorder) -> Result<Watched, WorldError> {
     watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
@@ -140,7 +140,7 @@ async fn watch_by(factory: InformerFactory, cluster: &Cluster, recorder: &Record
     Ok(Watched { factory, informer, said, seen })
 }
 
-/// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing told twice.
+/// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing delivered twice.
 async fn judge(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
     judge_by(Terms::default(), cluster, recorder).await
 }
@@ -169,7 +169,7 @@ async fn until_told<K: Kept>(
         }
     };
     let waited = tokio::time::timeout(SOON, told).await;
-    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.story(&key)).into())
+    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(&key)).into())
 }
 
 /// How long it takes until `informer` is fresh, or no longer is; an error after `limit`.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{SOON, Said, Watched, assert_fresh, judge, judge_by, until_fresh, until_told, watch, watch_by};
 
-super::stories! {
+super::scenarios! {
     a_killed_server_that_comes_back_is_followed_on: needs [Kill], tells [ServerRestarts];
     recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist:
         needs [Kill, Compact], tells [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
@@ -46,7 +46,7 @@ async fn a_killed_server_that_comes_back_is_followed_on(cluster: &mut Cluster) -
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"], "nothing is told twice");
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"], "nothing is told twice");
     // Its window begins with its start, when it has written some things of its own: one list may be needed.
     assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
     assert_fresh(seen);
@@ -102,14 +102,14 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
         let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
         assert!(report.of(clause).next().is_some(), "{report:?}");
     }
-    for (name, story) in [
+    for (name, scenario) in [
         ("recreated", &["Added", "Deleted Inferred Replaced", "Added"][..]),
         ("deleted", &["Added", "Deleted Inferred Deleted"]),
         ("changed", &["Added", "Updated"]),
         ("kept", &["Added"]),
     ] {
-        assert_eq!(everything.story(&cluster.key(name)), story, "{name}");
-        assert_eq!(dynamic.story(&cluster.key(name)), story, "{name}");
+        assert_eq!(everything.in_words(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(dynamic.in_words(&cluster.key(name)), scenario, "{name}");
     }
     for said in said {
         assert_eq!(said.times("relisted"), 1, "one 410, one relist");
@@ -160,7 +160,7 @@ async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed(
         let recreated = number % 5 == 0;
         let wanted =
             if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
-        assert_eq!(seen.story(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
         assert_eq!(said.times("relisted"), 1, "{number}: nothing it could resume from, and one list");
         assert_fresh(seen);
     }
@@ -206,7 +206,7 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_th
     recorder.fault("killed", false);
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"], "as it happened");
     assert_eq!(said.times("relisted"), 0, "it was resumed");
     assert!(said.times("resumed") >= 1);
     assert_fresh(seen);
@@ -243,8 +243,8 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluste
     until_told(cluster, seen, "changed", 3).await?;
     late.informer().wait_for_sync(SOON).await?;
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
-    assert_eq!(seen.story(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(seen.in_words(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(said.times("relisted"), 0, "the second server took up where the first left off");
     assert_fresh(seen);
     assert_fresh(&late);
@@ -284,7 +284,7 @@ async fn stand_still(
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 0, "it was resumed");
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -320,9 +320,9 @@ async fn a_store_put_back_to_its_backup_is_another_history(cluster: &mut Cluster
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(said.times("relisted"), 1, "one list of the other history");
-    assert_eq!(seen.story(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "it lives on");
-    assert_eq!(seen.story(&cluster.key("lost")), ["Added", "Deleted Inferred Deleted"], "the backup lacks it");
-    assert_eq!(seen.story(&cluster.key("deleted")), ["Added", "Deleted Observed Deleted", "Added"], "it is back");
+    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "it lives on");
+    assert_eq!(seen.in_words(&cluster.key("lost")), ["Added", "Deleted Inferred Deleted"], "the backup lacks it");
+    assert_eq!(seen.in_words(&cluster.key("deleted")), ["Added", "Deleted Observed Deleted", "Added"], "it is back");
     assert_fresh(seen);
     Ok(())
 }
@@ -338,8 +338,8 @@ async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages(cluster: &mut 
     writer.recreate("a", "2").await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
-    assert_eq!(seen.story(&cluster.key("c")), ["Added"]);
+    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(seen.in_words(&cluster.key("c")), ["Added"]);
     assert_eq!(said.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
@@ -364,9 +364,9 @@ async fn a_list_that_cannot_go_on_is_begun_anew(cluster: &mut Cluster) -> Result
     informer.wait_for_sync(SOON).await?;
 
     judge(cluster, &recorder).await?;
-    assert_eq!(seen.story(&cluster.key("c-38")), ["Added"]);
+    assert_eq!(seen.in_words(&cluster.key("c-38")), ["Added"]);
     // Had the first list come to its end, it would have been there and then been deleted.
-    assert_eq!(seen.story(&cluster.key("c-39")), [""; 0], "the list is a newer one");
+    assert_eq!(seen.in_words(&cluster.key("c-39")), [""; 0], "the list is a newer one");
     assert_fresh(&seen);
     Ok(())
 }

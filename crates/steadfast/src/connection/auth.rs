@@ -223,7 +223,7 @@ impl Authorizer {
 
     async fn renew_now(&self) -> Result<(), String> {
         let config = self.current().config.clone();
-        tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are asked for anew");
+        tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are requested anew");
         let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
         // Where another configuration was adopted meanwhile, these are of the one before.

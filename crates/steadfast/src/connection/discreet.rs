@@ -36,7 +36,7 @@ const LINE_LIMIT: usize = 16 * 1024 * 1024;
 pub struct WithheldAnswer {
     /// The server.
     pub server: String,
-    /// The path that was asked for.
+    /// The path that was requested.
     pub path: String,
     /// What it should have been.
     pub kind: &'static str,
@@ -58,7 +58,7 @@ enum Kind {
 pub(super) struct Sensitive {
     kind: Kind,
     path: String,
-    /// Only the metadata was asked for.
+    /// Only the metadata was requested.
     metadata: bool,
     /// It may be a `Status`.
     status: bool,

@@ -9,7 +9,7 @@ use super::heading::Heading;
 use crate::environment::SharedEnvironment;
 use crate::transport::Pool;
 
-/// Every API server has it, and it reads nothing. Who may not ask is told so, which is an answer too.
+/// Every API server has it, and it reads nothing. Who may not ask is refused, which is an answer too.
 const PATH: &str = "/livez/ping";
 
 /// Has silent connections of `pool` asked from now on, in requests with this `heading`, as long as that is there.

@@ -144,7 +144,7 @@ impl Keeper {
         self.lock().config.clone()
     }
 
-    /// Takes over what has changed, if anything has; what cannot be used is told and left.
+    /// Takes over what has changed, if anything has; what cannot be used is reported and left as it is.
     async fn look(&self, load: bool, force: bool) -> bool {
         let (current, files) = {
             let followed = self.lock();

@@ -1,6 +1,6 @@
 //! The places for full transfers: a few at once (R5), held by progress, so that one that hangs holds up nobody (R7).
 //!
-//! A transfer that was asked for counts for as long as something of it keeps coming. One that is silent gives its place to
+//! A transfer that was requested counts for as long as something of it keeps coming. One that is silent gives its place to
 //! the next and goes on; if it comes at last, it is read at once and counts again, though there be one too many for a
 //! while: the server has done its work already, and would have to keep what is not read.
 //!
@@ -39,7 +39,7 @@ struct Shared {
     environment: SharedEnvironment,
     limit: usize,
     state: Mutex<State>,
-    /// Told when the usher has to look sooner.
+    /// Notified when the usher has to look sooner.
     sooner: Notify,
 }
 

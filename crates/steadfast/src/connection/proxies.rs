@@ -1,7 +1,7 @@
-//! Which proxy stands before a server, if any.
+//! Which proxy comes before a server, if any.
 //!
 //! `proxy-url` of a kubeconfig is honoured always. `kube` puts the proxy of the environment variable
-//! `HTTPS_PROXY` into the same place of its configuration; that one is told by being equal to the variable, and
+//! `HTTPS_PROXY` into the same place of its configuration; that one is recognised by being equal to the variable, and
 //! is used neither for the machine itself nor for what `NO_PROXY` names.
 
 use std::env;

@@ -20,7 +20,7 @@ const MOST_NAMED: usize = 1000;
 pub(super) struct Comparison {
     /// The request of the page under way.
     pub(super) id: Option<RequestId>,
-    /// A place among the transfers that a server is asked for at once, until the list is there.
+    /// A place among the transfers requested of a server at once, until the list is there.
     pub(super) place: Option<Place>,
     /// The version of the list.
     pub(super) version: Option<ResourceVersion>,
@@ -29,7 +29,7 @@ pub(super) struct Comparison {
     /// The UIDs of what was held as it is listed, when it was seen.
     equal: HashSet<Uid>,
     different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
-    /// The UIDs of what our watch has removed since the list was asked for.
+    /// The UIDs of what our watch has removed since the list was requested.
     removed: HashSet<Uid>,
     lost: Vec<Note>,
 }
@@ -48,7 +48,7 @@ impl Comparison {
         }
     }
 
-    /// Takes note that our watch has told of the end of an object.
+    /// Takes note that our watch has reported the end of an object.
     pub(super) fn removed(&mut self, uid: &Uid) {
         if self.removed.len() < MOST_REMOVALS {
             self.removed.insert(uid.clone());

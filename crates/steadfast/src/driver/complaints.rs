@@ -1,4 +1,4 @@
-//! Objects that cannot be decoded, told once for each of their versions, and in a log no more often than is read.
+//! Objects that cannot be decoded, reported once for each of their versions, and in a log no more often than is read.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ const NAMED: u32 = 10;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What is to be told of such objects, and what of it has been.
+/// What is to be reported of such objects, and what of it has been.
 #[derive(Default)]
 pub(super) struct Complaints {
-    /// What is told once the list that has it is complete: one that is not may be made again and again.
+    /// What is reported once the list that has it is complete: one that is not may be made again and again.
     staged: Vec<Note>,
     /// When the present window began.
     since: Option<Instant>,
@@ -26,7 +26,7 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Keeps what is told of a list's object until it is complete.
+    /// Keeps what is to be reported of a list's object until it is complete.
     pub(super) fn stage(&mut self, note: Note) {
         self.staged.push(note);
     }

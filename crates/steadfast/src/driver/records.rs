@@ -207,7 +207,7 @@ impl<K: Kept> Driver<K> {
     /// Leaves out an object that is none of the informer's: the server, or a proxy, answers what was not asked.
     fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
         let wanted = self.asker.namespace.as_deref().unwrap_or_default();
-        let why = format!("{} is not in the namespace {wanted} that was asked for", identity.key);
+        let why = format!("{} is not in the namespace {wanted} that was requested", identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
         self.perform(outputs);
     }
@@ -224,7 +224,7 @@ impl<K: Kept> Driver<K> {
     }
 
     fn stage(&mut self, object: &RawObject) {
-        let copied = self.reflector.standing().breaches.commit(Breach::CopiedRelist);
+        let copied = self.reflector.evidence().breaches.commit(Breach::CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
         if copied || staging.offer(&object.identity) == Offer::Wanted {
             match self.keep(object) {
@@ -247,7 +247,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was told.
+    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was reported.
     fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();

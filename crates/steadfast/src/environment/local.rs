@@ -32,7 +32,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Randomness from `seed`, sockets from `dial`, which is told an address and a port.
+    /// Randomness from `seed`, sockets from `dial`, which is given an address and a port.
     ///
     /// Every name means 127.0.0.1, unless [`with_names`](Self::with_names) says otherwise.
     ///

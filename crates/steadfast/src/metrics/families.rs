@@ -58,20 +58,20 @@ pub(super) const TAINTED: Family = plain(
 pub(super) const VERSION: Family =
     plain("steadfast_informer_resource_version", "The resource version held; absent where it is no number");
 pub(super) const SENT_REQUESTS: Family =
-    plain("steadfast_informer_requests", "Requests made for the cache, by what was asked for");
+    plain("steadfast_informer_requests", "Requests made for the cache, by what was requested");
 pub(super) const OPENED_REQUESTS: Family = plain(
     "steadfast_informer_requests_opened",
     "Requests whose answer began well; of watches and streamed lists: streams",
 );
 pub(super) const ENDED_REQUESTS: Family =
-    plain("steadfast_informer_requests_ended", "Requests that are over, by what was asked for and how they ended");
+    plain("steadfast_informer_requests_ended", "Requests that are over, by what was requested and how they ended");
 pub(super) const TRANSFERS: Family = plain(
     "steadfast_informer_full_transfers",
     "Transfers of the whole collection that were begun, by what made them necessary",
 );
 pub(super) const EVENTS: Family = plain(
     "steadfast_informer_events",
-    "Changes of the cache, by type and by how they are known: told by a watch, or inferred from a list",
+    "Changes of the cache, by type and by how they are known: reported by a watch, or inferred from a list",
 );
 pub(super) const UNREAD: Family = plain(
     "steadfast_informer_decode_failures",
@@ -83,8 +83,10 @@ pub(super) const NOTES: Family =
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by how they ended");
 pub(super) const SKIPPED: Family =
     plain("steadfast_handler_skipped_events", "Events given up after their retries: work that was not done");
-pub(super) const QUEUE: Family =
-    plain("steadfast_handler_queue_length", "Objects with changes that wait for the handler or are being told to it");
+pub(super) const QUEUE: Family = plain(
+    "steadfast_handler_queue_length",
+    "Objects with changes that wait for the handler or are being delivered to it",
+);
 pub(super) const RUNNING: Family =
     plain("steadfast_handler_running_calls", "Calls that have begun and have not returned");
 pub(super) const LAG: Family = seconds(

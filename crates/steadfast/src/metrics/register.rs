@@ -1,4 +1,4 @@
-//! Items by their labels, those with the same labels told apart by numbers that are used again.
+//! Items by their labels, those with the same labels distinguished by numbers, which are used again.
 
 use std::collections::BTreeMap;
 

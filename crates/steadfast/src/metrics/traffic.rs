@@ -8,7 +8,7 @@ use http::{Method, Response};
 
 use crate::transport::TransportError;
 
-/// The upper bounds of the latencies told apart, in seconds: those of client-go's `rest_client_request_duration_seconds`.
+/// The upper bounds of the buckets of latencies, in seconds: those of client-go's `rest_client_request_duration_seconds`.
 pub(crate) const LATENCIES: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
 /// What was counted of a pool's requests and of its connections that are gone.

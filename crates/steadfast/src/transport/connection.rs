@@ -43,9 +43,9 @@ pub(super) struct Connection {
     /// When it was dialled.
     pub(super) opened: Instant,
     pub(super) traffic: Arc<Traffic>,
-    /// Told once the last request has left.
+    /// Notified once the last request has left.
     pub(super) unused: Notify,
-    /// Told when it was ended from without.
+    /// Notified when it was ended from without.
     pub(super) ending: Notify,
     /// Whether what goes on here is to go on elsewhere.
     leave: watch::Sender<bool>,

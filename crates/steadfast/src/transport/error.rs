@@ -51,7 +51,7 @@ pub enum TransportError {
         advice: &'static str,
     },
     /// The peer does not speak the protocol as it should.
-    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what stands before it ({})", next(*.maybe_sent))]
+    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what is in front of it ({})", next(*.maybe_sent))]
     Protocol {
         /// The server.
         peer: String,
@@ -237,7 +237,7 @@ impl TransportError {
                 "the server broke it off: check the client certificate in the kubeconfig"
             }
             Some(rustls::Error::InvalidMessage(_)) => "the server does not speak TLS there: check port and scheme",
-            _ => "the connection ended before TLS was agreed: check what stands before the server",
+            _ => "the connection ended before TLS was agreed: check what is in front of the server",
         };
         Self::Tls { peer, source: Arc::new(source), advice }
     }

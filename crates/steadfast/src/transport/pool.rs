@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How many connections are remembered after their end.
 const REMEMBERED: usize = 16;
 
-/// How often those who wait are told at most that the server answers again.
+/// How often, at most, those who wait are notified that the server answers again.
 const TELLING: Duration = Duration::from_secs(2);
 
 /// The connections to one server; cheap to clone, closed with its last clone.

@@ -1,4 +1,4 @@
-//! What can be told of a connection.
+//! What can be reported of a connection.
 
 use std::fmt;
 use std::time::Duration;

@@ -47,7 +47,7 @@ pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
     request.headers().contains_key(UPGRADE)
 }
 
-/// What goes with a stream once it is whoever's asked for it.
+/// What goes with a stream once it is its requester's.
 struct Held {
     _lease: Lease,
     _keep: Option<Keep>,
@@ -180,7 +180,7 @@ impl Life {
     }
 }
 
-/// Ready once the only request has left; one that drains is told so too while it still runs.
+/// Ready once the only request has left; one that drains says so too while it still runs.
 async fn left(connection: &Connection) {
     while connection.unused_since().is_none() {
         connection.unused.notified().await;

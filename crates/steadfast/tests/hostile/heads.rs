@@ -72,7 +72,7 @@ async fn what_is_no_list_is_named_by_its_head() {
     let protobuf = answer("200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf", "k8s\0");
     survives("protobuf", protobuf, "application/vnd.kubernetes.protobuf").await;
     let bomb = answer("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip", "\u{1f}\u{8b}");
-    survives("a gzip bomb", bomb, "content encoding \"gzip\", which was not asked for").await;
+    survives("a gzip bomb", bomb, "content encoding \"gzip\", which was not requested").await;
     let none = Attack { bytes: b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(), ..Attack::default() };
     survives("no content", none, "204").await;
     let upgrade = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec();

@@ -72,7 +72,7 @@ async fn objects_of_another_namespace_are_left_out_and_named() {
     let items = [item("a", "default", "1"), item("b", "kube-system", "2")].join(",");
     let (names, _, notes) = takes(&items, "10").await;
     assert_eq!(names, ["a"]);
-    assert!(notes.contains("kube-system/b is not in the namespace default that was asked for"), "{notes}");
+    assert!(notes.contains("kube-system/b is not in the namespace default that was requested"), "{notes}");
 }
 
 #[tokio::test(start_paused = true)]

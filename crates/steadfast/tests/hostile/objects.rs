@@ -264,7 +264,7 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
     let world = world::<ConfigMap>(&(), Way::Pages, &[service.clone(), ours]).await;
     assert_eq!(world.names(), (vec!["c".to_owned()], Vec::new()));
-    let told = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was asked for";
+    let told = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was requested";
     assert!(world.notes.text().contains(told), "{}", world.notes.text());
     assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
     drop(world);

@@ -26,7 +26,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "apiserver-restart",
         faults: &[Fault::ServerRestarts],
         source: Source::InformerCacheLoss,
-        story: "The server restarts under fifty informers on one HTTP/2 connection, with changes meanwhile and an \
+        summary: "The server restarts under fifty informers on one HTTP/2 connection, with changes meanwhile and an \
                 empty watch window. All are fresh again with at most one full transfer each, at most four at once.",
         clauses: "C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
@@ -37,7 +37,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "replica-change",
         faults: &[Fault::ServerRestarts],
         source: Source::InformerCacheLoss,
-        story: "One of two replicas stops under fifty informers, and a balancer sends them to the other one, which \
+        summary: "One of two replicas stops under fifty informers, and a balancer sends them to the other one, which \
                 holds their versions. All go on from where they were, without a single list.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
@@ -48,7 +48,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "dead-connection",
         faults: &[Fault::ServerRestarts, Fault::BlackHole],
         source: Source::InformerCacheLoss,
-        story: "The server restarts and each request after that is answered; then packets vanish without a word. The \
+        summary: "The server restarts and each request after that is answered; then packets vanish without a word. The \
                 dead connection is noticed within 15 s, and no request is ever put on it again.",
         clauses: "R1, R4, R5",
         bounds: Bounds::NONE.notice(15).recover(10).lists(1),
@@ -59,7 +59,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "time-travel",
         faults: &[Fault::LaggingReplica],
         source: Source::InformerCacheLoss,
-        story: "The replica in use stops, and the one that takes over lags behind what was seen, once at a resume and \
+        summary: "The replica in use stops, and the one that takes over lags behind what was seen, once at a resume and \
                 once at a relist. Neither the cache nor a handler goes back, and all is there once the replica has \
                 caught up.",
         clauses: "C3, C4, R5",
@@ -71,7 +71,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-events-for-a-while",
         faults: &[],
         source: Source::InformerCacheLoss,
-        story: "Behind a connection that answers pings the server freezes, with a period of one second. Freshness \
+        summary: "Behind a connection that answers pings the server freezes, with a period of one second. Freshness \
                 tells it within two periods, and what changed meanwhile arrives when the server thaws.",
         clauses: "C10, R2",
         bounds: Bounds::NONE.notice(3).recover(10).lists(0),

@@ -31,7 +31,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "goaway",
         faults: &[Fault::GoAway],
         source: Source::Menu,
-        story: "130 watches run against a server that allows 100 streams a connection, and all connections are told to \
+        summary: "130 watches run against a server that allows 100 streams a connection, and all connections are told to \
                 go away, three times, while requests go on. No request waits behind a watch, all watches move, and \
                 nothing is listed.",
         clauses: "C3, R4",
@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frames-split",
         faults: &[Fault::UndecodableObject],
         source: Source::Menu,
-        story: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut \
+        summary: "All bodies come in pieces of seven bytes, and then of 4,999 with one object of a megabyte, cut \
                 within characters too. Everything arrives as it is, without a list more.",
         clauses: "C11, R8",
         bounds: Bounds::NONE.recover(10).lists(1),
@@ -54,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "slow-reader",
         faults: &[Fault::SlowReader],
         source: Source::Menu,
-        story: "The server gives up any client that leaves fifty events unread, and a handler is stuck while thousands \
+        summary: "The server gives up any client that leaves fifty events unread, and a handler is stuck while thousands \
                 come. The socket is read all the same, and the one watch lives on.",
         clauses: "C8, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
@@ -65,7 +65,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "unread-streams",
         faults: &[Fault::SlowReader],
         source: Source::Menu,
-        story: "Twenty watches of kube's own run on the informers' connection, with megabytes for each, and nobody reads \
+        summary: "Twenty watches of kube's own run on the informers' connection, with megabytes for each, and nobody reads \
                 them for minutes. No change of the informers' is late, no request beside them waits, and nothing is in \
                 doubt.",
         clauses: "C8, C10",
@@ -77,7 +77,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "bad-handlers",
         faults: &[Fault::BadHandler],
         source: Source::Menu,
-        story: "One handler panics at every call, one never returns, one takes a second each time, beside one that is \
+        summary: "One handler panics at every call, one never returns, one takes a second each time, beside one that is \
                 well. That one hears everything at once, and what waits for the others is bounded by the objects.",
         clauses: "C5, C7, C8",
         bounds: Bounds::NONE.recover(5).lists(0),
@@ -88,7 +88,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "selector-churn",
         faults: &[Fault::SelectorChurn],
         source: Source::Menu,
-        story: "Objects enter and leave a selector again and again, while watched and while cut off. Each stay is told \
+        summary: "Objects enter and leave a selector again and again, while watched and while cut off. Each stay is delivered \
                 as one, and no leaving is called a deletion.",
         clauses: "C1, C2",
         bounds: Bounds::NONE.recover(3).lists(0),
@@ -272,7 +272,7 @@ async fn selector_churn(ground: Ground) -> Result<Findings, Trouble> {
         // One by one, or a handler may rightly hear less.
         until(PROMPT, || web.recording.of("default/a").len() > round as usize).await;
     }
-    let stays = web.recording.story("default/a");
+    let stays = web.recording.in_words("default/a");
     let wanted: Vec<String> =
         ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
     stage.checks.same("what was told of an object that came and went five times", &stays, &wanted);

@@ -24,7 +24,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-server-at-sync",
         faults: &[Fault::ServerAbsent],
         source: Source::FailureScenarios(1),
-        story: "No server runs while a program waits for its first sync. The wait ends at its deadline and names what \
+        summary: "No server runs while a program waits for its first sync. The wait ends at its deadline and names what \
                 is missing and why, and the sync follows as soon as the server is there.",
         clauses: "C9, C10, R6",
         bounds: Bounds::NONE.recover(3),
@@ -35,7 +35,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "request-after-shutdown",
         faults: &[],
         source: Source::FailureScenarios(2),
-        story: "The informers are shut down and the client is used on, before and after its idle connections were \
+        summary: "The informers are shut down and the client is used on, before and after its idle connections were \
                 closed. The watches end, the connections close, and every request is answered.",
         clauses: "R10",
         bounds: Bounds::NONE,
@@ -46,7 +46,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "idle-after-shutdown",
         faults: &[Fault::ShutdownWhileCut],
         source: Source::Menu,
-        story: "The informers are shut down and the client is used on, before and after its idle connections were \
+        summary: "The informers are shut down and the client is used on, before and after its idle connections were \
                 closed, by default after 60 s. The watches end, the connections close before the server closes them, \
                 and every request is answered.",
         clauses: "R10",
@@ -58,7 +58,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "shutdown-while-cut",
         faults: &[Fault::ShutdownWhileCut],
         source: Source::FailureScenarios(3),
-        story: "The informers are shut down while the server is cut off, once with connections refused and once with \
+        summary: "The informers are shut down while the server is cut off, once with connections refused and once with \
                 packets swallowed. Both shutdowns are prompt and no attempt follows.",
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
@@ -69,7 +69,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "create-while-cut",
         faults: &[],
         source: Source::FailureScenarios(4),
-        story: "An object is created while the server is cut off, once with connections refused and once with packets \
+        summary: "An object is created while the server is cut off, once with connections refused and once with packets \
                 swallowed. Both end within the deadline with an error that names server and cause, and nothing is \
                 created twice.",
         clauses: "R10",
@@ -81,7 +81,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "write-while-cut",
         faults: &[Fault::WriteWhileCut],
         source: Source::Menu,
-        story: "The same with the deadline that a program has which chooses nothing. Both writes end within 30 s with an \
+        summary: "The same with the deadline that a program has which chooses nothing. Both writes end within 30 s with an \
                 error that names server and cause, and nothing is created twice.",
         clauses: "C12, R1, R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
@@ -92,7 +92,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "recreate-while-cut",
         faults: &[Fault::RecreatedWhileCut],
         source: Source::FailureScenarios(5),
-        story: "An object is deleted and created anew during a cut, and the history between is compacted. Two \
+        summary: "An object is deleted and created anew during a cut, and the history between is compacted. Two \
                 informers tell the end of the old one and the beginning of the new one, not an update.",
         clauses: "C1, C2, R5",
         bounds: Bounds::NONE.notice(2).recover(5).lists(2),
@@ -259,10 +259,10 @@ async fn recreate_while_cut(ground: Ground) -> Result<Findings, Trouble> {
     stage.settle(&[&everywhere, &here]).await;
 
     for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
-        let recreated = watched.recording.story("default/a");
+        let recreated = watched.recording.in_words("default/a");
         let wanted = ["Added", "Deleted Inferred Replaced", "Added"].map(str::to_owned).to_vec();
         stage.checks.same(&format!("what was told of the recreated object {name}"), &recreated, &wanted);
-        let deleted = watched.recording.story("default/b");
+        let deleted = watched.recording.in_words("default/b");
         let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
         stage.checks.same(&format!("what was told of the deleted object {name}"), &deleted, &wanted);
     }

@@ -30,7 +30,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "hanging-lists",
     faults: &[Fault::ResourceRefused],
     source: Source::Menu,
-    story: "Lists of eight resources are not answered, and end with 500 after 29 s, as where a conversion webhook is dead. \
+    summary: "Lists of eight resources are not answered, and end with 500 after 29 s, as where a conversion webhook is dead. \
             Config maps sync, are listed again after an expiry and stay fresh as if nothing were wrong, and the eight \
             sync when the webhook is back.",
     clauses: "C9, R5, R7",

@@ -20,7 +20,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "streamed-list-broken",
         faults: &[Fault::StreamedListBroken],
         source: Source::Menu,
-        story: "On four servers the initial events have no end, end without their annotation, are refused, or are taken \
+        summary: "On four servers the initial events have no end, end without their annotation, are refused, or are taken \
                 for a plain watch. Pages take their place within 30 s of the last progress, and the next informer asks \
                 for pages at once.",
         clauses: "C9, R3",
@@ -32,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "continue-token-expired",
         faults: &[Fault::ContinueTokenExpired],
         source: Source::Menu,
-        story: "A list in pages cannot go on, because its continue token has expired when the second page is asked for. It is complete in the end, without a mix of old and new.",
+        summary: "A list in pages cannot go on, because its continue token has expired when the second page is requested. It is complete in the end, without a mix of old and new.",
         clauses: "C2, C9, C11, R3, R5",
         bounds: Bounds::NONE.recover(20).lists(4),
         seconds: 15,
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "huge-list",
         faults: &[Fault::HugeList],
         source: Source::Menu,
-        story: "Thousands of objects are listed, and listed again because the version expired, while readers read. \
+        summary: "Thousands of objects are listed, and listed again because the version expired, while readers read. \
                 Readers see all of them all the time, and the second list is one transfer.",
         clauses: "C2, C11, R5, R9",
         bounds: Bounds::NONE.recover(30).lists(1),

@@ -21,7 +21,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-bookmarks",
         faults: &[Fault::NoBookmarks],
         source: Source::Menu,
-        story: "The server sends no bookmarks, as aggregated ones do not, and nothing changes for two and a half \
+        summary: "The server sends no bookmarks, as aggregated ones do not, and nothing changes for two and a half \
                 periods. Probes prove what bookmarks would have, no watch is opened anew, and the first change arrives \
                 at once.",
         clauses: "C10, R2",
@@ -33,8 +33,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-lost",
         faults: &[Fault::EventsLost],
         source: Source::Menu,
-        story: "The server sends a change, a deletion and a creation to nobody, and bookmarks say that nothing is \
-                missing. With the audit on, each minute here, what was lost is found and told within one of its periods.",
+        summary: "The server sends a change, a deletion and a creation to nobody, and bookmarks say that nothing is \
+                missing. With the audit on, each minute here, what was lost is found and reported within one of its periods.",
         clauses: "C2, C11, R12",
         bounds: Bounds::NONE.recover(AUDIT.as_secs() + 10),
         seconds: 65,
@@ -70,10 +70,10 @@ async fn events_lost(ground: Ground) -> Result<Findings, Trouble> {
     stage.change("changed", "2")?;
     stage.delete("deleted")?;
     stage.create("created", "1")?;
-    let told = |name: &str, times: usize| config_maps.recording.story(&format!("default/{name}")).len() == times;
+    let told = |name: &str, times: usize| config_maps.recording.in_words(&format!("default/{name}")).len() == times;
     let whole = || told("changed", 2) && told("deleted", 2) && told("created", 1);
     let recover = until(2 * AUDIT, whole).await.map(|_| fault.elapsed());
-    let deleted = config_maps.recording.story("default/deleted");
+    let deleted = config_maps.recording.in_words("default/deleted");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
     stage.checks.same("what was told of the object whose deletion was lost", &deleted, &wanted);
     stage.checks.same("what was told of the object that did not change", &told("same", 1), &true);

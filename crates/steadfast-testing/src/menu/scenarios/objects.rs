@@ -18,7 +18,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "deep-and-huge",
     faults: &[Fault::UndecodableObject],
     source: Source::Menu,
-    story: "Of five objects one comes nested 200 levels deep and one above the limit, in a watch, in initial events and \
+    summary: "Of five objects one comes nested 200 levels deep and one above the limit, in a watch, in initial events and \
             in pages, and both are changed, deleted and created again. They alone are unknown and named, their ends are \
             told, and nobody lists because of them.",
     clauses: "C2, C11, R8",

@@ -24,7 +24,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "watch-closed",
         faults: &[Fault::WatchEnded],
         source: Source::WatchPitfalls,
-        story: "The server ends the watch in good order, ten times over. The stream of events goes on each time, \
+        summary: "The server ends the watch in good order, ten times over. The stream of events goes on each time, \
                 without a list and without a change lost.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
@@ -35,8 +35,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "connection-killed",
         faults: &[Fault::ConnectionReset],
         source: Source::WatchPitfalls,
-        story: "The connection is reset in the middle of an object, again and again, while objects change. The watch \
-                goes on from where it was, without a list, and nothing is lost or told twice.",
+        summary: "The connection is reset in the middle of an object, again and again, while objects change. The watch \
+                goes on from where it was, without a list, and nothing is lost or delivered twice.",
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 1,
@@ -46,7 +46,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-spin",
         faults: &[Fault::AcceptAndClose],
         source: Source::WatchPitfalls,
-        story: "For four seconds every connection is accepted and closed at once. The attempts stay few, and the \
+        summary: "For four seconds every connection is accepted and closed at once. The attempts stay few, and the \
                 watch is back soon after.",
         clauses: "R6",
         bounds: Bounds::NONE.notice(2).recover(5).lists(0),
@@ -57,7 +57,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-in-the-gap",
         faults: &[Fault::DeletedWhileCut],
         source: Source::WatchPitfalls,
-        story: "Objects are created, changed, deleted and recreated while the watch is cut, once with the history \
+        summary: "Objects are created, changed, deleted and recreated while the watch is cut, once with the history \
                 kept and once with it compacted. The first gap costs no list, the second one, and every deletion is \
                 told.",
         clauses: "C1, C2, R4, R5",
@@ -69,7 +69,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "quiet-for-long",
         faults: &[],
         source: Source::WatchPitfalls,
-        story: "Nothing changes for so long that the server ends idle watches several times. No doubt worth the name \
+        summary: "Nothing changes for so long that the server ends idle watches several times. No doubt worth the name \
                 arises, and the first change after the silence arrives at once.",
         clauses: "C10, R4",
         bounds: Bounds::NONE.lists(0),
@@ -80,7 +80,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "stop-when-told",
         faults: &[],
         source: Source::WatchPitfalls,
-        story: "A watch is told to stop while it waits between attempts, and another while its packets are swallowed. \
+        summary: "A watch is to stop while it waits between attempts, and another while its packets are swallowed. \
                 Both end at once, and so does the stream of events.",
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
@@ -91,7 +91,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "undecodable-object",
         faults: &[Fault::UndecodableObject],
         source: Source::WatchPitfalls,
-        story: "One object comes with a field of the wrong type, in the watch and in a list. It alone is unknown and \
+        summary: "One object comes with a field of the wrong type, in the watch and in a list. It alone is unknown and \
                 named as such, the others go on, and it is known again with its next good state.",
         clauses: "C3, C11, R8",
         bounds: Bounds::NONE.recover(2).lists(1),
@@ -223,15 +223,15 @@ async fn events_in_the_gap(ground: Ground) -> Result<Findings, Trouble> {
     let (compacted, compacted_back) = gap(&mut stage, &config_maps, 5, true).await?;
     stage.checks.same("full transfers where it was compacted", &stage.lists(), &2);
     stage.settle(&[&config_maps]).await;
-    for (name, story) in [
+    for (name, stays) in [
         ("old-0", &["Added", "Deleted Observed Deleted"][..]),
         ("old-2", &["Added", "Deleted Observed Deleted", "Added"]),
         ("old-5", &["Added", "Deleted Inferred Deleted"]),
         ("old-7", &["Added", "Deleted Inferred Replaced", "Added"]),
         ("new-5", &["Added"]),
     ] {
-        let told = config_maps.recording.story(&format!("default/{name}"));
-        let wanted: Vec<String> = story.iter().map(|&word| word.to_owned()).collect();
+        let told = config_maps.recording.in_words(&format!("default/{name}"));
+        let wanted: Vec<String> = stays.iter().map(|&word| word.to_owned()).collect();
         stage.checks.same(&format!("what was told of {name}"), &told, &wanted);
     }
     Ok(stage.judge(kept.max(compacted), kept_back.max(compacted_back)))

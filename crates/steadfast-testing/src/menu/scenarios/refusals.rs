@@ -31,8 +31,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "server-busy",
         faults: &[Fault::ServerBusy],
         source: Source::Menu,
-        story: "Watches are answered with 429 and 503 with Retry-After, with 500 and with 504, and once with a \
-                Retry-After of an hour. What is asked for is waited for, a minute at most, and nothing is listed.",
+        summary: "Watches are answered with 429 and 503 with Retry-After, with 500 and with 504, and once with a \
+                Retry-After of an hour. What is requested is waited for, a minute at most, and nothing is listed.",
         clauses: "R4, R6, R11",
         bounds: Bounds::NONE.recover(67).lists(0),
         seconds: 75,
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "credentials-refused",
         faults: &[Fault::CredentialsRotated],
         source: Source::Menu,
-        story: "After a while the server answers 401 to the only token that there is. The cache is called failed, names \
+        summary: "After a while the server answers 401 to the only token that there is. The cache is called failed, names \
                 the cause without the token, stays readable, and goes on without a list when the token is taken again.",
         clauses: "C2, C10, R4, R6",
         bounds: Bounds::NONE.notice(2).recover(9).lists(0),
@@ -53,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "resource-refused",
         faults: &[Fault::ResourceRefused],
         source: Source::Menu,
-        story: "Secrets are forbidden, and widgets are not defined, then are, then are removed with all there are. \
+        summary: "Secrets are forbidden, and widgets are not defined, then are, then are removed with all there are. \
                 Config maps know nothing of it, what is missing is named, and widgets come and go with their definition.",
         clauses: "C2, C9, R6, R7",
         bounds: Bounds::NONE.recover(9),
@@ -64,7 +64,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "refused-by-verb",
         faults: &[Fault::ResourceRefused],
         source: Source::Menu,
-        story: "On three servers that serve lists, streamed lists and watches are forbidden, or are answered with 405 or \
+        summary: "On three servers that serve lists, streamed lists and watches are forbidden, or are answered with 405 or \
                 500. The cache is listed every so often in place of a watch, here every 3 s, says so and \
                 why, tells a deletion by its next list, and is watched again when the server allows it.",
         clauses: "C2, C9, C10, R3, R6",
@@ -76,7 +76,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "permission-removed",
         faults: &[Fault::PermissionRemoved],
         source: Source::Menu,
-        story: "Permission to see config maps goes before they do, and so does the served version of widgets. Nothing is \
+        summary: "Permission to see config maps goes before they do, and so does the served version of widgets. Nothing is \
                 inferred from 403 and 404: both caches are called failed and stay readable, and what was deleted \
                 meanwhile is told when they are served again.",
         clauses: "C2, C10, R7",
@@ -243,7 +243,7 @@ async fn permission_removed(ground: Ground) -> Result<Findings, Trouble> {
     }
     stage.checks.same("config maps that can be read", &config_maps.informer.snapshot().iter().count(), &2);
     stage.checks.expect(holds(&widgets, 1), "the widget is gone");
-    let told = config_maps.recording.story("default/a");
+    let told = config_maps.recording.in_words("default/a");
     stage.checks.same("what was told of the deleted object while it could not be known", &told.len(), &1);
 
     stage.faults().answer_truly();

@@ -23,7 +23,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "black-hole",
         faults: &[Fault::BlackHole],
         source: Source::Menu,
-        story: "Packets vanish and nobody is told: both ways, then only those to the server, then only those to the \
+        summary: "Packets vanish and nobody notices: both ways, then only those to the server, then only those to the \
                 client. Each time the informer doubts within 15 s, and goes on where it was, without a list, when they \
                 pass again.",
         clauses: "C10, R1, R4",
@@ -35,7 +35,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "idle-flow-dropped",
         faults: &[Fault::IdleFlowDropped],
         source: Source::Menu,
-        story: "Something between forgets flows on which nothing passed for 240 s, and lets what follows vanish. Nothing \
+        summary: "Something between forgets flows on which nothing passed for 240 s, and lets what follows vanish. Nothing \
                 changes for five minutes, and the first change after that arrives at once: no flow was ever idle that \
                 long.",
         clauses: "C10, R1, R4",
@@ -47,7 +47,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-server",
         faults: &[Fault::FrozenServer],
         source: Source::Menu,
-        story: "Connections live and pings are answered, but the server behind them stands still. A question that is not \
+        summary: "Connections live and pings are answered, but the server behind them is frozen. A question that is not \
                 answered makes the cache suspect and then stale, and no list follows when the server thaws.",
         clauses: "C10, R2, R2a, R4",
         bounds: Bounds::NONE.notice(15).recover(15).lists(0),
@@ -58,7 +58,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-etcd",
         faults: &[Fault::FrozenEtcd],
         source: Source::Menu,
-        story: "The store behind a live server stands still, and bookmarks with an equal version go on. They are no \
+        summary: "The store behind a live server is frozen, and bookmarks with an equal version go on. They are no \
                 proof, the cache is suspect and then stale, and no list follows when the store moves again.",
         clauses: "C10, R2, R4",
         bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
@@ -69,7 +69,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "stalled-stream",
         faults: &[Fault::StalledStream],
         source: Source::Menu,
-        story: "One of two watches on a healthy connection falls silent and stays so. What it held back comes by a \
+        summary: "One of two watches on a healthy connection falls silent and stays so. What it held back comes by a \
                 second watch, opened on another connection, within two periods, and the other one is left alone.",
         clauses: "C10, C11, R2",
         bounds: Bounds::NONE.recover(120).lists(0),
@@ -80,7 +80,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "quiet-and-healthy",
         faults: &[],
         source: Source::Menu,
-        story: "Nothing changes for five minutes and nothing is wrong. The cache is fresh all the time, and no watch is \
+        summary: "Nothing changes for five minutes and nothing is wrong. The cache is fresh all the time, and no watch is \
                 opened anew because of the silence.",
         clauses: "C10, R2",
         bounds: Bounds::NONE.lists(0),

@@ -22,9 +22,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-expired",
         faults: &[Fault::HistoryCompacted],
         source: Source::Menu,
-        story: "The version that a watch resumes from is no longer held, said as an HTTP status and in the stream, as \
+        summary: "The version that a watch resumes from is no longer held, said as an HTTP status and in the stream, as \
                 Expired and as Gone, and once because the history is really compacted. Each costs one list and no \
-                more, and every deletion is told.",
+                more, and every deletion is delivered.",
         clauses: "C2, C3, R5",
         bounds: Bounds::NONE.recover(3).lists(5),
         seconds: 10,
@@ -34,7 +34,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-too-large",
         faults: &[Fault::VersionTooLarge],
         source: Source::Menu,
-        story: "The replica that answers has not reached the version asked for, and says so in three spellings, to \
+        summary: "The replica that answers has not reached the version requested, and says so in three spellings, to \
                 the watch that resumes and to the list that follows. The informer waits and lists once more, and \
                 nothing goes back.",
         clauses: "C4, R5",
@@ -46,7 +46,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "events-repeated",
         faults: &[Fault::EventsRepeated],
         source: Source::Menu,
-        story: "After each resume the server sends the last three events again, deletions among them. No handler hears \
+        summary: "After each resume the server sends the last three events again, deletions among them. No handler hears \
                 them twice, and nothing goes back.",
         clauses: "C3, C4, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
@@ -57,7 +57,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "history-restored",
         faults: &[Fault::HistoryRestored],
         source: Source::Menu,
-        story: "The server is restored from a backup, so that its versions start again lower, and it takes a watch from \
+        summary: "The server is restored from a backup, so that its versions start again lower, and it takes a watch from \
                 a version that it has not reached. A probe proves the new epoch, one list follows, and objects that \
                 live on are not told as deleted.",
         clauses: "C1, C4, R5",
@@ -103,7 +103,7 @@ async fn version_expired(ground: Ground) -> Result<Findings, Trouble> {
     }
     stage.settle(&[&config_maps]).await;
     for object in 0..5 {
-        let told = config_maps.recording.story(&format!("default/old-{object}"));
+        let told = config_maps.recording.in_words(&format!("default/old-{object}"));
         stage.checks.same("what was told of a deletion", &told.len(), &2);
     }
     Ok(stage.judge(None, Some(slowest)))
@@ -175,10 +175,10 @@ async fn history_restored(ground: Ground) -> Result<Findings, Trouble> {
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
     stage.checks.within("the first change of the new epoch", seen, PROMPT);
     stage.settle(&[&config_maps]).await;
-    let lost = config_maps.recording.story("default/lost");
+    let lost = config_maps.recording.in_words("default/lost");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
     stage.checks.same("what was told of the object that the backup lacks", &lost, &wanted);
-    let kept = config_maps.recording.story("default/kept");
+    let kept = config_maps.recording.in_words("default/kept");
     let goes_on = !kept.iter().any(|told| told.starts_with("Deleted"));
     stage.checks.expect(goes_on, format_args!("what was told of the object that lives on: {kept:?}"));
     Ok(stage.judge(notice, recover))

@@ -27,7 +27,7 @@ enum Speech {
 }
 
 impl Proxy {
-    /// The proxy at `url`; `tls` is asked for where TLS is spoken to it.
+    /// The proxy at `url`; `tls` is needed where TLS is spoken to it.
     ///
     /// # Errors
     ///

@@ -1,14 +1,14 @@
-//! Which stories there are, which of them cannot be told on which server, and which faults of the menu no real server can
-//! be made to show: a story that is skipped in silence is no story.
+//! Which scenarios there are, which of them cannot be played on which server, and which faults of the menu no real server can
+//! be made to show: a scenario that is skipped in silence is no scenario.
 
 use std::collections::BTreeSet;
 
 use steadfast_testing::cluster::{Kind, Need};
 use steadfast_testing::menu::Fault;
 
-use crate::{Story, changes, clients, cuts, definitions, servers};
+use crate::{Scenario, changes, clients, cuts, definitions, servers};
 
-/// Told on servers that are ours alone: a cluster behind a kubeconfig is not broken.
+/// Played on servers that are ours alone: a cluster behind a kubeconfig is not broken.
 const NOT_ON_OTHERS: &[&str] = &[
     "nothing_is_inferred_of_a_version_that_is_no_longer_served",
     "a_killed_server_that_comes_back_is_followed_on",
@@ -26,39 +26,41 @@ const NOT_ON_OTHERS: &[&str] = &[
 
 /// The faults of the menu that only the embedded server can be made to show, and why no other.
 const NOT_FROM_OUTSIDE: &[(Fault, &str)] = &[
-    (Fault::StalledStream, "from outside a connection stands still, and never one stream of it"),
+    (Fault::StalledStream, "from outside a connection is frozen, and never one stream of it"),
     (Fault::NoBookmarks, "a real server sends them"),
     (Fault::EventsLost, "a real server tells every change"),
     (Fault::EventsRepeated, "a real server resumes where it is asked to"),
-    (Fault::ServerBusy, "a real server never turns its administrator away, as whom the stories' informers come"),
+    (Fault::ServerBusy, "a real server never turns its administrator away, as whom the scenarios' informers come"),
     (Fault::HugeList, "no flag makes a list huge, and 100,000 real objects take minutes to write: the bench has them"),
     (Fault::ClockJumps, "the wall clock is the whole machine's"),
 ];
 
-fn all() -> impl Iterator<Item = &'static Story> {
-    [changes::STORIES, clients::STORIES, cuts::STORIES, definitions::STORIES, servers::STORIES].into_iter().flatten()
+fn all() -> impl Iterator<Item = &'static Scenario> {
+    [changes::SCENARIOS, clients::SCENARIOS, cuts::SCENARIOS, definitions::SCENARIOS, servers::SCENARIOS]
+        .into_iter()
+        .flatten()
 }
 
-/// The names of the stories that cannot be told on such a server.
-fn not_told_on(kind: &Kind) -> Vec<&'static str> {
+/// The names of the scenarios that cannot be told on such a server.
+fn not_played_on(kind: &Kind) -> Vec<&'static str> {
     let cannot = |need: &Need| need.cannot_be_had(kind).is_some();
-    all().filter(|story| story.needs.iter().any(cannot)).map(|story| story.name).collect()
+    all().filter(|scenario| scenario.needs.iter().any(cannot)).map(|scenario| scenario.name).collect()
 }
 
 #[test]
-fn every_story_is_told_on_the_embedded_server_and_on_the_reference() {
-    assert_eq!(not_told_on(&Kind::Embedded), [""; 0]);
-    assert_eq!(not_told_on(&Kind::Reference), [""; 0]);
+fn every_scenario_is_told_on_the_embedded_server_and_on_the_reference() {
+    assert_eq!(not_played_on(&Kind::Embedded), [""; 0]);
+    assert_eq!(not_played_on(&Kind::Reference), [""; 0]);
 }
 
 #[test]
-fn what_is_not_told_on_other_clusters_is_written_down() {
-    assert_eq!(not_told_on(&Kind::Other("kubeconfig".into())), NOT_ON_OTHERS);
+fn what_is_not_played_on_other_clusters_is_written_down() {
+    assert_eq!(not_played_on(&Kind::Other("kubeconfig".into())), NOT_ON_OTHERS);
 }
 
 #[test]
-fn every_fault_of_the_menu_has_a_story_or_a_reason_why_not() {
-    let told: BTreeSet<Fault> = all().flat_map(|story| story.faults).copied().collect();
+fn every_fault_of_the_menu_has_a_scenario_or_a_reason_why_not() {
+    let told: BTreeSet<Fault> = all().flat_map(|scenario| scenario.faults).copied().collect();
     for fault in Fault::ALL {
         let reasons = NOT_FROM_OUTSIDE.iter().filter(|(not_here, _)| *not_here == fault).count();
         assert_eq!(reasons + usize::from(told.contains(&fault)), 1, "{fault}, {}", fault.title());
@@ -66,7 +68,7 @@ fn every_fault_of_the_menu_has_a_story_or_a_reason_why_not() {
 }
 
 #[test]
-fn stories_have_names_of_their_own() {
-    let names: BTreeSet<&str> = all().map(|story| story.name).collect();
+fn scenarios_have_names_of_their_own() {
+    let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
     assert_eq!(names.len(), all().count());
 }

@@ -10,8 +10,8 @@ use steadfast_contract::{
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
-/// A story about the informer `pods` and its handler `h`.
-pub(crate) struct Story {
+/// A scenario about the informer `pods` and its handler `h`.
+pub(crate) struct Scenario {
     pub(crate) history: History,
     pub(crate) trace: Trace,
     pub(crate) terms: Terms,
@@ -19,11 +19,11 @@ pub(crate) struct Story {
     calls: u64,
 }
 
-impl Story {
+impl Scenario {
     pub(crate) fn new(scope: Scope) -> Self {
-        let mut story = Self::before_registration(scope);
-        story.record(Record::registered("h", "pods"));
-        story
+        let mut scenario = Self::before_registration(scope);
+        scenario.record(Record::registered("h", "pods"));
+        scenario
     }
 
     pub(crate) fn before_registration(scope: Scope) -> Self {
@@ -35,16 +35,16 @@ impl Story {
             audit: None,
         };
         let (history, trace) = (History::new(), Trace::new());
-        let mut story = Self { history, trace, terms, now: Duration::ZERO, calls: 0 };
-        story.record(Record::informer("pods", scope));
-        story
+        let mut scenario = Self { history, trace, terms, now: Duration::ZERO, calls: 0 };
+        scenario.record(Record::informer("pods", scope));
+        scenario
     }
 
-    /// An unselective story with `a` (u1, v5) created and told.
+    /// An unselective scenario with `a` (u1, v5) created and told.
     pub(crate) fn of_a() -> Self {
-        let mut story = Self::new(Scope::all());
-        story.set(5, "a", "u1").tell(added("a", "u1", 5));
-        story
+        let mut scenario = Self::new(Scope::all());
+        scenario.set(5, "a", "u1").tell(added("a", "u1", 5));
+        scenario
     }
 
     pub(crate) fn wait(&mut self, time: Duration) -> &mut Self {
