@@ -25,6 +25,13 @@ pub(crate) struct ReportArgs {
 
 const END: &str = "<!-- bench: end -->";
 
+/// The few measurements that a first page has room for.
+const FIRST_PAGE: &[&str] =
+    &["sync", "resident", "processor an event", "write to handler, p99", "get, p50", "relist, processor"];
+
+/// The faults that it has room for, by number and the beginning of their titles.
+const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
+
 /// Prints and writes everything.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Trouble> {
     write(&Results::read(&args.out)?, &args.out, &args.write)
@@ -74,9 +81,13 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
             texts.push((tables, figures::tables(outcomes)));
         }
     }
+    if let Some(outcomes) = &results.replayed {
+        texts.push(("replayed-first-page", figures::first_page(outcomes, FIRST_PAGE)));
+    }
     if let Some(ordeal) = &results.faults {
         texts.push(("faults-setting", setting_of(&ordeal.setting, ordeal.seconds)));
-        texts.push(("faults-summary", faults::summary(ordeal)));
+        texts.push(("faults-summary", faults::summary(ordeal, None)));
+        texts.push(("faults-first-page", faults::summary(ordeal, Some(FAULTS_OF_FIRST_PAGE))));
         texts.push(("faults", faults::table(ordeal)));
     }
     texts

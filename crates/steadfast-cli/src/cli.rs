@@ -104,6 +104,10 @@ pub(crate) struct WatchArgs {
     /// named, in all namespaces unless one is.
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) embedded: bool,
+
+    /// Cut the embedded server off for two seconds again and again, to see doubts, and what was missed.
+    #[arg(long, requires = "embedded")]
+    pub(crate) disturb: bool,
 }
 
 const WATCH_HELP: &str = "\

@@ -54,7 +54,9 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     }
     refuse_selectors_of_one_object(&args)?;
     let patience = args.wait.map(Duration::from_secs);
-    let fleet = if args.embedded { Some(fleet::Fleet::start().await?) } else { None };
+    let clock = Clock::choose(args.utc);
+    let disturbed = args.disturb.then(|| clock.clone());
+    let fleet = if args.embedded { Some(fleet::Fleet::start(disturbed).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
@@ -66,7 +68,6 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     let catalog = discovery::catalog(&connection, patience).await?;
     let Sorted { found, missing } = sorted(&args, &catalog)?;
 
-    let clock = Clock::choose(args.utc);
     let style = match args.output {
         Output::Json => Style::Json { full: args.full },
         Output::Text => Style::Text {

@@ -109,7 +109,7 @@ impl Drop for Watching {
 struct Told {
     recorder: Recorder,
     held: BTreeMap<Key, Ref>,
-    stories: BTreeMap<String, Vec<String>>,
+    scenarios: BTreeMap<String, Vec<String>>,
     calls: u64,
     synced: bool,
     /// What was said of freshness.
@@ -120,7 +120,14 @@ impl Told {
     fn to(recorder: Recorder) -> Self {
         recorder.write(Record::informer(INFORMER, Scope::all()));
         recorder.write(Record::registered(HANDLER, INFORMER));
-        Self { recorder, held: BTreeMap::new(), stories: BTreeMap::new(), calls: 0, synced: false, states: Vec::new() }
+        Self {
+            recorder,
+            held: BTreeMap::new(),
+            scenarios: BTreeMap::new(),
+            calls: 0,
+            synced: false,
+            states: Vec::new(),
+        }
     }
 
     fn take(&mut self, line: &Line) -> Result<(), WorldError> {
@@ -139,7 +146,7 @@ impl Told {
         let key = Key::new(line.namespace.as_deref(), line.name.as_deref().ok_or("a line without a name")?);
         let words = [Some(&line.kind), line.certainty.as_ref(), line.reason.as_ref()];
         let words: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
-        self.stories.entry(key.name.clone()).or_default().push(words.join(" "));
+        self.scenarios.entry(key.name.clone()).or_default().push(words.join(" "));
         let seen = self.seen(&key, line)?;
         match &seen {
             Seen::Deleted { .. } => drop(self.held.remove(&key)),
@@ -180,7 +187,7 @@ impl Told {
     }
 
     fn in_words(&self, name: &str) -> &[String] {
-        self.stories.get(name).map_or(&[], Vec::as_slice)
+        self.scenarios.get(name).map_or(&[], Vec::as_slice)
     }
 }
 

@@ -39,12 +39,14 @@ pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
     text
 }
 
-/// A row for each fault, a column for each library: how soon it was back, by how many lists, and what was lost.
-pub(in crate::run) fn summary(ordeal: &Ordeal) -> String {
+/// A row for each fault, a column for each library: how soon it was back, by how many lists, and what was lost. Of all
+/// faults, or only of those of `chosen`, by number and the beginning of their titles.
+pub(in crate::run) fn summary(ordeal: &Ordeal, chosen: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();
     for verdict in &ordeal.verdicts {
-        if !titles.contains(&(&verdict.fault, &verdict.title)) {
+        let of = |(fault, title): &(&str, &str)| verdict.fault == *fault && verdict.title.starts_with(title);
+        if !titles.contains(&(&verdict.fault, &verdict.title)) && chosen.is_none_or(|chosen| chosen.iter().any(of)) {
             titles.push((&verdict.fault, &verdict.title));
         }
     }

@@ -107,10 +107,20 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
 
 /// What a reader looks for first: each library at its best setting, for each measurement at its largest size.
 pub(in crate::run) fn summary(outcomes: &Outcomes) -> String {
+    let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
+    let whats: Vec<&str> = columns.filter(|(_, is_first)| *is_first).map(|(what, _)| *what).collect();
+    bests(outcomes, &[Resource::Pods, Resource::Widgets], &whats)
+}
+
+/// The same of a few measurements, of pods alone.
+pub(in crate::run) fn first_page(outcomes: &Outcomes, whats: &[&str]) -> String {
+    bests(outcomes, &[Resource::Pods], whats)
+}
+
+fn bests(outcomes: &Outcomes, resources: &[Resource], whats: &[&str]) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
-    for resource in [Resource::Pods, Resource::Widgets] {
-        let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
-        for (what, _) in columns.filter(|(_, is_first)| *is_first) {
+    for &resource in resources {
+        for what in whats {
             let figures =
                 || outcomes.figures().iter().filter(|figure| figure.resource == resource && figure.what == *what);
             let Some(size) = figures().map(|figure| figure.size).max() else { continue };

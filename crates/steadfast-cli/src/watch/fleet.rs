@@ -1,7 +1,9 @@
 //! The small world of `--embedded`: deployments that roll their pods over, one step after the other, for ever.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use steadfast::Connection;
@@ -9,10 +11,17 @@ use steadfast_apiserver::{ApiServer, Status};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::clock::Clock;
 use crate::failure::Failure;
 
 /// How long a step takes.
 const STEP: Duration = Duration::from_millis(120);
+
+/// How many steps are made undisturbed, before the server is cut off and after it.
+const UNDISTURBED: u32 = 12;
+
+/// How many steps are made while nobody sees them.
+const UNSEEN: u32 = 16;
 
 /// An embedded server on which something happens all the time; it ends when this is dropped.
 pub(crate) struct Fleet {
@@ -21,8 +30,9 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the server, with everything in place and nothing happening yet but what follows.
-    pub(crate) async fn start() -> Result<Self, Failure> {
+    /// Starts the server, with everything in place and nothing happening yet but what follows. Where it is `disturbed`, it is
+    /// cut off again and again, and each time forgets what happened meanwhile; that is said on standard error, by that clock.
+    pub(crate) async fn start(disturbed: Option<Clock>) -> Result<Self, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
         let server = ApiServer::builder().tls(true).start().await.map_err(|error| cannot(&error))?;
@@ -41,9 +51,14 @@ impl Fleet {
         }
         let kubeconfig = server.kubeconfig();
         let life = tokio::spawn(async move {
+            let mut steps = 0_u64;
             loop {
                 for deployment in &mut deployments {
                     sleep(STEP).await;
+                    if let Some(clock) = &disturbed {
+                        disturb_at(steps, &server, clock);
+                    }
+                    steps += 1;
                     if let Err(status) = deployment.step(&server) {
                         tracing::error!(%status, "the fleet has stopped: a write was refused");
                         return std::future::pending().await;
@@ -67,6 +82,26 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.life.abort();
     }
+}
+
+/// Cuts the server off, or lets it be reached again, where that is due before this step.
+fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
+    let round = u64::from(UNDISTURBED + UNSEEN);
+    if step % round == u64::from(UNDISTURBED) {
+        let lasts = (STEP * UNSEEN).as_secs_f64();
+        say(clock, &format!("cut off for {lasts:.1} s, and what happens meanwhile will not be in its history"));
+        server.faults().cut();
+    } else if step > 0 && step.is_multiple_of(round) {
+        server.compact();
+        server.faults().expire_events();
+        server.faults().heal();
+        say(clock, "can be reached again");
+    }
+}
+
+fn say(clock: &Clock, what: &str) {
+    // Whoever closed standard error does not want to know.
+    let _ = writeln!(io::stderr(), "{} # the embedded server: {what}", clock.of_day(Timestamp::now()));
 }
 
 /// A deployment and the pods that it has.

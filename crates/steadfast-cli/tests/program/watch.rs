@@ -58,6 +58,20 @@ fn an_embedded_fleet_is_told_in_as_many_lines_as_asked_for() {
 }
 
 #[test]
+fn a_fleet_that_is_cut_off_shows_the_doubt_and_then_what_was_missed() {
+    let output = steadfast(&["watch", "--embedded", "--disturb", "--until", "60"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let said = said(&output);
+    for part in
+        ["# the embedded server: cut off for ", " ! pods: ", "can be reached again", " ! pods: fresh again after "]
+    {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains(" - pods ") && shown.contains("(inferred: deleted)"), "{shown}");
+}
+
+#[test]
 fn twenty_lines_are_twenty_lines() {
     let output = steadfast(&["watch", "--embedded", "--until", "20", "-o", "json"]);
     assert!(output.status.success(), "{}", said(&output));

@@ -7,7 +7,8 @@
 //! that happens often runs on threads taken on demand until it has been prompt for a while.
 //!
 //! The sockets can change hands because informers run *between* two stays in the runtime, not within: see
-//! [`Inner::lead`].
+//! [`Inner::lead`]. The first thread takes them back as soon as it has made its step: allocators keep memory by threads, and
+//! objects that one thread has made and another one replaces leave behind as much memory as they took.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,6 +54,8 @@ struct Inner {
     called: Notify,
     /// Wakes the other one.
     relief: Condvar,
+    /// Wakes the first thread, which waits to be in charge again.
+    returned: Condvar,
     crew: Crew,
 }
 
@@ -63,6 +66,7 @@ struct State {
     charge: u64,
     /// Whether that one is with the sockets.
     serving: bool,
+    first: First,
     /// Which threads were relieved and are not back from their step, since when.
     relieved: BTreeMap<u64, Instant>,
     /// The task in whose step it is.
@@ -75,6 +79,15 @@ struct State {
     closed: bool,
 }
 
+/// Where the first thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// In charge, or in the step that it was relieved of.
+    AtWork,
+    /// It was relieved, is back from its step and waits to be in charge again.
+    Back,
+}
+
 impl Relay {
     /// Two threads, and those of `crew` on demand.
     pub(super) fn new(crew: Crew) -> io::Result<Self> {
@@ -82,6 +95,7 @@ impl Relay {
         let state = State {
             charge: 0,
             serving: false,
+            first: First::AtWork,
             relieved: BTreeMap::new(),
             stepping: None,
             steps: 0,
@@ -95,10 +109,11 @@ impl Relay {
             state: Mutex::new(state),
             called: Notify::new(),
             relief: Condvar::new(),
+            returned: Condvar::new(),
             crew,
         });
         inner.lock().runtime = Some(Arc::new(runtime));
-        inner.begin("steadfast-io", |inner| inner.lead(0)).inspect_err(|_| shut(inner.lock()))?;
+        inner.begin("steadfast-io", Inner::lead_and_return).inspect_err(|_| shut(inner.lock()))?;
         // From here on that thread ends all, if this fails too.
         let relay = Self { inner };
         relay.inner.begin("steadfast-relief", Inner::stand_by)?;
@@ -137,6 +152,7 @@ impl Drop for Relay {
         self.inner.lock().closed = true;
         self.inner.called.notify_one();
         self.inner.relief.notify_all();
+        self.inner.returned.notify_all();
     }
 }
 
@@ -169,7 +185,31 @@ impl Inner {
         }
     }
 
-    /// Serves the sockets and makes the steps that are ready, by turns, until it is relieved or all is over.
+    /// What the first thread does: it is in charge whenever no step keeps it.
+    fn lead_and_return(self: &Arc<Self>) {
+        let mut charge = 0;
+        loop {
+            self.lead(charge);
+            let mut state = self.lock();
+            if state.closed {
+                return;
+            }
+            state.first = First::Back;
+            if state.serving {
+                self.called.notify_one();
+            }
+            while state.first == First::Back {
+                if state.closed {
+                    return;
+                }
+                state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            charge = state.charge;
+        }
+    }
+
+    /// Serves the sockets and makes the steps that are ready, by turns, until it is relieved, the first thread is back, or
+    /// all is over.
     ///
     /// While a task makes a step nobody is in the runtime, so that whoever relieves this thread can enter it.
     fn lead(self: &Arc<Self>, charge: u64) {
@@ -184,6 +224,12 @@ impl Inner {
             state.stepping = None;
             if state.closed {
                 break;
+            }
+            if std::mem::replace(&mut state.first, First::AtWork) == First::Back {
+                state.charge += 1;
+                drop(state);
+                self.returned.notify_one();
+                return;
             }
             let turn = steps == 0 || (steps < STEPS && begun.elapsed() < TURN);
             let next = if turn { state.ready.pop_front() } else { None };
@@ -496,6 +542,32 @@ mod tests {
         assert!((5..=6).contains(&running) && threads == running && stuck == 0, "{running} of {threads}");
         drop(held);
         goes_on(&relay);
+    }
+
+    #[test]
+    fn the_first_thread_is_in_charge_again_once_its_task_goes_on() {
+        let relay = relay();
+        for _ in 0..3 {
+            let release = hang(&relay);
+            let begun = Instant::now();
+            for held in [true, false] {
+                if !held {
+                    release.send(()).expect("it hangs");
+                }
+                let name = || thread::current().name().map(str::to_owned);
+                loop {
+                    let (told, made) = mpsc::channel();
+                    relay.spawn(Box::pin(async move { told.send(name()).expect("the test waits") }));
+                    let by = made.recv_timeout(LONG).expect("it goes on").expect("it has a name");
+                    assert!(begun.elapsed() < LONG, "by {by}");
+                    if (by == "steadfast-io") != held {
+                        break;
+                    }
+                }
+            }
+            goes_on(&relay);
+        }
+        assert_eq!(relay.relieved().threads, 0);
     }
 
     #[test]
