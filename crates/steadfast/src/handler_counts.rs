@@ -12,7 +12,7 @@ pub struct HandlerCounts {
     pub panicked: u64,
     /// Events given up after their retries.
     pub skipped: u64,
-    /// Entries that wait or are being told.
+    /// Entries that wait or are being delivered.
     pub entries: usize,
     /// Calls that have begun and are not over.
     pub running: usize,

@@ -14,9 +14,9 @@ use crate::version::ResourceVersion;
 pub struct PartialIdentity {
     /// Where it is found.
     pub key: Option<ObjectKey>,
-    /// Its UID, or what stands for it where the object has a name and no UID.
+    /// Its UID, or what represents it where the object has a name and no UID.
     pub uid: Option<Uid>,
-    /// Its version, or what stands for it where the object has a name and no version.
+    /// Its version, or what represents it where the object has a name and no version.
     pub version: Option<ResourceVersion>,
 }
 
@@ -34,7 +34,7 @@ impl std::fmt::Display for PartialIdentity {
 }
 
 impl PartialIdentity {
-    /// Who the object of `metadata` is. Where it has no version, `made` stands for it.
+    /// Who the object of `metadata` is. Where it has no version, `made` represents it.
     pub(super) fn of(metadata: &Metadata<'_>, made: impl FnOnce() -> ResourceVersion) -> Self {
         let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
@@ -68,7 +68,7 @@ fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
 }
 
-/// The version; none where it is longer than any, which would be asked for and told of again and again.
+/// The version; none where it is longer than any, which would be requested and reported again and again.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }

@@ -42,14 +42,14 @@ pub enum RecordProblem {
     /// It has no `object`.
     #[error("a watch record without an object")]
     NoObject,
-    /// Its object cannot be told from others.
+    /// Its object cannot be distinguished from others.
     #[error("an object without {missing}")]
     NoIdentity {
         /// The path that has no value.
         missing: &'static str,
     },
-    /// Its object is none of those that were asked for, but of another sort.
-    #[error("a {told}, not the {wanted} that was asked for")]
+    /// Its object is none of those that were requested, but of another sort.
+    #[error("a {told}, not the {wanted} that was requested")]
     OtherKind {
         /// What it says it is.
         told: String,

@@ -12,7 +12,7 @@ use crate::version::ResourceVersion;
 pub(super) struct Full {
     /// How new it has to be.
     pub(super) from: ListFrom,
-    /// Whether all objects are asked for at once: no continue token that could expire on the way (F14).
+    /// Whether all objects are requested at once: no continue token that could expire on the way (F14).
     pub(super) whole: bool,
     /// Whether it is streamed.
     pub(super) form: Form,
@@ -56,7 +56,7 @@ impl Full {
         Self { new_epoch: true, ..Self::first() }
     }
 
-    /// A list to repair what another one has shown to be wrong: asked for in the same way.
+    /// A list to repair what another one has shown to be wrong: requested in the same way.
     pub(super) fn repair(new_epoch: bool) -> Self {
         Self { form: Form::Pages, new_epoch, ..Self::first() }
     }

@@ -1,4 +1,4 @@
-//! What a reflector is told.
+//! What a reflector is given.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub enum Input {
     Start,
     /// The moment of [`Reflector::wake_at`](super::Reflector::wake_at) has come.
     Tick,
-    /// There is a place for the full transfer that was asked for.
+    /// There is a place for the full transfer that was requested.
     TransferGranted,
     /// The server was seen to answer after it did not.
     Reachable,

@@ -17,7 +17,7 @@ pub enum Output {
     ReleaseTransfer,
     /// Begin to stage a list.
     BeginStaging {
-        /// Whether it is of another history, in which a version held may stand for another state.
+        /// Whether it is of another history, in which a version held may represent another state.
         anew: bool,
     },
     /// Forget what is staged.

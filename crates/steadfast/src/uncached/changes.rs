@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{self, Encoding, Kept, RecordError, WatchRecord};
 use steadfast_core::frame::{Line, LineFramer};
-use steadfast_core::freshness::{Condition, Standing};
+use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
@@ -34,7 +34,7 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 /// A watch open this long is a sign of health (R6).
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// One change of an object, as the server told it.
+/// One change of an object, as the server reported it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Change<K> {
     /// The object was created, or changed so that the scope has it.
@@ -88,7 +88,7 @@ impl<K> fmt::Debug for Change<K> {
 /// ```
 pub struct Changes<K> {
     items: BoxStream<'static, Result<Change<K>, StreamError>>,
-    standing: Arc<ArcSwap<Standing>>,
+    evidence: Arc<ArcSwap<Evidence>>,
     environment: SharedEnvironment,
     resource: String,
     begun_at: ResourceVersion,
@@ -97,7 +97,7 @@ pub struct Changes<K> {
 impl<K: Kept> Changes<K> {
     pub(super) fn new(source: Source, version: &ResourceVersion) -> Self {
         let environment = source.environment.clone();
-        let standing = Arc::new(ArcSwap::from_pointee(Standing {
+        let evidence = Arc::new(ArcSwap::from_pointee(Evidence {
             condition: Condition::Starting,
             since: environment.now(),
             why: "no watch is open yet".into(),
@@ -114,7 +114,7 @@ impl<K: Kept> Changes<K> {
         let resource = source.name();
         let reading = Reading {
             source,
-            standing: standing.clone(),
+            evidence: evidence.clone(),
             at: version.clone(),
             open: None,
             elsewhere: false,
@@ -122,17 +122,17 @@ impl<K: Kept> Changes<K> {
             over: false,
         };
         let items = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
-        Self { items: items.boxed(), standing, environment, resource, begun_at: version.clone() }
+        Self { items: items.boxed(), evidence, environment, resource, begun_at: version.clone() }
     }
 
     /// The version up to which everything was given: a later stream can go on from it.
     pub fn version(&self) -> ResourceVersion {
-        self.standing.load().version.clone().unwrap_or_else(|| self.begun_at.clone())
+        self.evidence.load().version.clone().unwrap_or_else(|| self.begun_at.clone())
     }
 
     /// Whether what was given is up to date, and if not, since when and why. Nothing is read unless the stream is polled.
     pub fn freshness(&self) -> Freshness {
-        self.standing.load().at(self.environment.now())
+        self.evidence.load().at(self.environment.now())
     }
 }
 
@@ -153,7 +153,7 @@ impl<K> fmt::Debug for Changes<K> {
 /// A watch after the other, each from where the one before ended.
 struct Reading {
     source: Source,
-    standing: Arc<ArcSwap<Standing>>,
+    evidence: Arc<ArcSwap<Evidence>>,
     /// The version up to which everything was given.
     at: ResourceVersion,
     open: Option<Open>,
@@ -286,7 +286,7 @@ impl Reading {
                 let notices = body.notices();
                 self.open = Some(Open { encoding, body: Box::pin(body), notices, framer, opened: now, heard: now });
                 // A watch that follows one that ended in good order leaves no doubt.
-                if self.standing.load().condition != Condition::Streaming {
+                if self.evidence.load().condition != Condition::Streaming {
                     self.stand(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());
                 }
                 Ok(())
@@ -343,7 +343,7 @@ impl Reading {
         }
     }
 
-    /// What cannot be read is told, and left behind.
+    /// What cannot be read is reported, and left behind.
     fn unreadable(&mut self, error: &RecordError) -> StreamError {
         if let Some(version) = error.identity.version.clone() {
             self.reach(&version);
@@ -357,30 +357,30 @@ impl Reading {
             self.at = version.clone();
         }
         self.source.backoff.reset();
-        let mut standing = Standing::clone(&self.standing.load());
+        let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
-        if standing.condition != Condition::Streaming {
-            standing.since = now;
+        if evidence.condition != Condition::Streaming {
+            evidence.since = now;
         }
-        standing.condition = Condition::Streaming;
-        standing.why = "a proof is overdue".into();
-        standing.version = Some(self.at.clone());
-        standing.proven = Some(now);
-        standing.attempts = 0;
-        self.standing.store(Arc::new(standing));
+        evidence.condition = Condition::Streaming;
+        evidence.why = "a proof is overdue".into();
+        evidence.version = Some(self.at.clone());
+        evidence.proven = Some(now);
+        evidence.attempts = 0;
+        self.evidence.store(Arc::new(evidence));
     }
 
     fn stand(&mut self, condition: Condition, why: Arc<str>) {
-        let mut standing = Standing::clone(&self.standing.load());
+        let mut evidence = Evidence::clone(&self.evidence.load());
         let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
         // A doubt that takes another form is the same doubt.
-        if !(doubted(standing.condition) && doubted(condition) && condition != Condition::Stopped) {
-            standing.since = self.source.environment.now();
+        if !(doubted(evidence.condition) && doubted(condition) && condition != Condition::Stopped) {
+            evidence.since = self.source.environment.now();
         }
-        standing.condition = condition;
-        standing.why = why;
-        standing.attempts = self.source.backoff.failures();
-        self.standing.store(Arc::new(standing));
+        evidence.condition = condition;
+        evidence.why = why;
+        evidence.attempts = self.source.backoff.failures();
+        self.evidence.store(Arc::new(evidence));
     }
 
     fn end(&mut self, error: StreamError) -> StreamError {

@@ -18,7 +18,7 @@ use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 use super::source::{OBJECT_LIMIT, Source, StreamError};
 use crate::transport::ResponseBody;
 
-/// The objects of a page: what a server is asked for at once.
+/// The objects of a page: what a server is requested at once.
 const PAGE: u32 = 500;
 
 /// How long attempts may fail, and how long an answer that is being read may make no progress.

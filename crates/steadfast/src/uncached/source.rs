@@ -35,7 +35,7 @@ pub enum StreamError {
         /// What the server said.
         why: Arc<str>,
     },
-    /// The server does not do what it was asked for: permission or resource missing, a selector that is none.
+    /// The server does not do what it was requested: permission or resource missing, a selector that is none.
     #[error("{resource}: {why}")]
     Refused {
         /// The resource and its scope.
