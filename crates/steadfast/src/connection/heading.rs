@@ -1,4 +1,4 @@
-//! What stands at the head of each request: the server's address, the configuration's headers, who we are.
+//! What is at the head of each request: the server's address, the configuration's headers, who we are.
 
 use std::sync::Arc;
 

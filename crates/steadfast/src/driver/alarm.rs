@@ -7,14 +7,14 @@ use steadfast_core::Instant;
 
 use crate::environment::SharedEnvironment;
 
-/// How late a timer may be before that says that this process stood still; and how long what has arrived is read then.
+/// How late a timer may be before that says that this process was frozen; and how long what has arrived is read then.
 pub(super) const LATENESS: Duration = Duration::from_secs(1);
 
 /// A timer for the next thing that is due.
 pub(super) struct Alarm {
     environment: SharedEnvironment,
     set: Option<(Instant, BoxFuture<'static, ()>)>,
-    /// It was so late that this process must have stood still: what has arrived is read first.
+    /// It was so late that this process must have been frozen: what has arrived is read first.
     late: bool,
 }
 

@@ -29,7 +29,7 @@ impl Failure {
         Self { error, again: Again::BeforeHead }
     }
 
-    /// What is told where there is no other attempt.
+    /// What is reported where there is no other attempt.
     pub(super) fn into_error(self) -> TransportError {
         self.error
     }

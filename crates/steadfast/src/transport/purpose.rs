@@ -2,7 +2,7 @@
 
 use super::settings::Reader;
 
-/// What a connection is for: a large watch never stands in the way of a small request.
+/// What a connection is for: a large watch is never in the way of a small request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Answers that go on.
