@@ -165,13 +165,13 @@ fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &
     }
 }
 
-/// All that is watched, and how it is told.
+/// All that is watched, and how it is printed.
 struct Watching {
     factory: InformerFactory,
     style: Style,
     clock: Clock,
     printer: Printer,
-    /// What is watched already: a resource that was named twice is told once.
+    /// What is watched already: a resource that was named twice is watched once.
     known: Vec<(Found, Option<String>)>,
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
-/// What stands for standard input.
+/// What represents standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// The endings of the files that are read in a folder, as kubectl has them.

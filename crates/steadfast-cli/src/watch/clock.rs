@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// By which clock people are told.
+/// The clock by which times are printed for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(TimeZone);
 
