@@ -17,11 +17,12 @@ struct Served {
 }
 
 impl Served {
-    fn start() -> io::Result<Self> {
-        let kubeconfig = env::temp_dir().join(format!("steadfast-served-{}.yaml", std::process::id()));
+    fn start(name: &str, more: &[&str]) -> io::Result<Self> {
+        let kubeconfig = env::temp_dir().join(format!("steadfast-{name}-{}.yaml", std::process::id()));
         let mut program = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .args(["serve", "--kubeconfig"])
             .arg(&kubeconfig)
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()?;
         let output = program.stdout.take();
@@ -32,6 +33,17 @@ impl Served {
             }
         }
         Err(io::Error::other("it ended before it said where its kubeconfig is"))
+    }
+}
+
+impl Served {
+    /// What kubectl says to this server, on standard output and standard error, and whether it succeeds.
+    fn kubectl(&self, kubectl: &Path, arguments: &[&str]) -> io::Result<(bool, String, String)> {
+        let mut command = Command::new(kubectl);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).stdin(Stdio::null());
+        let output = command.output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
     }
 }
 
@@ -59,7 +71,7 @@ fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
 #[test]
 fn a_real_kubectl_finds_on_serve_what_it_finds_on_a_real_server() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
-    let mut served = Served::start()?;
+    let mut served = Served::start("served", &[])?;
     let Some(run) = script(&kubectl, &served.kubeconfig)? else { return skip("there is no bash") };
     let told = String::from_utf8_lossy(&run.stdout);
     let complaints = String::from_utf8_lossy(&run.stderr);
@@ -69,6 +81,71 @@ fn a_real_kubectl_finds_on_serve_what_it_finds_on_a_real_server() -> Result<(), 
     assert!(run.status.success(), "{told}\n{complaints}");
     assert!(told.lines().filter(|line| line.starts_with("ok ")).count() > 300, "it checked something:\n{told}");
     assert!(served.program.try_wait()?.is_none(), "it serves on");
+    Ok(())
+}
+
+/// A folder with a kustomization: a namespace and what is in it.
+fn kustomization() -> io::Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kustomization");
+    fs::create_dir_all(&folder)?;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n";
+    let all = "namespace: shop\nnamePrefix: dev-\nresources: [map.yaml, namespace.yaml]\n\
+               configMapGenerator: [{name: settings, literals: [a=b]}]\n";
+    for (name, text) in [("namespace.yaml", namespace), ("map.yaml", map), ("kustomization.yaml", all)] {
+        fs::write(folder.join(name), text)?;
+    }
+    Ok(folder)
+}
+
+#[test]
+fn what_a_kustomization_made_is_deleted_by_it_namespace_and_all() -> Result<(), WorldError> {
+    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let folder = kustomization()?;
+    let folder = folder.to_str().ok_or("the target's path is text")?;
+    let served = Served::start("kustomized", &[])?;
+    let (applied, _, why) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
+    assert!(applied, "{why}");
+    // The namespace first, and then one by one what is in it.
+    let (deleted, told, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
+    assert!(deleted, "{told}\n{why}");
+    assert_eq!(told.lines().filter(|line| line.contains("deleted")).count(), 3, "{told}");
+    let (found, _, why) = served.kubectl(&kubectl, &["get", "namespace", "shop"])?;
+    assert!(!found && why.contains("NotFound"), "{why}");
+    Ok(())
+}
+
+#[test]
+fn whoever_deletes_a_namespace_waits_until_it_is_gone() -> Result<(), WorldError> {
+    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let served = Served::start("ending", &[])?;
+    for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
+        let (done, _, why) = served.kubectl(&kubectl, arguments)?;
+        assert!(done, "{why}");
+    }
+    let (begun, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
+    assert!(begun, "{why}");
+    let (_, phase, _) = served.kubectl(&kubectl, &["get", "namespace", "team", "-o", "jsonpath={.status.phase}"])?;
+    assert_eq!(phase, "Terminating");
+    let (created, _, why) = served.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;
+    assert!(!created && why.contains("because it is being terminated"), "{why}");
+    let (gone, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team"])?;
+    assert!(gone, "{why}");
+    let (found, _, why) = served.kubectl(&kubectl, &["get", "namespace", "team"])?;
+    assert!(!found && why.contains("NotFound"), "{why}");
+    Ok(())
+}
+
+#[test]
+fn kubectl_prints_that_a_webhook_will_not_be_called() -> Result<(), WorldError> {
+    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\n\
+                   metadata: {name: checks}\nwebhooks: []\n";
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl-webhook.yaml");
+    fs::write(&file, webhook)?;
+    let served = Served::start("warning", &[])?;
+    let (applied, _, said) = served.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("it is text")?])?;
+    assert!(applied && said.contains("Warning: ") && said.contains("this server calls no webhooks"), "{said}");
     Ok(())
 }
 

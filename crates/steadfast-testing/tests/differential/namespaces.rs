@@ -30,6 +30,8 @@ pub fn life(plot: &mut Plot) {
     plot.push(step("DELETE", at.clone()).json(&wrong).with("wrong uid"));
     plot.push(step("DELETE", at.clone()).with("delete"));
     plot.push(step("GET", at.clone()).with("get"));
+    // Refused, so that whoever comes after finds it.
+    plot.push(step("DELETE", format!("{NAMESPACES}/kube-public")).with("of one that never ends"));
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
     plot.push(step("POST", format!("{at}/configmaps")).json(&late).with("creation while terminating"));
     let widget = json!({"apiVersion": "differential.steadfast.dev/v1", "kind": "Widget",
