@@ -181,6 +181,18 @@ async fn what_is_merged_while_nobody_reads_is_marked() {
 }
 
 #[test]
+fn a_kind_that_is_waited_for_leaves_it_not_ready_and_is_named() {
+    let watching = Watching::start(&["--embedded", "pods", "widgets.example.com", "--wait-for-kind"]);
+    let line = "widgets.example.com: the server does not have this kind yet\n";
+    let begun = Instant::now();
+    // The pods are there by and by; the kind is not.
+    while watching.ready("503") != line {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", watching.ready("503"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_leaves_it_alive_and_not_ready() {
     let kubeconfig = crate::bad_input::kubeconfig("unready.kubeconfig", "https://127.0.0.1:1", "");
     let watching = Watching::start(&["pods", "--kubeconfig", &kubeconfig]);
