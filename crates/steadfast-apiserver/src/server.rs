@@ -14,6 +14,7 @@ use crate::faults::{FaultRecord, Faults};
 use crate::kubeconfig;
 use crate::net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
 use crate::records::{RequestCounts, RequestRecord};
+use crate::resources::GroupResource;
 use crate::status::Status;
 use crate::storage::{History, Patch, State};
 
@@ -203,6 +204,11 @@ impl ApiServer {
     /// Every change there ever was.
     pub fn history(&self) -> History {
         self.cluster.store.read(State::history)
+    }
+
+    /// The resources that are served now, by group and plural name, subresources aside.
+    pub fn resources(&self) -> Vec<GroupResource> {
+        self.cluster.store.read(|state| state.registry.all().map(|served| served.name.clone()).collect())
     }
 
     /// The revision of now.

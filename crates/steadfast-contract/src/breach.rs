@@ -54,6 +54,24 @@ impl fmt::Display for Malformed {
     }
 }
 
+/// What a history or a trace lacks, so that the contract may be broken and nobody would see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Inconclusive {
+    /// The informer of which too little is known; `None` where that is so of all.
+    pub informer: Option<String>,
+    /// What is missing, and what to do about it.
+    pub what: String,
+}
+
+impl fmt::Display for Inconclusive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.informer {
+            Some(informer) => write!(f, "inconclusive, informer {informer}: {}", self.what),
+            None => write!(f, "inconclusive: {}", self.what),
+        }
+    }
+}
+
 /// Why a trace was not passed: every breach, in the order in which they showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breaches {
@@ -61,6 +79,8 @@ pub struct Breaches {
     pub breaches: Vec<Breach>,
     /// Where history or trace contradict themselves.
     pub malformed: Vec<Malformed>,
+    /// What is missing to say that the contract was kept.
+    pub inconclusive: Vec<Inconclusive>,
 }
 
 impl Breaches {
@@ -75,8 +95,12 @@ impl fmt::Display for Breaches {
         /// Enough to see the pattern; one root cause often shows at every object.
         const SHOWN: usize = 20;
         let lines = self.malformed.iter().map(ToString::to_string);
-        let lines: Vec<_> = lines.chain(self.breaches.iter().map(ToString::to_string)).collect();
-        write!(f, "the contract is broken {} time(s)", self.breaches.len())?;
+        let lines = lines.chain(self.breaches.iter().map(ToString::to_string));
+        let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();
+        match self.breaches.len() {
+            0 => f.write_str("it cannot be said that the contract was kept")?,
+            breaches => write!(f, "the contract is broken {breaches} time(s)")?,
+        }
         for line in lines.iter().take(SHOWN) {
             write!(f, "\n  {line}")?;
         }

@@ -19,8 +19,8 @@
 //! | `view` | one scope's view of a history: a timeline a name, cut into stays |
 //! | `case` | a trace laid over the views: each call with its place in the history |
 //! | `clauses` | one file a clause |
-//! | `tally`, `judge` | the counts of each handler; the way in |
-//! | `clause`, `breach`, `verdict` | what comes out: [`Clause`], [`Breach`], [`Report`], [`Verdict`] |
+//! | `tally`, `enough`, `judge` | the counts of each handler; whether there is enough to judge by; the way in |
+//! | `clause`, `breach`, `verdict` | what comes out: [`Clause`], [`Breach`], [`Inconclusive`], [`Report`], [`Verdict`] |
 //!
 //! # Example
 //!
@@ -60,6 +60,7 @@ mod breach;
 mod case;
 mod clause;
 mod clauses;
+mod enough;
 mod history;
 mod judge;
 mod nanos;
@@ -72,7 +73,7 @@ mod trace;
 mod verdict;
 mod view;
 
-pub use breach::{Breach, Breaches, Malformed};
+pub use breach::{Breach, Breaches, Inconclusive, Malformed};
 pub use clause::Clause;
 pub use history::{Change, History, Restore};
 pub use judge::{check, judge};

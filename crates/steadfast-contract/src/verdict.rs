@@ -6,7 +6,7 @@ use std::ops::Add;
 
 use serde::Serialize;
 
-use crate::breach::{Breach, Breaches, Malformed};
+use crate::breach::{Breach, Breaches, Inconclusive, Malformed};
 use crate::clause::Clause;
 
 /// The counts of one handler.
@@ -89,11 +89,19 @@ pub struct Report {
     pub breaches: Vec<Breach>,
     /// Where history or trace contradict themselves.
     pub malformed: Vec<Malformed>,
+    /// What is missing to say that the contract was kept: an empty history or trace, or one that has not settled.
+    pub inconclusive: Vec<Inconclusive>,
 }
 
 impl Report {
-    /// Whether the trace keeps the contract.
+    /// Whether the trace keeps the contract, and has enough in it to say so.
     pub fn passed(&self) -> bool {
+        self.keeps_so_far() && self.inconclusive.is_empty()
+    }
+
+    /// Whether nothing in the trace breaks the contract. The end of it may be missing, or all of it: for a trace that is
+    /// judged while it goes on.
+    pub fn keeps_so_far(&self) -> bool {
         self.breaches.is_empty() && self.malformed.is_empty()
     }
 
@@ -105,11 +113,12 @@ impl Report {
     /// The verdict of a trace that keeps the contract, or what breaks it.
     ///
     /// # Errors
-    /// Every breach, and every place where history or trace contradict themselves.
+    /// Every breach, every place where history or trace contradict themselves, and what is missing to say that the contract
+    /// was kept.
     pub fn into_result(self) -> Result<Verdict, Breaches> {
         if self.passed() {
             return Ok(self.verdict);
         }
-        Err(Breaches { breaches: self.breaches, malformed: self.malformed })
+        Err(Breaches { breaches: self.breaches, malformed: self.malformed, inconclusive: self.inconclusive })
     }
 }

@@ -13,7 +13,7 @@
 //! use steadfast_testing::cluster::{Cluster, Kind};
 //!
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), steadfast_testing::WorldError> {
+//! # async fn main() -> Result<(), steadfast_testing::Error> {
 //! let cluster = Cluster::start(&Kind::Embedded, &[]).await??;
 //! let recorder = cluster.recorder();
 //! let factory = InformerFactory::new(&cluster.connection().await?);
@@ -37,7 +37,6 @@ mod server;
 mod tests;
 mod writer;
 
-use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -52,7 +51,7 @@ use steadfast::{Connection, Scope};
 use steadfast_contract::History;
 
 use crate::proxy::{FaultProxy, NetworkFaults};
-use crate::{Recorder, WorldError};
+use crate::{Error, Recorder};
 use chronicle::Chronicle;
 pub use need::{Kind, Need};
 use server::Server;
@@ -76,7 +75,7 @@ impl fmt::Display for NotHere {
     }
 }
 
-impl Error for NotHere {}
+impl std::error::Error for NotHere {}
 
 /// A server, a namespace in it, a writer there, and a network between it and the informers.
 pub struct Cluster {
@@ -105,7 +104,7 @@ impl Cluster {
     /// # Panics
     ///
     /// Where no tokio runtime is current.
-    pub async fn start(kind: &Kind, needs: &[Need]) -> Result<Result<Self, NotHere>, WorldError> {
+    pub async fn start(kind: &Kind, needs: &[Need]) -> Result<Result<Self, NotHere>, Error> {
         for need in needs {
             if let Some(reason) = need.cannot_be_had(kind) {
                 return Ok(Err(NotHere { need: *need, reason }));
@@ -157,7 +156,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it cannot be created, or where the server has no word but its API.
-    pub async fn another_namespace(&self) -> Result<(String, Writer), WorldError> {
+    pub async fn another_namespace(&self) -> Result<(String, Writer), Error> {
         if matches!(self.kind, Kind::Other(_)) {
             return Err("another namespace has no history here".into());
         }
@@ -177,7 +176,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it cannot be made.
-    pub async fn connection(&self) -> Result<Connection, WorldError> {
+    pub async fn connection(&self) -> Result<Connection, Error> {
         self.connection_with(Settings::default()).await
     }
 
@@ -187,7 +186,7 @@ impl Cluster {
     ///
     /// Where it cannot be made.
     #[allow(clippy::unused_async, reason = "as the others that connect")]
-    pub async fn connection_with(&self, settings: Settings) -> Result<Connection, WorldError> {
+    pub async fn connection_with(&self, settings: Settings) -> Result<Connection, Error> {
         Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
     }
 
@@ -201,13 +200,14 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the server's address is none.
-    pub fn proxied(&self) -> Result<kube::Config, WorldError> {
+    pub fn proxied(&self) -> Result<kube::Config, Error> {
         let mut config = self.config.clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_owned();
         // The certificate is still that of the server behind.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         config.tls_server_name.get_or_insert(host);
-        config.cluster_url = format!("{scheme}://{}", self.proxy.address()).parse()?;
+        let url = format!("{scheme}://{}", self.proxy.address());
+        config.cluster_url = url.parse().map_err(|error| format!("{url}: {error}"))?;
         Ok(config)
     }
 
@@ -222,7 +222,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the server does not say what its newest version is.
-    pub async fn settle(&self, recorder: &Recorder) -> Result<(), WorldError> {
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
         recorder.settle_at(&self.writer.newest_version().await?, PATIENCE).await;
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn define(&mut self, definition: Value) -> Result<(), WorldError> {
+    pub async fn define(&mut self, definition: Value) -> Result<(), Error> {
         let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
         let definitions: Api<CustomResourceDefinition> = Api::all(self.writer.client());
         let defined = definitions.create(&PostParams::default(), &definition).await?;
@@ -245,7 +245,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it cannot be listed and watched.
-    pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), WorldError> {
+    pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), Error> {
         // A watch that a scenario breaks tells no history.
         if self.needs.is_empty() {
             let begun = self.begun;
@@ -259,7 +259,7 @@ impl Cluster {
     /// # Errors
     ///
     /// As [`history_of`](Self::history_of).
-    pub async fn history(&self) -> Result<History, WorldError> {
+    pub async fn history(&self) -> Result<History, Error> {
         self.history_of(&ApiResource::erase::<ConfigMap>(&())).await
     }
 
@@ -268,7 +268,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it is not complete, or where the server's word and what a watch of it told are two things.
-    pub async fn history_of(&self, resource: &ApiResource) -> Result<History, WorldError> {
+    pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
         let until = self.writer.write_something_else().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
         let watched = match self.chronicles.iter().find(|chronicle| chronicle.resource == *resource) {
@@ -291,7 +291,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it does not answer.
-    pub async fn streamed_lists(&self) -> Result<Option<u64>, WorldError> {
+    pub async fn streamed_lists(&self) -> Result<Option<u64>, Error> {
         self.server.streamed_lists(&self.writer.client()).await
     }
 
@@ -302,7 +302,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the scenario did not say that it [needs](Need) this; the same holds for all that follow.
-    pub fn kill(&mut self, server: usize) -> Result<(), WorldError> {
+    pub fn kill(&mut self, server: usize) -> Result<(), Error> {
         self.said(Need::Kill)?;
         self.server.kill(server)
     }
@@ -312,7 +312,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it does not end, or the scenario did not say that it needs this.
-    pub async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         self.said(Need::Shutdown)?;
         self.server.shut_down(server).await
     }
@@ -322,12 +322,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it does not start.
-    pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+    pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
         self.server.start_again(server).await?;
         self.renew_writer()
     }
 
-    fn renew_writer(&self) -> Result<(), WorldError> {
+    fn renew_writer(&self) -> Result<(), Error> {
         // A write is never sent twice; it must not be what finds out that a connection has died.
         self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
@@ -338,7 +338,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the scenario did not say that it needs this.
-    pub fn freeze(&mut self, on: bool) -> Result<(), WorldError> {
+    pub fn freeze(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::Freeze)?;
         self.server.freeze(on)
     }
@@ -348,7 +348,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the scenario did not say that it needs this.
-    pub fn freeze_store(&mut self, on: bool) -> Result<(), WorldError> {
+    pub fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::FreezeStore)?;
         self.server.freeze_store(on)
     }
@@ -358,7 +358,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it does not, or the scenario did not say that it needs this.
-    pub async fn compact(&mut self) -> Result<(), WorldError> {
+    pub async fn compact(&mut self) -> Result<(), Error> {
         self.said(Need::Compact)?;
         self.server.compact().await
     }
@@ -368,7 +368,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where it cannot be made, or the scenario did not say that it needs a [restore](Need::Restore).
-    pub async fn back_up(&mut self) -> Result<(), WorldError> {
+    pub async fn back_up(&mut self) -> Result<(), Error> {
         self.said(Need::Restore)?;
         self.backup = Some(self.server.back_up().await?);
         Ok(())
@@ -379,7 +379,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where there is no backup, something does not start again, or the scenario did not say that it needs this.
-    pub async fn restore(&mut self) -> Result<(), WorldError> {
+    pub async fn restore(&mut self) -> Result<(), Error> {
         self.said(Need::Restore)?;
         self.server.restore(self.backup.ok_or("there is no backup")?).await?;
         self.renew_writer()
@@ -390,12 +390,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Where the scenario did not say that it needs this.
-    pub fn lag(&mut self, on: bool) -> Result<(), WorldError> {
+    pub fn lag(&mut self, on: bool) -> Result<(), Error> {
         self.said(Need::Lag)?;
         self.server.lag(on)
     }
 
-    fn said(&self, need: Need) -> Result<(), WorldError> {
+    fn said(&self, need: Need) -> Result<(), Error> {
         // Else the scenario would be begun where it cannot be told.
         if !self.needs.contains(&need) {
             return Err(format!("the scenario did not say that it needs {need:?}").into());
@@ -408,7 +408,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Where that cannot be done.
-    pub async fn end(self) -> Result<(), WorldError> {
+    pub async fn end(self) -> Result<(), Error> {
         self.take_away().await?;
         self.server.give_back().await
     }
@@ -418,12 +418,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Where something cannot be taken away.
-    pub async fn give_up(self) -> Result<(), WorldError> {
+    pub async fn give_up(self) -> Result<(), Error> {
         // A server of our own goes with what is in it, and may not answer.
         if matches!(self.kind, Kind::Other(_)) { self.take_away().await } else { Ok(()) }
     }
 
-    async fn take_away(&self) -> Result<(), WorldError> {
+    async fn take_away(&self) -> Result<(), Error> {
         let client = self.writer.client();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for name in &self.definitions {
@@ -438,14 +438,14 @@ impl Cluster {
 }
 
 /// A name for a namespace that nobody has.
-fn own_namespace() -> Result<String, WorldError> {
+fn own_namespace() -> Result<String, Error> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     Ok(format!("steadfast-{now:x}-{}-{number}", std::process::id()))
 }
 
-async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), WorldError> {
+async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), Error> {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
@@ -453,7 +453,7 @@ async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), World
 }
 
 /// Expects both to tell the same of `namespace`: the same objects, changed at the same versions.
-fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), WorldError> {
+fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), Error> {
     fn told<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
         let within = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
         within.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()

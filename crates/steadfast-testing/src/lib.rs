@@ -7,7 +7,7 @@
 //! use steadfast_testing::{Recorder, config_map, history, informers};
 //!
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), steadfast_testing::WorldError> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = ApiServer::start().await?;
 //! let config_maps = informers(&server).await?.informer::<ConfigMap>(Scope::all())?;
 //! let recorder = Recorder::of(&server);
@@ -17,12 +17,13 @@
 //! recorder.settle(&server).await;
 //!
 //! assert_eq!(seen.in_words("default/a").len(), 1);
-//! steadfast_contract::check(&history(&server, "", "configmaps"), &recorder.trace())?;
+//! steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
 //! # Ok(())
 //! # }
 //! ```
 
 pub mod cluster;
+mod error;
 mod history;
 pub mod menu;
 mod objects;
@@ -33,6 +34,7 @@ pub mod reference;
 mod told;
 mod world;
 
+pub use error::Error;
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};

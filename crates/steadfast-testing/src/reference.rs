@@ -8,7 +8,7 @@
 //! use steadfast::{InformerFactory, Scope};
 //! use steadfast_testing::reference::Reference;
 //!
-//! # async fn test() -> Result<(), steadfast_testing::WorldError> {
+//! # async fn test() -> Result<(), steadfast_testing::Error> {
 //! let Some(mut reference) = Reference::start().await? else { return Ok(()) };
 //! let factory = InformerFactory::new(&reference.connection().await?);
 //! let recorder = reference.recorder();
@@ -40,7 +40,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::Connection;
 use steadfast_contract::History;
 
-use crate::{Recorder, WorldError};
+use crate::{Error, Recorder};
 use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
@@ -94,7 +94,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where something does not start, or where the reference is missing and must not be.
-    pub async fn start() -> Result<Option<Self>, WorldError> {
+    pub async fn start() -> Result<Option<Self>, Error> {
         Self::start_with(&[]).await
     }
 
@@ -103,7 +103,7 @@ impl Reference {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub async fn start_with(flags: &[&str]) -> Result<Option<Self>, WorldError> {
+    pub async fn start_with(flags: &[&str]) -> Result<Option<Self>, Error> {
         let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
             skip("the reference is not built; conformance/reference/build does that, where there is Go")?;
             return Ok(None);
@@ -124,7 +124,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not start.
-    pub async fn start_another(&mut self) -> Result<usize, WorldError> {
+    pub async fn start_another(&mut self) -> Result<usize, Error> {
         self.start_another_with(&[], None).await
     }
 
@@ -133,7 +133,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not start.
-    pub async fn start_another_with(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, WorldError> {
+    pub async fn start_another_with(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, Error> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
         let etcd_url = way.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));
@@ -161,7 +161,7 @@ impl Reference {
     /// # Panics
     ///
     /// Where there is no such server.
-    pub async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
         process.close_input();
         process.until_ended(PATIENCE).await
@@ -181,7 +181,7 @@ impl Reference {
     /// # Panics
     ///
     /// Where there is no such server.
-    pub async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+    pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
         let certificates = self.folder.path.join("certificates").display().to_string();
         let log = self.folder.path.join(format!("server-{server}.log"));
         let Server { process, folder, port, etcd_url, flags } = &mut self.servers[server];
@@ -207,7 +207,7 @@ impl Reference {
     /// # Panics
     ///
     /// Where there is no such server.
-    pub fn freeze(&self, server: usize, on: bool) -> Result<(), WorldError> {
+    pub fn freeze(&self, server: usize, on: bool) -> Result<(), Error> {
         let process = self.servers[server].process.as_ref().ok_or("the server does not run")?;
         Ok(process.freeze(on)?)
     }
@@ -217,7 +217,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not run.
-    pub fn freeze_etcd(&self, on: bool) -> Result<(), WorldError> {
+    pub fn freeze_etcd(&self, on: bool) -> Result<(), Error> {
         Ok(self.etcd.freeze(on)?)
     }
 
@@ -226,7 +226,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where its URL names no address.
-    pub fn etcd_address(&self) -> Result<SocketAddr, WorldError> {
+    pub fn etcd_address(&self) -> Result<SocketAddr, Error> {
         let address = self.etcd_url.strip_prefix("http://").ok_or("the URL of the etcd is no plain one")?;
         Ok(address.trim_end_matches('/').parse()?)
     }
@@ -236,7 +236,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not.
-    pub async fn compact(&self) -> Result<(), WorldError> {
+    pub async fn compact(&self) -> Result<(), Error> {
         let log = self.folder.path.join("compact.log");
         let mut compaction = Process::start(&self.program, &["-compact", "-etcd", &self.etcd_url], log)?;
         compaction.until_ended(PATIENCE).await
@@ -261,7 +261,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where the file cannot be read.
-    pub async fn kube_config(&self) -> Result<kube::Config, WorldError> {
+    pub async fn kube_config(&self) -> Result<kube::Config, Error> {
         configuration(&self.kubeconfig()).await
     }
 
@@ -270,7 +270,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it cannot be made.
-    pub async fn connection(&self) -> Result<Connection, WorldError> {
+    pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(Connection::new(self.kube_config().await?)?)
     }
 
@@ -279,9 +279,9 @@ impl Reference {
     /// # Errors
     ///
     /// Where it cannot be made.
-    pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, WorldError> {
+    pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, Error> {
         let mut config = self.kube_config().await?;
-        config.cluster_url = format!("https://{address}").parse()?;
+        config.cluster_url = format!("https://{address}").parse().map_err(|error| format!("{address}: {error}"))?;
         Ok(Connection::new(config)?)
     }
 
@@ -296,7 +296,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not answer.
-    pub async fn newest_version(&self) -> Result<String, WorldError> {
+    pub async fn newest_version(&self) -> Result<String, Error> {
         let client = self.connection().await?.client();
         let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
         let list = namespaces.list_metadata(&kube::api::ListParams::default().limit(1)).await?;
@@ -309,7 +309,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where the server does not say what its newest version is.
-    pub async fn settle(&self, recorder: &Recorder) -> Result<(), WorldError> {
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
         recorder.settle_at(&self.newest_version().await?, PATIENCE).await;
         Ok(())
     }
@@ -319,12 +319,12 @@ impl Reference {
     /// # Errors
     ///
     /// Where it is not complete, or not what it should be.
-    pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, WorldError> {
+    pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, Error> {
         self.end_history().await?;
         self.told(&fs::read_to_string(self.folder.history())?, group, plural)
     }
 
-    async fn end_history(&mut self) -> Result<(), WorldError> {
+    async fn end_history(&mut self) -> Result<(), Error> {
         if let Some(mut historian) = self.historian.take() {
             // It writes down all that has happened by now, and ends.
             historian.close_input();
@@ -334,7 +334,7 @@ impl Reference {
     }
 
     /// What was undone, and then what `text` says.
-    fn told(&self, text: &str, group: &str, plural: &str) -> Result<History, WorldError> {
+    fn told(&self, text: &str, group: &str, plural: &str) -> Result<History, Error> {
         let wanted = Wanted { begun: self.begun.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);
         for undone in &self.undone {
@@ -352,7 +352,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not come to `revision`, or is not what it should be.
-    pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, WorldError> {
+    pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, Error> {
         let begun = Instant::now();
         loop {
             let text = fs::read_to_string(self.folder.history())?;
@@ -370,7 +370,7 @@ impl Reference {
 }
 
 /// An etcd on `port`, or on a free one where that is 0, and its URL.
-async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), WorldError> {
+async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), Error> {
     let (place, port) = (folder.etcd().display().to_string(), port.to_string());
     let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
     let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
@@ -378,7 +378,7 @@ async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Proce
     Ok((etcd, url))
 }
 
-async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, WorldError> {
+async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, Error> {
     let file = folder.history().display().to_string();
     let arguments = ["-history", &file, "-etcd", etcd_url];
     let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
@@ -386,7 +386,7 @@ async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Res
     Ok(historian)
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, WorldError> {
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }

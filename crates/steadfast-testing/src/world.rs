@@ -11,9 +11,11 @@ use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
 
+use crate::Error;
 use crate::proxy::NetworkFaults;
 
-/// What went wrong when a client was made; a test ends with it.
+/// What the project's own tests end with: anything that can go wrong in them.
+#[doc(hidden)]
 pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Waits until `reached`, and tells how long that took.
@@ -21,7 +23,7 @@ pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
 /// # Errors
 ///
 /// Where that takes longer than `limit`.
-pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, Error> {
     let begun = Instant::now();
     while !reached() {
         if begun.elapsed() > limit {
@@ -37,7 +39,7 @@ pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Durati
 /// # Errors
 ///
 /// Where the server's kubeconfig cannot be read.
-pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, WorldError> {
+pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, Error> {
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
@@ -47,7 +49,7 @@ pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, WorldError>
 /// # Errors
 ///
 /// Where the connection cannot be made.
-pub async fn connection(server: &ApiServer) -> Result<Connection, WorldError> {
+pub async fn connection(server: &ApiServer) -> Result<Connection, Error> {
     Ok(Connection::new(kube_config(server).await?)?)
 }
 
@@ -56,7 +58,7 @@ pub async fn connection(server: &ApiServer) -> Result<Connection, WorldError> {
 /// # Errors
 ///
 /// Where the connection cannot be made.
-pub async fn informers(server: &ApiServer) -> Result<InformerFactory, WorldError> {
+pub async fn informers(server: &ApiServer) -> Result<InformerFactory, Error> {
     Ok(InformerFactory::new(&connection(server).await?))
 }
 
@@ -77,7 +79,7 @@ impl InMemory {
     /// # Errors
     ///
     /// Where the connection cannot be made.
-    pub async fn connection(&self, server: &ApiServer) -> Result<Connection, WorldError> {
+    pub async fn connection(&self, server: &ApiServer) -> Result<Connection, Error> {
         let dialer = server.dialer();
         let dial = self.network.dialer(move |replica| {
             let dialer = dialer.clone();

@@ -325,7 +325,7 @@ async fn watches_that_cannot_be_read_are_named_and_nothing_is_lost() -> Result<(
         recorder.fault("corrupt", false);
 
         recorder.settle(&server).await;
-        check(&history(&server, "", "secrets"), &recorder.trace())?;
+        check(&history(&server, "", "secrets")?, &recorder.trace())?;
         recovers(&informer, 2).await?;
     }
     Ok(())
@@ -387,7 +387,7 @@ async fn an_object_spoiled_by_the_server_is_unknown_until_its_next_state_is_not(
     assert!(lister.get("default", "a")?.is_some(), "its next state can be decoded");
 
     recorder.settle(&server).await;
-    check(&history(&server, "", "secrets"), &recorder.trace())?;
+    check(&history(&server, "", "secrets")?, &recorder.trace())?;
     assert_eq!(server.request_counts().full_transfers(), lists, "no list is made for it");
     let _ = writeln!(Said, "{}", informer.freshness());
     recovers(&informer, 2).await

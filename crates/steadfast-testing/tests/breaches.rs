@@ -57,7 +57,7 @@ impl Stage {
 
     fn report(&self) -> Report {
         let terms = Terms { period: Duration::from_millis(400), ..Terms::default() };
-        terms.judge(&history(&self.server, "", "configmaps"), &self.recorder.trace())
+        terms.judge(&history(&self.server, "", "configmaps").expect("they are served"), &self.recorder.trace())
     }
 }
 

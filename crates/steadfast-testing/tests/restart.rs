@@ -66,7 +66,7 @@ async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), Wo
         .map(|recording| format!("{}: {}", recording.informer().name(), recording.informer().freshness()))
         .collect();
     assert_eq!(unfresh, [""; 0], "all are fresh again");
-    check(&history(server, "", "configmaps"), &fleet.recorder.trace())?;
+    check(&history(server, "", "configmaps")?, &fleet.recorder.trace())?;
     Ok(())
 }
 

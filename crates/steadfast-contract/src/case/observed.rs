@@ -102,6 +102,11 @@ impl<'a> Informer<'a> {
         self.freshness.iter().any(|(moment, state)| moment.at <= at && **state == Freshness::Stopped)
     }
 
+    /// Whether no answer of its store was recorded.
+    pub(crate) fn has_no_answers(&self) -> bool {
+        self.answers.is_empty()
+    }
+
     /// A breach that shows at this informer.
     pub(crate) fn breach(
         &self,

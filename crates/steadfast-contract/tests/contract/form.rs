@@ -35,11 +35,11 @@ fn a_trace_of_several_resources_is_judged_in_parts() {
     let mut scenario = Scenario::of_a();
     scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
     let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreHeld::NotAsked);
-    scenario.record(Record::returned("n", call));
+    scenario.record(Record::returned("n", call)).settled();
     assert!(scenario.terms.check(&scenario.history, &scenario.trace).is_err());
     let pods = scenario.trace.about(|informer| informer == "pods");
     scenario.terms.check(&scenario.history, &pods).unwrap();
-    assert_eq!(pods.entries().len(), 4);
+    assert_eq!(pods.entries().len(), 6);
 }
 
 #[test]
@@ -76,4 +76,44 @@ fn what_contradicts_itself_is_never_passed() {
     let mut backwards = Scenario::of_a();
     backwards.set(4, "b", "u2");
     assert!(!backwards.judge().malformed.is_empty());
+}
+
+/// What is missing where nothing breaks the contract.
+fn inconclusive(scenario: &Scenario) -> String {
+    let report = scenario.judge();
+    assert!(report.keeps_so_far() && !report.passed(), "{report:#?}");
+    let told = report.clone().into_result().expect_err("it is not enough");
+    assert_eq!(told.inconclusive, report.inconclusive);
+    assert!(told.to_string().starts_with("it cannot be said that the contract was kept"), "{told}");
+    told.to_string()
+}
+
+#[test]
+fn nothing_less_than_a_settled_trace_held_against_changes_is_passed() {
+    let mut scenario = Scenario::of_a();
+    assert!(inconclusive(&scenario).contains("has not settled"));
+    scenario.record(Record::Settled);
+    assert!(inconclusive(&scenario).contains("has not settled"), "the server need not have been quiet");
+    scenario.settled();
+    assert!(scenario.judge().passed(), "{:#?}", scenario.judge());
+
+    // As where the name of the resource is misspelt: nothing ever happened to it.
+    let mut nothing = Scenario::of_a();
+    (nothing.hiscenario, nothing.trace) = (Hiscenario::new(), Trace::new());
+    assert!(inconclusive(&nothing).contains("no informer was recorded"));
+    nothing.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
+    assert!(inconclusive(&nothing).contains("its plural name is needed"));
+}
+
+#[test]
+fn an_informer_of_which_nothing_was_recorded_is_named() {
+    let mut scenario = Scenario::of_a();
+    scenario.record(Record::informer("others", Scope::all())).settled();
+    assert!(inconclusive(&scenario).contains("informer others: nothing of what it held"));
+    scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
+    assert!(scenario.judge().inconclusive.is_empty());
+
+    let mut stopped = Scenario::of_a();
+    stopped.freshness(steadfast_contract::Freshness::Stopped).settled();
+    assert!(inconclusive(&stopped).contains("every informer was stopped"));
 }

@@ -11,7 +11,7 @@ use kube::core::WatchEvent;
 use steadfast_contract::{Change, History};
 use tokio::task::JoinHandle;
 
-use crate::WorldError;
+use crate::Error;
 
 /// How long the watch may take to tell what a list shows.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ impl Chronicle {
         namespace: &str,
         resource: &ApiResource,
         begun: Instant,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, Error> {
         let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, resource);
         let list = objects.list(&ListParams::default()).await?;
         let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
@@ -76,7 +76,7 @@ impl Chronicle {
     /// # Errors
     ///
     /// Where the watch broke, or does not come to what a list shows.
-    pub(super) async fn history(&self) -> Result<History, WorldError> {
+    pub(super) async fn history(&self) -> Result<History, Error> {
         let wanted: BTreeMap<String, String> = self
             .objects
             .list(&ListParams::default())
@@ -125,7 +125,7 @@ fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
     evidence
 }
 
-fn change(object: &DynamicObject, gone: bool) -> Result<Change, WorldError> {
+fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {
     let version = object.resource_version().ok_or("an object has no version")?.parse()?;
     let uid = object.uid().ok_or("an object has no UID")?;
     let (namespace, name) = (object.namespace(), object.name_any());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use crate::WorldError;
+use crate::Error;
 use crate::reference::Reference;
 
 /// The one that runs, for as long as somebody has it.
@@ -19,7 +19,7 @@ struct Shared {
 }
 
 impl Shared {
-    async fn start() -> Result<Self, WorldError> {
+    async fn start() -> Result<Self, Error> {
         let reference =
             Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
         Ok(Self { reference: Arc::new(RwLock::new(reference)), spoiled: AtomicBool::new(false) })
@@ -41,7 +41,7 @@ enum Held {
 
 impl Lease {
     /// A place at the reference, which is started where none runs; `alone` for whoever breaks it.
-    pub(super) async fn take(alone: bool) -> Result<Self, WorldError> {
+    pub(super) async fn take(alone: bool) -> Result<Self, Error> {
         loop {
             let shared = running().await?;
             let reference = shared.reference.clone();
@@ -57,14 +57,14 @@ impl Lease {
     }
 
     /// A reference that nobody else has or will have.
-    pub(super) async fn own() -> Result<Self, WorldError> {
+    pub(super) async fn own() -> Result<Self, Error> {
         let shared = Arc::new(Shared::start().await?);
         let held = Held::Alone(shared.reference.clone().write_owned().await);
         Ok(Self { held, shared, returned: false })
     }
 
     /// The reference, for who is alone with it.
-    pub(super) fn alone(&mut self) -> Result<&mut Reference, WorldError> {
+    pub(super) fn alone(&mut self) -> Result<&mut Reference, Error> {
         match &mut self.held {
             Held::Alone(reference) => Ok(reference),
             Held::Beside(_) => Err("a scenario that shares the reference must not break it".into()),
@@ -96,7 +96,7 @@ impl Drop for Lease {
     }
 }
 
-async fn running() -> Result<Arc<Shared>, WorldError> {
+async fn running() -> Result<Arc<Shared>, Error> {
     let mut current = SHARED.lock().await;
     if let Some(shared) = current.upgrade().filter(|shared| !shared.spoiled.load(Ordering::Acquire)) {
         return Ok(shared);

@@ -12,7 +12,7 @@ use steadfast_contract::History;
 use super::lease::Lease;
 use super::need::{Kind, Need};
 use crate::proxy::{Direction, FaultProxy};
-use crate::{Recorder, WorldError, history, kube_config};
+use crate::{Error, Recorder, history, kube_config};
 
 /// What the embedded server asks of its clients, as the reference does; it guards nothing.
 const TOKEN: &str = "of-the-suite";
@@ -35,7 +35,7 @@ pub(super) struct OnReference {
 
 impl Server {
     /// One of this kind, to which `needs` can be done.
-    pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, WorldError> {
+    pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, Error> {
         let of_a_second = [Need::Second, Need::Lag, Need::Shutdown, Need::NoStreamedLists, Need::PagesOfTheStore];
         let two = of_a_second.iter().any(|need| needs.contains(need));
         Ok(match kind {
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// The configuration of a client that comes straight to the first API server.
-    pub(super) async fn config(&self) -> Result<kube::Config, WorldError> {
+    pub(super) async fn config(&self) -> Result<kube::Config, Error> {
         match self {
             Self::Embedded(server) => kube_config(server).await,
             Self::Reference(on) => on.lease.kube_config().await,
@@ -107,21 +107,16 @@ impl Server {
 
     /// What happened to the resource `plural` of `group` until `revision`, by the server's own word; none where it has
     /// no word but its API.
-    pub(super) async fn history(
-        &self,
-        revision: u64,
-        group: &str,
-        plural: &str,
-    ) -> Result<Option<History>, WorldError> {
+    pub(super) async fn history(&self, revision: u64, group: &str, plural: &str) -> Result<Option<History>, Error> {
         Ok(match self {
-            Self::Embedded(server) => Some(history(server, group, plural)),
+            Self::Embedded(server) => Some(history(server, group, plural)?),
             Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
             Self::Other { .. } => None,
         })
     }
 
     /// Kills an API server: every connection dies at once.
-    pub(super) fn kill(&mut self, server: usize) -> Result<(), WorldError> {
+    pub(super) fn kill(&mut self, server: usize) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
             Self::Reference(on) => {
@@ -134,7 +129,7 @@ impl Server {
     }
 
     /// Ends an API server in good order.
-    pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), WorldError> {
+    pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => {
                 let faults = embedded.faults().replica(server);
@@ -152,7 +147,7 @@ impl Server {
     }
 
     /// Starts an API server again.
-    pub(super) async fn start_again(&mut self, server: usize) -> Result<(), WorldError> {
+    pub(super) async fn start_again(&mut self, server: usize) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).start(),
             Self::Reference(on) => {
@@ -165,7 +160,7 @@ impl Server {
     }
 
     /// The first API server stands still, or goes on.
-    pub(super) fn freeze(&mut self, on: bool) -> Result<(), WorldError> {
+    pub(super) fn freeze(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
             Self::Reference(reference) => reference.lease.alone()?.freeze(0, on)?,
@@ -175,7 +170,7 @@ impl Server {
     }
 
     /// The store stands still, or goes on.
-    pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), WorldError> {
+    pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
             Self::Reference(reference) => reference.lease.alone()?.freeze_etcd(on)?,
@@ -185,7 +180,7 @@ impl Server {
     }
 
     /// The store forgets every state but the present one.
-    pub(super) async fn compact(&mut self) -> Result<(), WorldError> {
+    pub(super) async fn compact(&mut self) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
             Self::Reference(on) => on.lease.alone()?.compact().await?,
@@ -195,7 +190,7 @@ impl Server {
     }
 
     /// Makes a backup of the store, and tells of which revision it is.
-    pub(super) async fn back_up(&mut self) -> Result<u64, WorldError> {
+    pub(super) async fn back_up(&mut self) -> Result<u64, Error> {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
             Self::Reference(on) => on.lease.alone()?.back_up().await,
@@ -204,7 +199,7 @@ impl Server {
     }
 
     /// The store is put back to its backup, which is of `revision`; the first API server starts again on it.
-    pub(super) async fn restore(&mut self, revision: u64) -> Result<(), WorldError> {
+    pub(super) async fn restore(&mut self, revision: u64) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().restore(revision),
             Self::Reference(on) => {
@@ -218,7 +213,7 @@ impl Server {
     }
 
     /// The second API server stops following the store, or catches up.
-    pub(super) fn lag(&mut self, on: bool) -> Result<(), WorldError> {
+    pub(super) fn lag(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
@@ -231,7 +226,7 @@ impl Server {
     }
 
     /// How many lists it has streamed so far, in its own count; none where that is not ours to ask.
-    pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, WorldError> {
+    pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, Error> {
         match self {
             Self::Embedded(server) => Ok(Some(server.request_counts().streamed_lists as u64)),
             Self::Reference(_) => {
@@ -249,7 +244,7 @@ impl Server {
     }
 
     /// Makes whole what is shared with others.
-    pub(super) async fn give_back(self) -> Result<(), WorldError> {
+    pub(super) async fn give_back(self) -> Result<(), Error> {
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
             if let Ok(reference) = lease.alone() {
                 if let Some(second) = second {
@@ -267,7 +262,7 @@ impl Server {
 
 impl OnReference {
     /// The reference's number of an API server: others may have had a second one before.
-    fn number(&self, server: usize) -> Result<usize, WorldError> {
+    fn number(&self, server: usize) -> Result<usize, Error> {
         let second = || self.second.ok_or("there is no second server");
         Ok(if server == 0 { 0 } else { second()? })
     }
@@ -284,17 +279,17 @@ fn flag(need: Need) -> Option<&'static str> {
     }
 }
 
-fn not_ours() -> WorldError {
+fn not_ours() -> Error {
     "a cluster that is not ours is not broken".into()
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, WorldError> {
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 /// Where the server of `config` listens.
-async fn address(config: &kube::Config) -> Result<SocketAddr, WorldError> {
+async fn address(config: &kube::Config) -> Result<SocketAddr, Error> {
     if config.proxy_url.is_some() {
         return Err("the kubeconfig names a proxy; the faults of the network need a direct way".into());
     }

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::{WorldError, config_map_in};
+use crate::{Error, config_map_in};
 
 /// Writes config maps in one namespace. Cheap to clone.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server does not give it; the same holds for all that follow.
-    pub async fn get(&self, name: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn get(&self, name: &str) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().get(name).await?)
     }
 
@@ -51,7 +51,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.post(&config_map_in(&self.namespace, name, value)).await
     }
 
@@ -60,7 +60,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
         let mut config_map = config_map_in(&self.namespace, name, "1");
         config_map.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
         self.post(&config_map).await
@@ -71,7 +71,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, WorldError> {
+    pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().create(&PostParams::default(), config_map).await?)
     }
 
@@ -80,7 +80,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.patch(name, json!({ "data": { "value": value } })).await
     }
 
@@ -89,7 +89,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
         self.patch(name, json!({ "metadata": { "labels": { "app": app } } })).await
     }
 
@@ -98,7 +98,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, WorldError> {
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
@@ -107,7 +107,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn delete(&self, name: &str) -> Result<(), WorldError> {
+    pub async fn delete(&self, name: &str) -> Result<(), Error> {
         self.config_maps().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses one of these.
-    pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+    pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
         self.delete(name).await?;
         self.create(name, value).await
     }
@@ -127,7 +127,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn delete_labelled(&self, app: &str) -> Result<(), WorldError> {
+    pub async fn delete_labelled(&self, app: &str) -> Result<(), Error> {
         let labelled = ListParams::default().labels(&format!("app={app}"));
         self.config_maps().delete_collection(&DeleteParams::default(), &labelled).await?;
         Ok(())
@@ -138,7 +138,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server refuses it.
-    pub async fn write_something_else(&self) -> Result<u64, WorldError> {
+    pub async fn write_something_else(&self) -> Result<u64, Error> {
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
         let written = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
@@ -150,7 +150,7 @@ impl Writer {
     /// # Errors
     ///
     /// Where the server does not answer.
-    pub async fn newest_version(&self) -> Result<String, WorldError> {
+    pub async fn newest_version(&self) -> Result<String, Error> {
         let list = self.config_maps().list_metadata(&ListParams::default().limit(1)).await?;
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)
     }

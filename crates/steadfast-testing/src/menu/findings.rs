@@ -54,9 +54,8 @@ impl Findings {
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
         let broken = malformed.chain(self.report.breaches.iter().map(ToString::to_string));
-        let unsettled = (!self.report.verdict.settled)
-            .then(|| "the recorder was never settled, so nothing was judged as lost".to_owned());
-        self.unmet.iter().cloned().chain(broken).chain(unsettled).collect()
+        let missing = self.report.inconclusive.iter().map(ToString::to_string);
+        self.unmet.iter().cloned().chain(broken).chain(missing).collect()
     }
 
     /// These and those of another run of the same scenario, as one.
@@ -64,6 +63,7 @@ impl Findings {
     pub(super) fn and(mut self, other: Self) -> Self {
         self.report.breaches.extend(other.report.breaches);
         self.report.malformed.extend(other.report.malformed);
+        self.report.inconclusive.extend(other.report.inconclusive);
         self.report.verdict.settled &= other.report.verdict.settled;
         for (handler, tally) in other.report.verdict.handlers {
             let sum = self.report.verdict.handlers.entry(handler).or_default();

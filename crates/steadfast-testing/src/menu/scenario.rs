@@ -1,6 +1,5 @@
 //! What a scenario is: a name, a summary, its bounds, a function.
 
-use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::findings::Findings;
 use super::ground::Ground;
 
 /// Why a scenario could not be played to its end; it has failed.
-pub type Trouble = Box<dyn Error + Send + Sync>;
+pub type Trouble = crate::Error;
 
 /// What playing a scenario gives.
 pub(super) type Play = BoxFuture<'static, Result<Findings, Trouble>>;

@@ -138,7 +138,7 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
 
     let trace = world.recorder.trace();
     let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
-    let report = terms.judge(&history(&world.server, "", "configmaps"), &trace);
+    let report = terms.judge(&history(&world.server, "", "configmaps")?, &trace);
     let requests = world.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
     let (notice, recover, took) = (None, None, begun.elapsed());

@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::{AGAIN, PATIENCE, Reference};
-use crate::WorldError;
+use crate::Error;
 
 /// Where the services are by which the reference finds what it aggregates.
 const NAMESPACE: &str = "default";
@@ -20,7 +20,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it does not become available.
-    pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), WorldError> {
+    pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), Error> {
         let client = self.connection().await?.client();
         let name = format!("{version}.{group}");
         let service = name.replace('.', "-");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use steadfast_contract::{Change, History};
 
-use crate::WorldError;
+use crate::Error;
 
 /// One change, as the reference writes it.
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,7 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Adds what the file `text` says of the resource since the revision `after`, in the present epoch of `history`.
-    pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), WorldError> {
+    pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), Error> {
         let begun = self.begun.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
             let unreadable = |error| format!("line {} of the history: {error}", index + 1);
@@ -85,7 +85,7 @@ mod tests {
     const WANTED: Wanted<'static> = Wanted { begun: UNIX_EPOCH, group: "", plural: "configmaps" };
 
     #[test]
-    fn changes_of_the_resource_are_taken_over_with_times_since_the_beginning() -> Result<(), WorldError> {
+    fn changes_of_the_resource_are_taken_over_with_times_since_the_beginning() -> Result<(), Error> {
         let mut told = History::new();
         let begun = UNIX_EPOCH + Duration::from_secs(1000);
         Wanted { begun, ..WANTED }.read(FILE.trim(), 0, &mut told)?;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_restored_only_the_new_is_told_in_an_epoch_of_its_own() -> Result<(), WorldError> {
+    fn of_what_was_restored_only_the_new_is_told_in_an_epoch_of_its_own() -> Result<(), Error> {
         let mut told = History::new();
         WANTED.read(FILE.trim(), 0, &mut told)?;
         told.restore(Duration::ZERO, 7);

@@ -10,7 +10,7 @@ use std::{fs, io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::WorldError;
+use crate::Error;
 
 /// How much of what a process complained of is told.
 const TOLD: usize = 20;
@@ -48,7 +48,7 @@ impl Process {
     }
 
     /// What the process says that it is ready at.
-    pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, WorldError> {
+    pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, Error> {
         let ready = async {
             while let Some(line) = self.lines.recv().await {
                 if let Some(place) = line.strip_prefix("ready ") {
@@ -84,7 +84,7 @@ impl Process {
     }
 
     /// Waits until it has ended, and well.
-    pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), WorldError> {
+    pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), Error> {
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {
             return Err(self.complaint(&format!("had not ended after {deadline:?}")).into());

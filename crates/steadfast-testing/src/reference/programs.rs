@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-use crate::WorldError;
+use crate::Error;
 
 /// The program that `variable` names, or `name` where `conformance/reference/build` puts it: in `reference/` in the
 /// target folder in which this program was built. `None` where it is not there.
@@ -12,7 +12,7 @@ use crate::WorldError;
 /// # Errors
 ///
 /// Where the variable names something that is no file.
-pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, WorldError> {
+pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, Error> {
     if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
         let path = PathBuf::from(&named);
         let found = path.is_file().then_some(path).or_else(|| on_path(&named.to_string_lossy()));
@@ -30,7 +30,7 @@ pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, WorldError
 /// # Errors
 ///
 /// Where `$KUBECTL` names something that is no file.
-pub fn kubectl() -> Result<Option<PathBuf>, WorldError> {
+pub fn kubectl() -> Result<Option<PathBuf>, Error> {
     Ok(program("KUBECTL", "kubectl")?.or_else(|| on_path("kubectl")))
 }
 
@@ -39,7 +39,7 @@ pub fn kubectl() -> Result<Option<PathBuf>, WorldError> {
 /// # Errors
 ///
 /// Where nothing may be skipped.
-pub fn skip(reason: &str) -> Result<(), WorldError> {
+pub fn skip(reason: &str) -> Result<(), Error> {
     if env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
         return Err(io::Error::other(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}")).into());
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::{Reference, Undone, start_etcd, start_historian};
-use crate::WorldError;
+use crate::Error;
 
 impl Reference {
     /// Makes a backup of the etcd in place of an older one, and tells of which revision it is. Nothing that is judged by
@@ -13,7 +13,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where the first API server does not answer, or the etcd's files cannot be copied.
-    pub async fn back_up(&self) -> Result<u64, WorldError> {
+    pub async fn back_up(&self) -> Result<u64, Error> {
         let revision = self.newest_version().await?.parse()?;
         // Its files are those of one moment: from them it would start after a crash.
         self.etcd.freeze(true)?;
@@ -31,7 +31,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where there is no backup, or something does not end or start.
-    pub async fn restore(&mut self, to: u64) -> Result<(), WorldError> {
+    pub async fn restore(&mut self, to: u64) -> Result<(), Error> {
         self.undo(to).await?;
         copy(&self.backup(), &self.folder.etcd())?;
         self.start_the_etcd().await
@@ -43,14 +43,14 @@ impl Reference {
     /// # Errors
     ///
     /// Where something does not end or start.
-    pub async fn replace_etcd(&mut self) -> Result<(), WorldError> {
+    pub async fn replace_etcd(&mut self) -> Result<(), Error> {
         self.undo(0).await?;
         fs::remove_dir_all(self.folder.etcd())?;
         self.start_the_etcd().await
     }
 
     /// Kills everything, and keeps what the history says: all since the revision `to` is undone.
-    async fn undo(&mut self, to: u64) -> Result<(), WorldError> {
+    async fn undo(&mut self, to: u64) -> Result<(), Error> {
         for server in 0..self.servers.len() {
             self.kill(server);
         }
@@ -64,7 +64,7 @@ impl Reference {
     }
 
     /// At its old address, where the API servers look for it, with its history.
-    async fn start_the_etcd(&mut self) -> Result<(), WorldError> {
+    async fn start_the_etcd(&mut self) -> Result<(), Error> {
         let port = self.etcd_address()?.port();
         (self.etcd, self.etcd_url) = start_etcd(&self.program, &self.folder, port).await?;
         self.historian = Some(start_historian(&self.program, &self.folder, &self.etcd_url).await?);

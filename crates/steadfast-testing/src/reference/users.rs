@@ -9,7 +9,7 @@ use serde_json::json;
 use steadfast::Connection;
 
 use super::{AGAIN, PATIENCE, Reference};
-use crate::WorldError;
+use crate::Error;
 
 impl Reference {
     /// A connection to the first API server as `user`, who may do what [`allow`](Self::allow) lets him, and little else.
@@ -17,7 +17,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where it cannot be made.
-    pub async fn connection_as(&self, user: &str) -> Result<Connection, WorldError> {
+    pub async fn connection_as(&self, user: &str) -> Result<Connection, Error> {
         let mut config = self.kube_config().await?;
         config.auth_info.impersonate = Some(user.to_owned());
         Ok(Connection::new(config)?)
@@ -29,7 +29,7 @@ impl Reference {
     /// # Errors
     ///
     /// Where that is refused, or not known in time.
-    pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), WorldError> {
+    pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), Error> {
         let client = self.connection().await?.client();
         let name = format!("{user}-{plural}.{group}");
         let role = json!({

@@ -99,7 +99,7 @@ impl World {
     /// Lets the checker judge what was recorded, once all is quiet.
     pub(crate) async fn judge(&self) -> Result<(), WorldError> {
         self.recorder.settle(&self.server).await;
-        let report = Terms::default().judge(&history(&self.server, "", "configmaps"), &self.recorder.trace());
+        let report = Terms::default().judge(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
         demand(report.passed(), || format!("{report:#?}"))
     }
 }

@@ -53,7 +53,7 @@ async fn what_a_watch_lost_is_named_and_repaired_within_one_audit_period() -> Re
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit's, the repair");
     recorder.settle(&world.server).await;
     let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
-    let report = terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace());
+    let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
@@ -65,7 +65,7 @@ async fn an_audit_that_sees_nothing_is_caught() -> Result<(), WorldError> {
     assert_eq!(seen.in_words("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
     let terms = Terms { audit: Some(AUDIT), ..Terms::default() };
-    let report = terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace());
+    let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
     assert!(!report.passed(), "the checker sees what was never repaired");
     Ok(())
 }

@@ -9,7 +9,7 @@ const NAME: &str = "config maps";
 
 fn judged(world: &World, recorder: &Recorder) -> Report {
     let terms = Terms { slack: Duration::ZERO, ..Terms::default() };
-    terms.judge(&history(&world.server, "", "configmaps"), &recorder.trace())
+    terms.judge(&history(&world.server, "", "configmaps").expect("they are served"), &recorder.trace())
 }
 
 fn caught(report: &Report) -> bool {

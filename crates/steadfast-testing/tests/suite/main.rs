@@ -77,7 +77,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
         match told {
             Ok(Ok(())) => {
                 println!("{name}: {:.1?}, after {ready:.1?}", begun.elapsed());
-                cluster.end().await
+                Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
                 cluster.give_up().await?;

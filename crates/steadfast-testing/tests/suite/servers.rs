@@ -264,7 +264,7 @@ async fn a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_pe
 /// What is behind the connection stands still, once.
 async fn stand_still(
     cluster: &mut Cluster,
-    freeze: fn(&mut Cluster, bool) -> Result<(), WorldError>,
+    freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
 ) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;

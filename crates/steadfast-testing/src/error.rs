@@ -1,0 +1,132 @@
+//! What goes wrong in a test's own set-up.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What went wrong in the test kit: a server, client or network of the test could not be made, or did not do what it was to.
+///
+/// It is an ordinary error: `?` takes it into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`. It
+/// says what its cause says, and [`source`](StdError::source) goes on from there.
+pub struct Error {
+    cause: Box<dyn StdError + Send + Sync>,
+}
+
+impl Error {
+    /// The error that it was made of, to be downcast.
+    pub fn get_ref(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.cause
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
+    }
+}
+
+// As text: a test that returns it shows nothing else.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)?;
+        let mut next = self.source();
+        while let Some(cause) = next {
+            write!(f, ", because: {cause}")?;
+            next = cause.source();
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.source()
+    }
+}
+
+impl From<Box<dyn StdError + Send + Sync>> for Error {
+    fn from(cause: Box<dyn StdError + Send + Sync>) -> Self {
+        match cause.downcast::<Self>() {
+            Ok(own) => *own,
+            Err(cause) => Self { cause },
+        }
+    }
+}
+
+/// What the kit itself runs into.
+macro_rules! caused_by {
+    ($($cause:ty),* $(,)?) => {
+        $(impl From<$cause> for Error {
+            fn from(cause: $cause) -> Self {
+                Self { cause: cause.into() }
+            }
+        })*
+    };
+}
+
+caused_by!(
+    &'static str,
+    String,
+    std::io::Error,
+    std::net::AddrParseError,
+    std::num::ParseIntError,
+    std::time::SystemTimeError,
+    kube::Error,
+    kube::config::KubeconfigError,
+    kube::core::request::Error,
+    serde_json::Error,
+    steadfast::InformerError,
+    steadfast::NoRuntime,
+    steadfast::NotSynced,
+    steadfast::SyncTimeout,
+    steadfast::Unknown,
+    steadfast::WaitError,
+    steadfast::connection::ConnectError,
+    steadfast::connection::SendError,
+    steadfast_apiserver::StartError,
+    steadfast_apiserver::Status,
+    steadfast_contract::Breaches,
+    tokio::task::JoinError,
+    tokio::time::error::Elapsed,
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `anyhow::Error` asks of whatever `?` takes into it.
+    fn is_for_anyhow<E: StdError + Send + Sync + 'static>(_: &E) {}
+
+    fn failed() -> Result<(), Error> {
+        Err(std::io::Error::other("no socket"))?
+    }
+
+    #[test]
+    fn it_goes_where_errors_go_and_says_what_its_cause_says() {
+        let into_box = || -> Result<(), Box<dyn StdError>> { Ok(failed()?) };
+        let into_shared = || -> Result<(), Box<dyn StdError + Send + Sync>> { Ok(failed()?) };
+        let (own, boxed, shared) = (failed().unwrap_err(), into_box().unwrap_err(), into_shared().unwrap_err());
+        is_for_anyhow(&own);
+        assert_eq!([own.to_string(), boxed.to_string(), shared.to_string()], ["no socket"; 3]);
+        assert!(own.get_ref().is::<std::io::Error>());
+        // There and back, it is the same.
+        assert!(Error::from(shared).get_ref().is::<std::io::Error>());
+    }
+
+    #[test]
+    fn a_test_that_ends_with_it_shows_all_causes() {
+        #[derive(Debug)]
+        struct Outer(std::io::Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("no server")
+            }
+        }
+        impl StdError for Outer {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let cause: Box<dyn StdError + Send + Sync> = Box::new(Outer(std::io::Error::other("no socket")));
+        assert_eq!(format!("{:?}", Error::from(cause)), r#""no server", because: no socket"#);
+    }
+}

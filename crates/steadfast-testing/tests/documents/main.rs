@@ -1,0 +1,145 @@
+//! The Rust that the README and the guide show compiles, and does what they say.
+//!
+//! Each snippet is in [`snippets`] as the page has it, in a function that gives it what it takes for granted. A snippet that a
+//! page has and that file has not, word for word, is an error.
+
+mod snippets;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{WorldError, config_map};
+
+/// The pages, and where they are.
+const PAGES: [(&str, &str); 2] = [
+    ("README.md", include_str!("../../../../README.md")),
+    ("docs/guide.md", include_str!("../../../../docs/guide.md")),
+];
+
+const COMPILED: &str = include_str!("snippets.rs");
+
+/// Says to a copy of this program which of the first programs it is to run, instead of all tests but one: this.
+const PROGRAM: &str = "STEADFAST_DOCUMENTS_PROGRAM";
+const FIRST: &str = "the_programs_that_are_shown_first_run_and_shut_down";
+
+/// How long a program may take until it says what is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The lines of each fence of Rust, without indentation and empty lines.
+fn snippets_of(page: &str) -> Vec<Vec<&str>> {
+    let mut snippets = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.trim().starts_with("```rust") {
+            snippets.push(words(lines.by_ref().take_while(|line| line.trim() != "```")));
+        }
+    }
+    snippets
+}
+
+fn words<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    lines.map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+/// The snippets of `page` that `compiled` does not have as they are, by their first lines.
+fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
+    let compiled = words(compiled.lines());
+    let is_there = |snippet: &Vec<&str>| compiled.windows(snippet.len()).any(|window| window == snippet);
+    let missing = snippets_of(page).into_iter().filter(|snippet| !is_there(snippet));
+    missing.filter_map(|snippet| snippet.first().copied()).collect()
+}
+
+#[test]
+fn every_snippet_of_readme_and_guide_is_compiled_as_it_is_shown() {
+    let mut shown = 0;
+    for (path, page) in PAGES {
+        shown += snippets_of(page).len();
+        let missing = missing(page, COMPILED);
+        assert!(
+            missing.is_empty(),
+            "{path} has snippets that nobody compiles, which begin with {missing:#?}: have them in \
+             crates/steadfast-testing/tests/documents/snippets.rs as they are on the page"
+        );
+    }
+    assert!(shown >= 5, "{shown} snippets: are the pages read?");
+}
+
+#[test]
+fn a_snippet_of_which_a_word_differs_is_missing() {
+    let page = "A page.\n\n```rust\nlet a = 1;\n\nlet b = 2;\n```\n\n```sh\nls\n```\n";
+    assert!(missing(page, "fn f() {\n    let a = 1;\n    let b = 2;\n}").is_empty());
+    assert_eq!(missing(page, "fn f() {\n    let a = 1;\n    let b = 3;\n}"), ["let a = 1;"]);
+    assert_eq!(missing(page, "let a = 1;"), ["let a = 1;"]);
+}
+
+/// Runs one of the first programs on a server with the pod `default/web-0`, as its own process with a kubeconfig of
+/// that server, until it says `last`; returns what it has said.
+async fn said(program: &str, last: &str) -> Result<String, WorldError> {
+    let server = ApiServer::start().await?;
+    server.create(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "default", "name": "web-0", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web"}]},
+    }))?;
+    let kubeconfig = env::temp_dir().join(format!("steadfast-documents-{}-{program}", std::process::id()));
+    fs::write(&kubeconfig, server.kubeconfig())?;
+    let mut running = Command::new(env::current_exe()?)
+        .args(["--exact", FIRST, "--nocapture"])
+        .env(PROGRAM, program)
+        .env("KUBECONFIG", &kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let begun = Instant::now();
+    let ended = loop {
+        match running.try_wait()? {
+            None if begun.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(20)).await,
+            ended => break ended,
+        }
+    };
+    if ended.is_none() {
+        running.kill()?;
+    }
+    let mut said = String::new();
+    running.stdout.take().ok_or("no output")?.read_to_string(&mut said)?;
+    fs::remove_file(&kubeconfig)?;
+    assert!(ended.is_some_and(|ended| ended.success()) && said.contains(last), "{ended:?}: {said}");
+    Ok(said)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_programs_that_are_shown_first_run_and_shut_down() -> Result<(), WorldError> {
+    match env::var(PROGRAM).as_deref() {
+        Ok("readme") => {
+            return snippets::the_first_program_of_the_readme().await.map_err(|error| error.to_string().into());
+        }
+        Ok("guide") => {
+            return snippets::the_first_program_of_the_guide().await.map_err(|error| error.to_string().into());
+        }
+        Ok(other) => return Err(format!("there is no program {other}").into()),
+        Err(_) => {}
+    }
+    let readme = said("readme", "true: fresh").await?;
+    assert!(readme.contains("+ web-0"), "{readme}");
+    let guide = said("guide", "fresh, proven").await?;
+    assert!(guide.contains("+ web-0 (initial: true)"), "{guide}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_test_that_is_shown_passes() -> Result<(), WorldError> {
+    snippets::a_test_with_a_bad_network().await.map_err(|error| error.to_string().into())
+}
+
+#[tokio::test]
+async fn the_metrics_that_are_shown_tell_of_the_connection() -> Result<(), WorldError> {
+    let server = ApiServer::start().await?;
+    server.create(&config_map("a", "1"))?;
+    let connection = steadfast_testing::connection(&server).await?;
+    let text = snippets::metrics(connection).map_err(|error| error.to_string())?;
+    assert!(text.ends_with("# EOF\n") && text.contains("steadfast_"), "{text}");
+    Ok(())
+}

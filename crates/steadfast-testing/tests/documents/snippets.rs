@@ -1,0 +1,101 @@
+//! The snippets of README and guide, each as it is shown there.
+
+// They are shown in the way that reads best, and some take for granted what a function here gives them.
+#![allow(unused, clippy::all, clippy::pedantic)]
+
+use std::error::Error;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use steadfast::{Connection, Event, InformerFactory, Note, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{Recorder, config_map, history, informers};
+
+/// README.md, "In a program".
+#[rustfmt::skip]
+pub(crate) async fn the_first_program_of_the_readme() -> Result<(), Box<dyn Error>> {
+    let connection = Connection::infer().await?;
+    let informers = InformerFactory::new(&connection);
+    let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+
+    pods.on_event(|event| match event {
+        Event::Added { object: pod, .. } => println!("+ {}", pod.name_any()),
+        Event::Updated { new: pod, .. } => println!("~ {}", pod.name_any()),
+        Event::Deleted { last: pod, certainty, .. } => println!("- {} ({certainty})", pod.name_any()),
+        Event::Resynced { .. } => {}
+    });
+
+    informers.wait_for_sync(Duration::from_secs(30)).await?;
+    let lister = pods.lister()?;
+    let web = lister.get("default", "web-0")?;
+    println!("{}: {}", web.is_some(), pods.freshness());
+
+    informers.shutdown_drained(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+/// docs/guide.md, "The first program".
+#[rustfmt::skip]
+pub(crate) async fn the_first_program_of_the_guide() -> Result<(), Box<dyn Error>> {
+    let connection = Connection::infer().await?;                  // kubeconfig or in-cluster, as kube infers
+    let informers = InformerFactory::new(&connection);
+    let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+
+    pods.on_event(|event| match event {
+        Event::Added { object, initial } => println!("+ {} (initial: {initial})", object.name_any()),
+        Event::Updated { old, new } => println!("~ {} {:?} to {:?}", new.name_any(), old.resource_version(), new.resource_version()),
+        Event::Deleted { last, certainty, reason, .. } => println!("- {} ({certainty}, {reason})", last.name_any()),
+        Event::Resynced { .. } => {}
+    });
+
+    informers.wait_for_sync(Duration::from_secs(30)).await?;      // the error names what is not synced, and why
+    let web = pods.lister()?.get("default", "web-0")?;            // Option<Arc<Pod>>, never blocks
+    println!("{}", pods.freshness());                             // "fresh, proven 0.4 s ago"
+
+    informers.shutdown_drained(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+/// docs/guide.md, "Metrics".
+#[rustfmt::skip]
+pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> {
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register_collector(Box::new(steadfast::metrics::Metrics::new([&connection])));
+
+    // At each scrape, served as `application/openmetrics-text; version=1.0.0; charset=utf-8`:
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// docs/guide.md, "An audit".
+#[rustfmt::skip]
+fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
+    let pods = factory.build::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
+    pods.on_note(|note| if let Note::Lost { .. } = note { eprintln!("{note}") });
+    Ok(())
+}
+
+/// docs/guide.md, "A test with a bad network in it".
+#[rustfmt::skip]
+pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
+    let server = ApiServer::start().await?;
+    let config_maps = informers(&server).await?.informer::<ConfigMap>(Scope::all())?;
+    let recorder = Recorder::of(&server);
+    let seen = recorder.record(&config_maps);
+
+    server.create(&config_map("a", "1"))?;
+    seen.until_synced().await;
+    server.faults().cut();
+    server.delete_named("configmaps", "default", "a")?;
+    server.create(&config_map("a", "2"))?;
+    server.compact();
+    server.faults().expire_events();
+    server.faults().heal();
+
+    recorder.settle(&server).await;
+    assert_eq!(seen.story("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
+    Ok(())
+}
