@@ -43,6 +43,7 @@ mod state;
 mod turn;
 mod upgrade;
 mod upload;
+mod vanished;
 mod want;
 mod windows;
 

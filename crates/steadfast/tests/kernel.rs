@@ -13,6 +13,7 @@ use std::{env, io, process, thread};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
 use steadfast::Connection;
 use steadfast::environment::Environment;
 use steadfast::environment::threads::Threads;
@@ -74,6 +75,31 @@ fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s()
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!((TOO_EARLY..=BOUND).contains(&noticed), "{noticed:?}");
         nothing_is_noticed_on(&mut ordinary).await;
+    });
+}
+
+#[test]
+fn a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connection_in_half_a_minute() {
+    let name = "a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connection_in_half_a_minute";
+    in_a_network(3, name, async |network| {
+        let url = format!("http://{}", network.peer).parse().expect("a URL");
+        let connection = Connection::new(kube::Config::new(url)).expect("a connection");
+        let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
+            .header("connection", "upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .body(kube::client::Body::empty())
+            .expect("a request");
+        let answer = connection.send(request).await.expect("an answer");
+        assert_eq!(answer.status(), 101);
+        let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("a stream"));
+        network.cut();
+        let begun = Instant::now();
+        stream.write_all(b"something").await.expect("the kernel takes it");
+        let error = timeout(4 * BOUND, stream.read_u8()).await.expect("an end").expect_err("no data");
+        let noticed = begun.elapsed();
+        println!("an upgraded connection whose peer vanished: {error}, after {noticed:.1?}");
+        assert!(error.to_string().contains("nobody is at"), "{error}");
+        assert!((TOO_EARLY..=2 * BOUND + Duration::from_secs(5)).contains(&noticed), "{noticed:?}");
     });
 }
 
@@ -234,8 +260,13 @@ fn be_the_peer(address: SocketAddr) {
 fn answer(mut stream: std::net::TcpStream) {
     let mut request = BufReader::new(stream.try_clone().expect("a socket"));
     let mut line = String::new();
+    let mut upgrade = false;
     while request.read_line(&mut line).expect("a request") > 0 {
-        if line == "\r\n" {
+        upgrade |= line.to_lowercase().starts_with("upgrade:");
+        if line == "\r\n" && upgrade {
+            let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
+            stream.write_all(head.as_bytes()).expect("an answer");
+        } else if line == "\r\n" {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
             write!(stream, "{head}{:x}\r\n{EVENT}\r\n", EVENT.len()).expect("an answer");
         }

@@ -34,6 +34,8 @@ pub(super) struct Traffic {
     sent: AtomicU64,
     /// Nanoseconds since the clock's zero.
     heard: AtomicU64,
+    /// How much was sent by then.
+    answered: AtomicU64,
     /// The peer may be slow to read.
     slow: AtomicBool,
     /// What TLS said where the peer does not take us as we are.
@@ -47,6 +49,7 @@ impl Traffic {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             heard: AtomicU64::new(nanos(now)),
+            answered: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             refusal: OnceLock::new(),
         }
@@ -99,6 +102,11 @@ impl Traffic {
         written
     }
 
+    /// Whether anything was sent after the last byte came.
+    pub(super) fn awaits_an_answer(&self) -> bool {
+        self.sent() > self.answered.load(Ordering::Relaxed)
+    }
+
     /// When the last byte came, or when this was made.
     pub(super) fn heard(&self) -> Instant {
         Instant::from_zero(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
@@ -141,6 +149,7 @@ impl AsyncRead for Counted {
         let bytes = into.filled().len() - before;
         if bytes > 0 {
             self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.traffic.answered.store(self.traffic.sent(), Ordering::Relaxed);
             self.traffic.heard.store(nanos(self.environment.now()), Ordering::Relaxed);
         }
         read

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
@@ -27,6 +28,7 @@ use super::lease::{Home, Lease};
 use super::life::Record;
 use super::pool::Pool;
 use super::socket::Stream;
+use super::vanished::vanished;
 use super::{cause, http1};
 
 /// What lives for as long as the stream that an upgrade gives; put into the request's extensions.
@@ -120,10 +122,10 @@ impl Life {
             () = connection.ending.notified() => return,
             () = left(connection) => return connection.end(End::Abandoned),
         };
-        let driver = match outcome {
-            Ok((sender, driver)) => {
+        let (driver, address) = match outcome {
+            Ok((sender, driver, address)) => {
                 drop(opened.send(Ok(sender)));
-                driver
+                (driver, address)
             }
             Err(error) => {
                 connection.end(End::Failed(error.to_string()));
@@ -144,6 +146,7 @@ impl Life {
         };
         let end = tokio::select! {
             end = served => end,
+            how = vanished(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
             () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
         };
         connection.end(end);
@@ -153,11 +156,12 @@ impl Life {
         &self,
         held: Arc<OnceLock<Held>>,
         cut: oneshot::Receiver<()>,
-    ) -> Result<(http1::Sender, http1::Driver), TransportError> {
+    ) -> Result<(http1::Sender, http1::Driver, SocketAddr), TransportError> {
         let connection = &self.connection;
         let environment = self.connector.environment();
         let stage = Stage::new();
-        // What runs at the other end may be busy with what it has. Until the stream is there, deadlines tell who is not.
+        // What runs at the other end may be busy with what it has. Until the stream is there, deadlines tell who is not;
+        // then it is found out in another way who has vanished.
         connection.traffic.allow_slow_peer(true);
         let wire = tokio::select! {
             wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
@@ -168,15 +172,17 @@ impl Life {
             }),
         };
         let Wire { stream, peer, reached, .. } = wire?;
+        let address = reached.address();
         reached.prove();
         connection.establish_occupied(peer);
         let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: held };
-        http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
+        let shaken = http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
             peer: connection.peer(),
             protocol: "HTTP/1.1",
             detail: root_cause(&error),
             maybe_sent: false,
-        })
+        });
+        shaken.map(|(sender, driver)| (sender, driver, address))
     }
 }
 

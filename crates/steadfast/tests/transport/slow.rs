@@ -1,20 +1,25 @@
 //! Peers that take their time, as they may.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join;
 use http::Request;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use steadfast::Connection;
 use steadfast::transport::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{PODS, Sockets, config, dialled, get, in_memory, over_pipes, piece, post, text};
+use crate::world::{PODS, Sockets, config, dialled, get, in_memory, over_pipes, piece, post, text, until};
 
 const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";
 const HOUR: Duration = Duration::from_secs(3600);
+const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
 /// A connection over HTTP/1.1 to a peer that answers each request as `answer` does.
 async fn answering<F>(
@@ -43,8 +48,7 @@ where
 async fn what_runs_in_a_pod_may_be_slow_to_read() {
     let sockets = Sockets::default();
     let connection = answering(&sockets, |mut far| async move {
-        let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
-        far.write_all(head.as_bytes()).await?;
+        far.write_all(SWITCHED.as_bytes()).await?;
         sleep(HOUR).await;
         drop(far);
         Ok(())
@@ -58,6 +62,92 @@ async fn what_runs_in_a_pod_may_be_slow_to_read() {
     let answer = connection.send(request).await.expect("an answer");
     assert_eq!(answer.status(), 101);
     assert_eq!(sockets.slow(), [true], "the kernel gives up nobody who acknowledges");
+}
+
+/// A connection whose first dial leads to a peer that agrees to an upgrade and says no more, and the others to what `next`
+/// gives; and the stream of it, on which something was sent.
+async fn upgraded<F>(
+    sockets: &Sockets,
+    next: impl Fn(u64) -> F + Send + Sync + 'static,
+) -> (Connection, TokioIo<Upgraded>)
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let watched = sockets.clone();
+    let dials = AtomicU64::new(0);
+    let next = Arc::new(next);
+    let connection = dialled(config(&in_memory().await).await, Settings::default(), move || {
+        let (number, sockets, next) = (dials.fetch_add(1, Ordering::SeqCst), watched.clone(), next.clone());
+        async move {
+            let (near, mut far) = tokio::io::duplex(1 << 16);
+            if number > 0 {
+                next(number).await?;
+            } else {
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        head.push(far.read_u8().await?);
+                    }
+                    far.write_all(SWITCHED.as_bytes()).await?;
+                    sleep(48 * HOUR).await;
+                    drop(far);
+                    io::Result::Ok(())
+                });
+            }
+            Ok(sockets.watch(near))
+        }
+    });
+    let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
+        .header("connection", "upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(Body::empty())
+        .expect("a request");
+    let answer = connection.send(request).await.expect("an answer");
+    assert_eq!(answer.status(), 101);
+    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("a stream"));
+    stream.write_all(b"something").await.expect("it is taken");
+    (connection, stream)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_vanished_while_something_was_on_its_way_is_noticed_in_half_a_minute() {
+    let sockets = Sockets::default();
+    let (connection, mut stream) = upgraded(&sockets, |_| std::future::pending()).await;
+    let begun = Instant::now();
+    let error = timeout(HOUR, stream.read_u8()).await.expect("an end").expect_err("no data");
+    let noticed = begun.elapsed();
+    assert!(error.to_string().contains("nobody is at"), "{error}");
+    assert!((Duration::from_secs(10)..Duration::from_secs(35)).contains(&noticed), "{noticed:?}");
+    until("it is gone", || connection.connections().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_slow_is_not_taken_for_one_that_vanished_whatever_its_address_answers() {
+    for refused in [false, true] {
+        let sockets = Sockets::default();
+        let (_connection, mut stream) = upgraded(&sockets, move |number| async move {
+            // Two of three are lost on the way.
+            if number % 3 != 0 {
+                std::future::pending::<()>().await;
+            }
+            if refused { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
+        })
+        .await;
+        timeout(HOUR, stream.read_u8()).await.expect_err("no end, and no data");
+        assert!(sockets.dialled() <= 3600 / 20 * 3, "{} dials in an hour", sockets.dialled());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_dialled_for_a_stream_that_is_gone() {
+    let sockets = Sockets::default();
+    let (_connection, stream) = upgraded(&sockets, |_| std::future::ready(Ok(()))).await;
+    sleep(Duration::from_secs(60)).await;
+    let before = sockets.dialled();
+    assert!(before > 1, "something was sent, and nothing was heard");
+    drop(stream);
+    sleep(HOUR).await;
+    assert_eq!(sockets.dialled(), before);
 }
 
 #[tokio::test(start_paused = true)]

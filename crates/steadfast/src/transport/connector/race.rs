@@ -90,6 +90,11 @@ pub(in crate::transport) struct Reached {
 }
 
 impl Reached {
+    /// Where it is.
+    pub(in crate::transport) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// A server of the right kind answers there.
     pub(in crate::transport) fn prove(mut self) {
         self.addresses.failures().remove(&self.address);
