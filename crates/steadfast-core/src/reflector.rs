@@ -90,6 +90,8 @@ pub struct Reflector {
     backoff: Backoff,
     /// How patiently it is watched on after watches that ended at once, whatever they brought.
     brief: Backoff,
+    /// The watch that began with the list that is held, as a stream: it has been at that list's version.
+    listed_by: Option<RequestId>,
     /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
     /// whose watch ends in another `410` is no health, though the list is a proof (R5).
     relist_backoff: Backoff,
@@ -135,6 +137,7 @@ impl Reflector {
             polling: Polling::new(&settings),
             backoff: Backoff::new(settings.backoff),
             brief: Backoff::new(settings.backoff),
+            listed_by: None,
             relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
             rhythm: Rhythm::new(&settings),
             search: Search::new(settings.period),

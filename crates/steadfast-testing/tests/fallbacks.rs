@@ -1,14 +1,15 @@
 //! What the server refuses is had in another way (R3): pages where it streams no lists, lists where it lets nobody watch.
 //! In virtual time, on a server in memory.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, Scope, WaitError};
+use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
-use steadfast_testing::{InMemory, WorldError, config_map, until};
+use steadfast_testing::{InMemory, WorldError, config_map, config_map_in, until};
 
 const SOON: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -307,5 +308,58 @@ async fn what_has_no_versions_is_waited_for_by_a_list() -> Result<(), WorldError
     assert!(begun.elapsed() < MINUTE, "nobody waits a whole poll: {:?}", begun.elapsed());
     let never = informer.wait_gone(&config_map("a", "1"), SOON).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
+    Ok(())
+}
+
+/// As where one API puts several stores together: each namespace's versions come from a counter of its own (C12).
+#[tokio::test(start_paused = true)]
+async fn versions_of_several_counters_are_found_out_and_told_once_and_nothing_is_lost() -> Result<(), WorldError> {
+    const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
+    for streamed in [true, false] {
+        let world = World::new().await?;
+        world.server.faults().own_counters(true);
+        let factory = InformerFactory::new(&world.connection);
+        let informer = factory.build::<ConfigMap>(Scope::all()).streamed_lists(streamed).start()?;
+        let notes = Told::default();
+        let own = notes.clone();
+        informer.on_note(move |note| own.lock().expect("no panic").push(note.to_string()));
+        informer.wait_for_sync(SOON).await?;
+        let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
+        let held = || -> BTreeSet<_> {
+            let snapshot = informer.snapshot();
+            let key = |key: &ObjectKey| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
+            snapshot.iter().map(|(found, _)| key(found)).collect()
+        };
+        for round in 0..40 {
+            for namespace in NAMESPACES {
+                let (next, last) = (format!("n-{round}"), format!("n-{}", round - 1));
+                world.server.create(&config_map_in(namespace, &next, "1"))?;
+                there.insert((namespace.to_owned(), next));
+                if round > 0 {
+                    world.server.delete_named("configmaps", namespace, &last)?;
+                    there.remove(&(namespace.to_owned(), last));
+                }
+            }
+            match round % 10 {
+                3 => world.server.faults().end_watches(),
+                5 => world.server.faults().restart(),
+                7 => world.server.faults().reset(),
+                _ => {}
+            }
+            until(SOON, || held() == there || !informer.freshness().is_fresh())
+                .await
+                .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
+            // A list decides, once a period at most; what is known to be in no order is taken as it comes.
+            let patience = if round < 3 { 3 * MINUTE } else { 2 * SOON };
+            until(patience, || held() == there).await.map_err(|_| {
+                format!("round {round}, streamed {streamed}: not in {patience:?}, {:#?}", taken(&notes))
+            })?;
+            tokio::time::sleep(SOON).await;
+        }
+        until(6 * MINUTE, || informer.freshness().is_fresh()).await?;
+        let notes = taken(&notes);
+        assert_eq!(notes.iter().filter(|note| note.contains("do not come from one counter")).count(), 1, "{notes:#?}");
+        assert!(!notes.iter().any(|note| note.contains("history was replaced")), "{notes:#?}");
+    }
     Ok(())
 }

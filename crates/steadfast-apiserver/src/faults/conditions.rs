@@ -21,6 +21,7 @@ pub(crate) struct Condition {
     pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
+    pub(crate) own_counters: bool,
     /// Added to every answer.
     pub(crate) delay: Duration,
     /// How many events from before its start a resumed watch is sent again.

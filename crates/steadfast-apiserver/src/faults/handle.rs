@@ -196,6 +196,15 @@ impl Faults {
         self.set("ignore_streamed_lists", on, |now| now.ignore_streamed_lists = on);
     }
 
+    /// The versions of objects come from counters of their own, one for each namespace, as on an aggregated server that puts
+    /// several stores together: they rise within a namespace and say nothing across. Lists and bookmarks have versions above
+    /// all of them. Whatever version a client sends is understood.
+    ///
+    /// It holds for requests that come from here on, and only for reads: who writes is answered with the one counter there is.
+    pub fn own_counters(&self, on: bool) {
+        self.set("own_counters", on, |now| now.own_counters = on);
+    }
+
     /// The next `times` continue tokens that are used have expired: `410`, with a token by which the rest is to be had
     /// as it is then.
     pub fn expire_continue_tokens(&self, times: u32) {

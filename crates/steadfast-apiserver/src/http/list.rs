@@ -116,7 +116,7 @@ fn page(
         }
     });
     let mut metadata = Map::new();
-    metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    metadata.insert("resourceVersion".to_owned(), rendering.version_of_collection(revision).into());
     if target.resource.custom && rendering.form == Form::Object {
         metadata.insert("continue".to_owned(), "".into());
     }

@@ -16,6 +16,7 @@
 mod answer;
 mod body;
 mod corruption;
+mod counters;
 mod discovery;
 pub(crate) mod encode;
 mod exchange;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 
+use super::counters;
 use super::encode;
 use super::negotiate::{Form, Included};
 use super::tables;
@@ -27,6 +28,8 @@ pub(super) struct Rendering {
     pub(super) with_columns: bool,
     /// Objects that are not sent as they are.
     pub(super) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
+    /// Each namespace has a counter of its own.
+    pub(super) own_counters: bool,
 }
 
 /// An object as it is, or as it last was.
@@ -88,7 +91,8 @@ impl Rendering {
 
     /// An object without anything but a version, as bookmarks carry it.
     pub(super) fn put_bookmark(&self, buffer: &mut BytesMut, revision: u64, initial_events_end: bool) {
-        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        let version = self.version_of_collection(revision);
+        let mut metadata = json!({"resourceVersion": version});
         if initial_events_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
@@ -101,7 +105,7 @@ impl Rendering {
             Form::Metadata => buffer.put_slice(&encode::json(&partial(&json!({"metadata": metadata})))),
             Form::Table => {
                 let bookmark = json!({"metadata": metadata});
-                let version = json!({"resourceVersion": revision.to_string()});
+                let version = json!({"resourceVersion": version});
                 buffer.put_slice(&encode::json(&self.table(&version, &[bookmark])));
             }
         }
@@ -158,7 +162,7 @@ impl Rendering {
         {
             return encode::fields(&spoiled(&self.object_of(change, shown), *how), None);
         }
-        if !self.reads_as_stored(change) {
+        if self.own_counters || !self.reads_as_stored(change) {
             return encode::fields(&self.object_of(change, shown), None);
         }
         match shown {
@@ -181,14 +185,23 @@ impl Rendering {
     /// The object of a change: after it, or before it under its revision.
     pub(super) fn object_of(&self, change: &Change, shown: Shown) -> Value {
         let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version()));
-        match shown {
+        let mut object = match shown {
             Shown::Now => change.object.as_ref().map(view).unwrap_or_default(),
-            Shown::Deleted => {
-                let mut object = change.previous.as_ref().map(view).unwrap_or_default();
-                metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
-                object
-            }
+            Shown::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
+        };
+        if self.own_counters {
+            let version = counters::of_object(change.namespace.as_deref().unwrap_or_default(), change.revision);
+            metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
+        } else if shown == Shown::Deleted {
+            metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
         }
+        object
+    }
+
+    /// The version of all objects at `revision`, as it is written.
+    pub(super) fn version_of_collection(&self, revision: u64) -> String {
+        let version = if self.own_counters { counters::of_collection(revision) } else { revision };
+        version.to_string()
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::answer::Answer;
 use super::body::ResponseBody;
 use super::corruption::{corrupted, in_pieces};
+use super::counters;
 use super::exchange::Exchange;
 use super::negotiate::{self, Form, Included};
 use super::options::{ListOptions, Query};
@@ -208,11 +209,11 @@ async fn of_target(
             read::get(&exchange.cluster, exchange.replica, &target, name, &query, &rendering).await
         }
         Verb::List | Verb::Page | Verb::Probe => {
-            let options = ListOptions::parse(&query)?;
+            let options = list_options(&query, &rendering)?;
             list::list(exchange, &target, &options, &selector()?, rendering).await
         }
         Verb::Watch | Verb::StreamedList => {
-            let options = ListOptions::parse(&query)?;
+            let options = list_options(&query, &rendering)?;
             watch::watch(exchange, &target, &options, selector()?, rendering).await
         }
         _ => {
@@ -247,7 +248,15 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
     if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) }
 }
 
+fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
+    let options = ListOptions::parse(query)?;
+    let version = options.version.filter(|_| rendering.own_counters);
+    Ok(ListOptions { version: version.map(counters::revision).or(options.version), ..options })
+}
+
 fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Form) -> Rendering {
+    let conditions = &exchange.cluster.replicas[exchange.replica].conditions;
+    let (spoiled, own_counters) = conditions.look(|now| (Arc::clone(&now.spoiled), now.own_counters));
     Rendering {
         form,
         resource: Arc::clone(&target.resource),
@@ -255,7 +264,8 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Fo
         clock: exchange.cluster.clock,
         included: Included::Metadata,
         with_columns: true,
-        spoiled: exchange.cluster.replicas[exchange.replica].conditions.look(|now| Arc::clone(&now.spoiled)),
+        spoiled,
+        own_counters,
     }
 }
 

@@ -145,6 +145,7 @@ impl Reflector {
                 let mut out = Vec::new();
                 if self.commit(now, &full, Some(bookmark.version.clone()), &mut out) {
                     self.streaming.works();
+                    self.listed_by = Some(id);
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
                     self.rhythm.begin();
                     self.set_streaming(now);

@@ -42,7 +42,10 @@ impl Reflector {
         match record {
             Record::Object(_, identity) => {
                 if !self.is_news(&identity.version) {
-                    let unbroken = matches!(self.phase, Phase::Watching { proven: true, .. });
+                    let unbroken = match &self.phase {
+                        Phase::Watching { id, proven, .. } => *proven || self.listed_by == Some(*id),
+                        _ => false,
+                    };
                     return Verdict::Older { unbroken };
                 }
                 self.reach(now, identity.version.clone());

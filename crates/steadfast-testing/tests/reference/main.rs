@@ -3,6 +3,9 @@
 //!
 //! Where the reference is not built this is skipped, and says so; see `docs/testing.md`.
 
-mod deep;
+mod aggregated;
+mod ground;
 mod hardships;
 mod limits;
+mod objects;
+mod unread;

@@ -18,14 +18,20 @@ const ENDED: usize = 4096;
 /// How many records wait for the list that decides.
 const MOST_DOUBTED: usize = 64;
 
+/// So many lists in a row have to show a record that was true though it came below the version that its stream began at. One
+/// may be an event that was lost, and comes again where a watch is resumed.
+const OFTEN: u32 = 3;
+
 /// What has been seen of the order of versions.
 #[derive(Default)]
 pub(super) struct Disorder {
     /// The UIDs of what has ended, the oldest first.
     ended: VecDeque<Uid>,
     known_to_have_ended: HashSet<Uid>,
-    /// What came below a version that its own stream had brought, and was not known.
-    doubted: Vec<(RecordKind, Identity)>,
+    /// What came below the version held and was not known, and whether its own stream had brought that version.
+    doubted: Vec<(RecordKind, Identity, bool)>,
+    /// How many lists in a row have shown that some of it was true.
+    true_again: u32,
     /// Whether it is known that there is no order.
     pub(super) is_known: bool,
 }
@@ -56,10 +62,10 @@ impl Disorder {
         }
     }
 
-    /// Keeps a record for the list that is to decide.
-    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity) {
+    /// Keeps a record for the list that is to decide; `unbroken` says that its own stream had been at a higher version.
+    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, unbroken: bool) {
         if self.doubted.len() < MOST_DOUBTED {
-            self.doubted.push((kind, record.clone()));
+            self.doubted.push((kind, record.clone(), unbroken));
         }
     }
 
@@ -70,14 +76,20 @@ impl Disorder {
         if new_epoch || self.is_known {
             return false;
         }
-        doubted.iter().any(|(kind, record)| {
+        let mut was_true = doubted.iter().filter(|(kind, record, _)| {
             let entry = listed.entry(record.key.namespace(), record.key.name());
             let same = entry.filter(|entry| entry.uid.is_same(&record.uid));
             match kind {
                 RecordKind::Deleted => same.is_none(),
                 RecordKind::Added | RecordKind::Modified => same.is_some_and(|entry| entry.version == record.version),
             }
-        })
+        });
+        let Some((.., first)) = was_true.next() else {
+            self.true_again = 0;
+            return false;
+        };
+        self.true_again += 1;
+        *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= OFTEN
     }
 
     /// The version as it counts here: without order, where there is known to be none.

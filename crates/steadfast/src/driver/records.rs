@@ -189,9 +189,7 @@ impl<K: Kept> Driver<K> {
         if !self.disorder.is_news(kind, record, held) {
             return;
         }
-        if unbroken {
-            self.disorder.doubt(kind, record);
-        }
+        self.disorder.doubt(kind, record, unbroken);
         let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
         let what = match kind {
             RecordKind::Added => "was added",

@@ -1,0 +1,112 @@
+//! APIs of other servers, which the reference hands requests on to.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use kube::api::{Api, DynamicObject, ListParams, WatchParams};
+use serde_json::json;
+use steadfast::{InformerFactory, Note, Scope};
+use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, ResourceDeclaration, Verb};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::ground::{POLL, SOON, kind_of, until, until_fresh, until_polled};
+
+/// As `metrics.k8s.io`: nobody may watch, and what it lists has neither UIDs nor versions.
+pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), WorldError> {
+    let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
+    let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
+    let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
+    behind.faults().answer_with(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
+    behind.faults().corrupt(rule.verb(Verb::List), Corruption::Anonymous);
+    let node =
+        |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
+    behind.create(&node("a"))?;
+    reference.aggregate("metrics.k8s.io", "v1beta1", behind.address(0).ok_or("no address")?).await?;
+
+    let connection = reference.connection().await?;
+    let mut kind = kind_of("metrics.k8s.io", "v1beta1", "NodeMetrics");
+    "nodes".clone_into(&mut kind.plural);
+    let nodes: Api<DynamicObject> = Api::all_with(connection.client(), &kind);
+    let all = nodes.list(&ListParams::default()).await?;
+    assert_eq!((all.items.len(), &all.metadata.resource_version, &all.items[0].metadata.uid), (1, &None, &None));
+    let watch = nodes.watch(&WatchParams::default(), "0").await.err();
+    assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 405), "{watch:?}");
+
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.build_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
+    informer.wait_for_sync(SOON).await?;
+    let polled = until_polled(&informer).await?;
+    assert!(polled.contains("no version to watch from"), "{polled}");
+    behind.create(&node("b"))?;
+    let lister = informer.lister()?;
+    until("it is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;
+    assert!(lister.get_cluster("a")?.is_some());
+    behind.merge_patch("nodes.metrics.k8s.io", "", "a", json!({"usage": {"cpu": "1"}}))?;
+    until("it is changed", || {
+        lister.get_cluster("a").is_ok_and(|found| found.is_some_and(|found| found.data["usage"]["cpu"] == "1"))
+    })
+    .await?;
+    until_polled(&informer).await.map(drop)
+}
+
+/// As where one API puts several stores together: what is newest has not the highest version, so that an order by versions
+/// would lose most of what happens (C12).
+pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
+    reference: &Reference,
+) -> Result<(), WorldError> {
+    const NAMESPACES: [&str; 4] = ["default", "kube-public", "kube-system", "kube-node-lease"];
+    let declared = ResourceDeclaration::namespaced("stores.steadfast.test", "v1", "Crate", "crates");
+    let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
+    behind.faults().own_counters(true);
+    let one = |namespace: &str, name: &str| {
+        let metadata = json!({"namespace": namespace, "name": name});
+        json!({"apiVersion": "stores.steadfast.test/v1", "kind": "Crate", "metadata": metadata})
+    };
+    for namespace in NAMESPACES {
+        behind.create(&one(namespace, "first"))?;
+    }
+    reference.aggregate("stores.steadfast.test", "v1", behind.address(0).ok_or("no address")?).await?;
+
+    let kind = kind_of("stores.steadfast.test", "v1", "Crate");
+    let factory = InformerFactory::new(&reference.connection().await?);
+    let informer = factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let disordered = Arc::new(Mutex::new(0));
+    let counted = disordered.clone();
+    informer.on_note(move |note| {
+        if matches!(note, Note::Disordered) {
+            *counted.lock().expect("no panic") += 1;
+        }
+    });
+    informer.wait_for_sync(SOON).await?;
+    let held = || -> BTreeSet<(String, String)> {
+        let snapshot = informer.snapshot();
+        snapshot
+            .iter()
+            .map(|(key, _)| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned()))
+            .collect()
+    };
+    let mut there: BTreeSet<(String, String)> =
+        NAMESPACES.iter().map(|namespace| ((*namespace).to_owned(), "first".to_owned())).collect();
+    for round in 0..8 {
+        for namespace in NAMESPACES {
+            let (own, last) = (format!("n-{round}"), format!("n-{}", round - 1));
+            behind.create(&one(namespace, &own))?;
+            there.insert((namespace.to_owned(), own));
+            if round > 0 {
+                behind.delete(&one(namespace, &last))?;
+                there.remove(&(namespace.to_owned(), last));
+            }
+        }
+        match round {
+            // From the version that is held, whichever counter it is of; and from one that is held no more.
+            3 => behind.faults().end_watches(),
+            5 => behind.faults().restart(),
+            _ => {}
+        }
+        until(&format!("it has all of round {round}"), || held() == there).await?;
+    }
+    until_fresh(&informer).await?;
+    assert_eq!(*disordered.lock().expect("no panic"), 1, "that versions are in no order is said once");
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Objects that a real server takes and others do not.
+
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use serde_json::json;
+use steadfast::{InformerFactory, Scope};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::ground::{GROUP, SOON, define, definition, kind_of, until_fresh};
+
+/// Deeper than `serde_json` and most others read; a real server takes thousands.
+const LEVELS: usize = 200;
+
+/// One that a real server takes and nobody here can decode (R8).
+pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), WorldError> {
+    define(reference, definition("Well", &[("v1", true)])).await?;
+    let kind = kind_of(GROUP, "v1", "Well");
+    let client = reference.connection().await?.client();
+    let wells: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
+    let shallow = DynamicObject::new("shallow", &kind).data(json!({"spec": {}}));
+    wells.create(&PostParams::default(), &shallow).await?;
+    // As text: whoever reads the answer into a tree fails.
+    let (down, up) = (r#"{"down":"#.repeat(LEVELS), "}".repeat(LEVELS));
+    let metadata = r#"{"name":"deep"}"#;
+    let deep = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"Well","metadata":{metadata},"spec":{down}1{up}}}"#);
+    let path = format!("/apis/{GROUP}/v1/namespaces/default/wells");
+    let request = http::Request::post(&path).header("content-type", "application/json").body(deep.into_bytes())?;
+    client.request_text(request).await?;
+    let answer = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
+    assert_eq!(answer.matches("\"down\"").count(), LEVELS);
+    assert!(wells.list(&ListParams::default()).await.is_err(), "it is no deeper than others read");
+
+    let mut informers = Vec::new();
+    for streamed in [true, false] {
+        let factory = InformerFactory::new(&reference.connection().await?);
+        let builder = factory.build_with::<DynamicObject>(&kind, Scope::namespace("default"));
+        let informer = builder.streamed_lists(streamed).start()?;
+        informer.wait_for_sync(SOON).await?;
+        let lister = informer.lister()?;
+        assert!(lister.get("default", "shallow")?.is_some());
+        let unknown = lister.get("default", "deep").expect_err("it is too deep").to_string();
+        assert!(unknown.contains("default/deep"), "{unknown}");
+        until_fresh(&informer).await?;
+        assert!(informer.freshness().to_string().contains("default/deep"), "{}", informer.freshness());
+        informers.push(informer);
+    }
+    // Its deletion is told from its identity alone, and what comes after it as ever.
+    let request = http::Request::delete(format!("{path}/deep")).body(Vec::new())?;
+    client.request_text(request).await?;
+    let later = wells.create(&PostParams::default(), &DynamicObject::new("later", &kind)).await?;
+    for informer in informers {
+        informer.wait_for(&later).await?;
+        assert!(informer.lister()?.get("default", "deep")?.is_none(), "it is deleted");
+        assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    }
+    Ok(())
+}

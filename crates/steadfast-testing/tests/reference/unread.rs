@@ -1,0 +1,104 @@
+//! Answers that nobody reads: they cost whoever asked for them, and nobody else (C8).
+
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use http::Request;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::client::Body;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_contract::check;
+use steadfast_testing::WorldError;
+use steadfast_testing::cluster::Writer;
+use steadfast_testing::reference::Reference;
+use tokio::time::{sleep, timeout};
+
+use crate::ground::{SOON, until_fresh};
+
+/// Together more than the server may send of one answer before it is read: 4 MiB.
+const SECRETS: usize = 6;
+const SECRET: usize = 700 * 1024;
+
+/// So many, each with all that may be sent of it, are more than all streams of a connection once had together: 64 MiB.
+const UNREAD: usize = 25;
+
+/// How long an informer may be without a proof before it seeks one, which takes answers of the server.
+const PERIOD: Duration = Duration::from_secs(4);
+
+/// What an answer or an event takes at most where nothing stands in its way, on a busy machine.
+const PROMPT: Duration = Duration::from_secs(5);
+
+const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
+
+/// Watches and lists of [`LARGE`] by `connection`, begun and never read.
+async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, WorldError> {
+    let client = connection.client();
+    let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");
+    let asked = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
+        let client = client.clone();
+        async move { Ok::<_, WorldError>(client.send(Request::get(path).body(Body::empty())?).await?) }
+    });
+    try_join_all(asked).await
+}
+
+pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(), WorldError> {
+    let client = reference.connection().await?.client();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-public");
+    for number in 0..SECRETS {
+        let metadata = ObjectMeta { name: Some(format!("large-{number}")), ..ObjectMeta::default() };
+        let data = [("value".to_owned(), ByteString(vec![b'x'; SECRET]))];
+        let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
+        secrets.create(&PostParams::default(), &secret).await?;
+    }
+
+    let connection = reference.connection().await?;
+    let held = timeout(SOON, unread(&connection)).await??;
+    let recorder = reference.recorder();
+    let factory = InformerFactory::new(&connection);
+    let scope = || Scope::namespace("kube-public").labels("app=unread");
+    let informers = [
+        factory.build::<ConfigMap>(scope()).period(PERIOD).start()?,
+        factory
+            .build::<ConfigMap>(scope().fields("metadata.name!=other"))
+            .period(PERIOD)
+            .streamed_lists(false)
+            .start()?,
+    ];
+    for informer in &informers {
+        recorder.record(informer);
+        informer.wait_for_sync(PROMPT).await?;
+    }
+    let beside = Api::<ConfigMap>::namespaced(connection.client(), "kube-public");
+    let writer = Writer::new(client, "kube-public");
+    writer.create_labelled("told", "unread").await?;
+    for round in 0..4 {
+        // Silence, in which a proof has to be sought; and then a change.
+        let quiet = Instant::now();
+        while quiet.elapsed() < PERIOD + PERIOD / 2 {
+            for informer in &informers {
+                assert!(informer.freshness().is_fresh(), "{}: {}", informer.name(), informer.freshness());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        let written = writer.set("told", &round.to_string()).await?;
+        for informer in &informers {
+            informer
+                .wait_for_version(
+                    &written.metadata.resource_version.clone().unwrap_or_default().as_str().into(),
+                    PROMPT,
+                )
+                .await?;
+        }
+        timeout(PROMPT, beside.get("told")).await??;
+    }
+    for informer in &informers {
+        until_fresh(informer).await?;
+    }
+    drop(held);
+    reference.settle(&recorder).await?;
+    let newest = writer.write_something_else().await?;
+    check(&reference.history_until(newest, "", "configmaps").await?, &recorder.trace())?;
+    Ok(())
+}
