@@ -100,7 +100,7 @@ fn kustomization() -> io::Result<PathBuf> {
 
 #[test]
 fn what_a_kustomization_made_is_deleted_by_it_namespace_and_all() -> Result<(), WorldError> {
-    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let folder = kustomization()?;
     let folder = folder.to_str().ok_or("the target's path is text")?;
     let served = Served::start("kustomized", &[])?;
@@ -117,7 +117,7 @@ fn what_a_kustomization_made_is_deleted_by_it_namespace_and_all() -> Result<(), 
 
 #[test]
 fn whoever_deletes_a_namespace_waits_until_it_is_gone() -> Result<(), WorldError> {
-    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let served = Served::start("ending", &[])?;
     for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
         let (done, _, why) = served.kubectl(&kubectl, arguments)?;
@@ -138,7 +138,7 @@ fn whoever_deletes_a_namespace_waits_until_it_is_gone() -> Result<(), WorldError
 
 #[test]
 fn kubectl_prints_that_a_webhook_will_not_be_called() -> Result<(), WorldError> {
-    let Some(kubectl) = kubectl()? else { return skip("there is no kubectl; $KUBECTL names one") };
+    let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl-webhook.yaml");

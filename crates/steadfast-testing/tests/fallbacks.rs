@@ -313,7 +313,7 @@ async fn what_has_no_versions_is_waited_for_by_a_list() -> Result<(), WorldError
 
 /// As where one API puts several stores together: each namespace's versions come from a counter of its own (C12).
 #[tokio::test(start_paused = true)]
-async fn versions_of_several_counters_are_found_out_and_told_once_and_nothing_is_lost() -> Result<(), WorldError> {
+async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothing_is_lost() -> Result<(), WorldError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for streamed in [true, false] {
         let world = World::new().await?;

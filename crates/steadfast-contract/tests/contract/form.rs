@@ -99,7 +99,7 @@ fn nothing_less_than_a_settled_trace_held_against_changes_is_passed() {
 
     // As where the name of the resource is misspelt: nothing ever happened to it.
     let mut nothing = Scenario::of_a();
-    (nothing.hiscenario, nothing.trace) = (Hiscenario::new(), Trace::new());
+    (nothing.history, nothing.trace) = (History::new(), Trace::new());
     assert!(inconclusive(&nothing).contains("no informer was recorded"));
     nothing.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
     assert!(inconclusive(&nothing).contains("its plural name is needed"));

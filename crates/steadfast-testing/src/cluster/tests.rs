@@ -56,6 +56,9 @@ async fn of_a_cluster_that_is_not_ours_the_history_is_a_watch_and_nothing_is_lef
     assert_eq!(history.changes().len(), 3);
     cluster.end().await?;
 
+    // It is `Terminating` for a while.
+    let is_gone = || there("namespaces").last().is_some_and(|(_, is_there)| !is_there);
+    drop(crate::until(std::time::Duration::from_secs(20), is_gone).await);
     let made = there("namespaces").split_off(namespaces);
     assert_eq!(made.first().map(|(_, is_there)| *is_there), Some(true));
     assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace is gone: {made:?}");

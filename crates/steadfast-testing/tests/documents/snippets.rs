@@ -6,9 +6,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use steadfast::{Connection, Event, InformerFactory, Note, Scope};
+use steadfast::{Change, Connection, Event, InformerFactory, Note, ObjectKey, Scope, parse_selector};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
@@ -57,6 +58,61 @@ pub(crate) async fn the_first_program_of_the_guide() -> Result<(), Box<dyn Error
     Ok(())
 }
 
+/// docs/guide.md, "Reading".
+#[rustfmt::skip]
+async fn reading(pods: steadfast::Informer<Pod>, by_node: steadfast::Index<Pod, String>) -> Result<(), Box<dyn Error>> {
+    fn is_running(pod: &Pod) -> bool {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
+    }
+
+    // Waits for a state of the cache, woken by its changes; the error says what was last seen, and how fresh that is.
+    let web = ObjectKey::namespaced("shop", "web-0");
+    let pod = pods.until_object(&web, |pod| pod.is_some_and(is_running), Duration::from_secs(60)).await?;
+
+    // Nothing is copied that is not kept: a snapshot does not change.
+    let snapshot = pods.snapshot();
+    let selector = parse_selector("app=web,tier in (a,b),!legacy")?;
+    for pod in snapshot.select(Some("shop"), &selector) { println!("{}", pod.name_any()); }
+    for (node, pods) in by_node.snapshot().counts() { println!("{node}: {pods} pods"); }
+    Ok(())
+}
+
+/// docs/guide.md, "Readiness": what axum hands to a handler stands for it here.
+#[rustfmt::skip]
+mod readiness {
+    use http::StatusCode;
+    use steadfast::InformerFactory;
+
+    struct State<T>(T);
+
+    async fn readyz(State(informers): State<InformerFactory>) -> (StatusCode, String) {
+        let freshness = informers.freshness();
+        (freshness.status(), freshness.to_string())
+    }
+}
+
+/// docs/guide.md, "Without a cache".
+#[rustfmt::skip]
+async fn without_a_cache(connection: Connection) -> Result<(), Box<dyn Error>> {
+    fn keep<T>(_: T) {}
+    fn forget<T>(_: T) {}
+    fn remember<T>(_: T) {}
+
+    let mut objects = steadfast::list::<Pod>(&connection, Scope::all());          // in pages; one object held at a time
+    while let Some(pod) = objects.next().await { keep(pod?); }
+
+    let version = objects.version().expect("a complete list has one");
+    let mut changes = steadfast::watch_from::<Pod>(&connection, Scope::all(), &version);
+    while let Some(change) = changes.next().await {
+        match change? {
+            Change::Added(pod) | Change::Modified(pod) => keep(pod),
+            Change::Deleted(pod) => forget(pod),
+            Change::Bookmark(version) => remember(version),
+        }
+    }
+    Ok(())
+}
+
 /// docs/guide.md, "Metrics".
 #[rustfmt::skip]
 pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> {
@@ -95,7 +151,7 @@ pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
     server.faults().heal();
 
     recorder.settle(&server).await;
-    assert_eq!(seen.story("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(seen.in_words("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
     steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }
