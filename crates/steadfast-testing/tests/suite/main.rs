@@ -9,6 +9,7 @@ mod cuts;
 mod definitions;
 mod played;
 mod servers;
+mod streams;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, resume_unwind};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use steadfast_testing::cluster::{Kind, Need};
 use steadfast_testing::menu::Fault;
 
-use crate::{Scenario, changes, clients, cuts, definitions, servers};
+use crate::{Scenario, changes, clients, cuts, definitions, servers, streams};
 
 /// Played on servers that are ours alone: a cluster behind a kubeconfig is not broken.
 const NOT_ON_OTHERS: &[&str] = &[
@@ -22,6 +22,8 @@ const NOT_ON_OTHERS: &[&str] = &[
     "a_store_put_back_to_its_backup_is_another_history",
     "a_server_that_refuses_to_stream_lists_is_listed_in_pages",
     "a_list_that_cannot_go_on_is_begun_anew",
+    "a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from",
+    "a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten",
 ];
 
 /// The faults of the menu that only the embedded server can be made to show, and why no other.
@@ -36,9 +38,15 @@ const NOT_FROM_OUTSIDE: &[(Fault, &str)] = &[
 ];
 
 fn all() -> impl Iterator<Item = &'static Scenario> {
-    [changes::SCENARIOS, clients::SCENARIOS, cuts::SCENARIOS, definitions::SCENARIOS, servers::SCENARIOS]
-        .into_iter()
-        .flatten()
+    let files = [
+        changes::SCENARIOS,
+        clients::SCENARIOS,
+        cuts::SCENARIOS,
+        definitions::SCENARIOS,
+        servers::SCENARIOS,
+        streams::SCENARIOS,
+    ];
+    files.into_iter().flatten()
 }
 
 /// The names of the scenarios that cannot be told on such a server.

@@ -1,0 +1,101 @@
+//! Lists and changes that no cache is made of, straight from a server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{Change, Changes, List, ResourceVersion, StreamError, list, watch_from};
+use steadfast_testing::WorldError;
+use steadfast_testing::cluster::Cluster;
+use tokio::time::timeout;
+
+use super::SOON;
+
+super::scenarios! {
+    a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from:
+        needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
+    a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten:
+        needs [Kill], tells [ServerRestarts];
+}
+
+fn value(object: &ConfigMap) -> &str {
+    object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str)
+}
+
+/// What `changes` has next that is no bookmark, as `Modified a=2`.
+async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+    loop {
+        let (name, object) = match timeout(SOON, changes.next()).await?.ok_or("it has ended")?? {
+            Change::Added(object) => ("Added", object),
+            Change::Modified(object) => ("Modified", object),
+            Change::Deleted(object) => ("Deleted", object),
+            Change::Bookmark(_) => continue,
+        };
+        return Ok(format!("{name} {}={}", object.name_any(), value(&object)));
+    }
+}
+
+async fn a_list_whose_pages_outlive_its_version_costs_no_name_and_says_where_to_watch_from(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    // More than a page has.
+    const OBJECTS: usize = 520;
+    let writer = cluster.writer().clone();
+    let names: Vec<String> = (0..OBJECTS).map(|number| format!("c-{number:03}")).collect();
+    for some in names.chunks(40) {
+        try_join_all(some.iter().map(|name| writer.create(name, "1"))).await?;
+    }
+    cluster.network().send_to(1);
+    let connection = cluster.connection().await?;
+    let mut list: List<ConfigMap> = list(&connection, cluster.scope());
+    let mut given = BTreeMap::new();
+    while let Some(object) = timeout(SOON, list.next()).await? {
+        let object = object?;
+        let twice = given.insert(object.name_any(), value(&object).to_owned());
+        assert_eq!(twice, None, "{}", object.name_any());
+        if given.len() == 100 {
+            // In the middle of the first page: the second is of a version that is no more.
+            writer.set("c-000", "2").await?;
+            writer.set("c-519", "2").await?;
+            cluster.compact().await?;
+        }
+    }
+    assert!(given.keys().eq(&names), "{} of {OBJECTS}", given.len());
+    assert_eq!((given["c-000"].as_str(), given["c-519"].as_str()), ("1", "2"), "the rest is of a later version");
+
+    let version = list.version().ok_or("a complete list has one")?;
+    let mut changes = watch_from(&connection, cluster.scope(), &version);
+    assert_eq!([told(&mut changes).await?, told(&mut changes).await?], ["Modified c-000=2", "Modified c-519=2"]);
+    Ok(())
+}
+
+async fn a_watch_from_a_version_goes_on_through_a_cut_and_says_when_the_version_is_forgotten(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let writer = cluster.writer().clone();
+    let first = writer.create("a", "1").await?;
+    let first = ResourceVersion::from(first.resource_version().unwrap_or_default().as_str());
+    let connection = cluster.connection().await?;
+    let mut changes: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
+    writer.set("a", "2").await?;
+    assert_eq!(told(&mut changes).await?, "Modified a=2");
+    cluster.network().cut();
+    writer.set("a", "3").await?;
+    assert!(timeout(Duration::from_secs(1), changes.next()).await.is_err(), "a cut is no end");
+    assert!(!changes.freshness().is_fresh(), "{}", changes.freshness());
+    cluster.network().heal();
+    assert_eq!(told(&mut changes).await?, "Modified a=3");
+    assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
+
+    // What a server can tell begins with its start.
+    cluster.kill(0)?;
+    cluster.start_again(0).await?;
+    let mut late: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
+    let error = timeout(SOON, late.next()).await?.ok_or("it has ended")?.expect_err("it is forgotten");
+    assert!(matches!(&error, StreamError::Expired { version, .. } if *version == first), "{error}");
+    assert!(late.next().await.is_none());
+    Ok(())
+}
