@@ -169,8 +169,8 @@ impl Run {
             let count = usize::from(self.asked % 3 == 0);
             self.step(Input::Judged(Differences { count, backwards: None }));
         }
-        let standing = self.reflector.standing();
-        assert!(standing.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
+        let evidence = self.reflector.evidence();
+        assert!(evidence.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
     }
 
     /// Only a new epoch has lower versions (C4).
