@@ -45,7 +45,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     assert_eq!(held.ok_or("it is there")?["value"], "2");
 
     // Every guarantee of the contract, judged by the server's own history.
-    steadfast_contract::check(&history(&server, "", "configmaps"), &recorder.trace())?;
+    steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
     println!("{:.0} s have passed", begun.elapsed().as_secs_f64());
     Ok(())
 }
