@@ -32,7 +32,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         Event::Updated { new: pod, .. } => println!("~ {} on {:?}", pod.name_any(), node_of(&pod)),
         Event::Deleted { last: pod, .. } => println!("- {} on {:?}", pod.name_any(), node_of(&pod)),
         Event::Resynced { .. } => {}
-    });
+    })?;
     informers.wait_for_sync(SOON).await?;
 
     // Which nodes there are, and how many pods each has; then those of one.

@@ -68,7 +68,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
 
     let (store, writer) = reflector::store();
     // Before: `watcher(api, watcher::Config::default()).default_backoff()`.
-    let events = watcher_of(steadfast::watch::<ConfigMap>(&connection, Scope::all()));
+    let events = watcher_of(steadfast::watch::<ConfigMap>(&connection, Scope::all())?);
     let changed = events.reflect(writer).applied_objects();
     let (seen, mut reconciled) = mpsc::unbounded_channel();
     let controller = Controller::for_stream(changed, store.clone())

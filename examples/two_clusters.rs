@@ -28,7 +28,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         // An event does not say where it comes from: each cluster has its own handler, which does.
         config_maps.on_event(move |event: Event<ConfigMap>| {
             let _ = events.send(format!("{name}: {} {}", event.name(), event.object().name_any()));
-        });
+        })?;
         clusters.insert(name, (informers, config_maps));
     }
     for (informers, _) in clusters.values() {

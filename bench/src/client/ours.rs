@@ -36,7 +36,7 @@ where
         Event::Added { object, .. } => seen.see(&*object),
         Event::Updated { new, .. } => seen.see(&*new),
         Event::Deleted { .. } | Event::Resynced { .. } => {}
-    });
+    })?;
     timeout(PATIENCE, registration.until_synced()).await?;
     Ok(Ours { lister: informer.lister()?, _informer: informer, _registration: registration, _factory: factory })
 }

@@ -46,7 +46,7 @@ fn ours(config: kube::Config) -> Result<Read, Trouble> {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => told("applied", &object),
         Event::Deleted { last, .. } => told("deleted", &last),
         Event::Resynced { .. } => {}
-    });
+    })?;
     tokio::spawn(doubts(informer.clone()));
     Ok(Box::new(move || {
         // What ends with them lives as long as this.

@@ -203,7 +203,7 @@ impl Watching {
         let informer = begun.map_err(Failure::usage)?;
         let (subject, style) = (Arc::new(subject), self.style.clone());
         let lines = Lines { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
-        let registration = Arc::new(informer.add_handler(lines));
+        let registration = Arc::new(informer.add_handler(lines).map_err(Failure::run)?);
         let (followed, events, clock) = (subject.clone(), registration.clone(), self.clock.clone());
         doubts::follow(followed, informer.clone(), events, style.clone(), clock, self.printer.clone());
         let (lines, shown) = (self.printer.clone(), informer.clone());

@@ -6,12 +6,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kube::Resource;
+
 use crate::breach::{Breach, Breaches};
 use crate::key::ObjectKey;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// A change of one object, as a handler sees it.
+///
+/// `{event:?}` says what happened to which object, in which version, and nothing of its content:
+/// `Updated { object: Pod default/web-0 v7, from: v5 }`.
 pub enum Event<K> {
     /// A stay begins: the object was created, or changed so that the scope has it.
     Added {
@@ -80,18 +85,52 @@ impl<K> Clone for Event<K> {
     }
 }
 
-// The object stays out of it: it may be a Secret.
-impl<K> fmt::Debug for Event<K> {
+// Who an object is, and nothing else of it: it may be a Secret.
+impl<K: Resource> fmt::Debug for Event<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut event = f.debug_struct(self.name());
+        event.field("object", &Named(self.object().as_ref()));
         match self {
-            Self::Added { initial, .. } => write!(f, "Added {{ initial: {initial} }}"),
-            Self::Updated { .. } => f.write_str("Updated"),
+            Self::Added { initial, .. } => event.field("initial", initial),
+            Self::Updated { old, .. } => event.field("from", &Version(old.as_ref())),
             Self::Deleted { version, certainty, reason, .. } => {
-                write!(f, "Deleted {{ version: {version:?}, certainty: {certainty}, reason: {reason} }}")
+                event.field("deleted_at", version).field("certainty", certainty).field("reason", reason)
             }
-            Self::Resynced { .. } => f.write_str("Resynced"),
-        }
+            Self::Resynced { .. } => &mut event,
+        };
+        event.finish()
     }
+}
+
+/// An object by its type, its name and its version.
+struct Named<'a, K>(&'a K);
+
+/// An object's version alone.
+struct Version<'a, K>(&'a K);
+
+impl<K: Resource> fmt::Debug for Named<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let meta = self.0.meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        let key = match meta.namespace.as_deref() {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(name),
+        };
+        write!(f, "{} {key} {:?}", short_type_name::<K>(), Version(self.0))
+    }
+}
+
+impl<K: Resource> fmt::Debug for Version<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", ResourceVersion::from(self.0.meta().resource_version.as_deref().unwrap_or("none")))
+    }
+}
+
+/// A type's name without the paths in it: `Pod`, `PartialObjectMeta<Pod>`.
+fn short_type_name<K>() -> String {
+    let full = std::any::type_name::<K>();
+    let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
+    full.split_inclusive(ends).map(|path| path.rsplit("::").next().unwrap_or(path)).collect()
 }
 
 /// How a deletion is known.
@@ -121,6 +160,8 @@ pub enum DeleteReason {
     Replaced,
     /// Deleted, or changed so that the selector no longer matches: the wire does not tell them apart.
     DeletedOrLeft,
+    /// The object is there, and changed so that it no longer passes the handler's own filter.
+    Left,
 }
 
 impl fmt::Display for DeleteReason {
@@ -129,6 +170,7 @@ impl fmt::Display for DeleteReason {
             Self::Deleted => "deleted",
             Self::Replaced => "replaced",
             Self::DeletedOrLeft => "deleted or left the selector",
+            Self::Left => "left the handler's filter",
         })
     }
 }
@@ -153,11 +195,28 @@ pub struct Change<K> {
     pub uid: Uid,
     /// What happened.
     pub event: Event<K>,
+    /// The version at which a watch showed it; none where a list did, or where the server gives none.
+    pub version: Option<ResourceVersion>,
+    /// Whether a watch showed it (`Observed`), or it is what a list is when compared with what was there before.
+    pub certainty: Certainty,
+}
+
+impl<K> Change<K> {
+    /// A change that no watch has shown: it follows from what is there.
+    pub fn of_list(key: ObjectKey, uid: Uid, event: Event<K>) -> Self {
+        Self { key, uid, event, version: None, certainty: Certainty::Inferred }
+    }
 }
 
 impl<K> Clone for Change<K> {
     fn clone(&self) -> Self {
-        Self { key: self.key.clone(), uid: self.uid.clone(), event: self.event.clone() }
+        Self {
+            key: self.key.clone(),
+            uid: self.uid.clone(),
+            event: self.event.clone(),
+            version: self.version.clone(),
+            certainty: self.certainty,
+        }
     }
 }
 
@@ -213,8 +272,8 @@ pub fn difference<K>(
             (None, true) => DeleteReason::DeletedOrLeft,
             (None, false) => DeleteReason::Deleted,
         };
-        let event = Event::Deleted { last: last.clone(), version, certainty, reason };
-        tell(Change { key: key.clone(), uid: entry.uid.clone(), event });
+        let event = Event::Deleted { last: last.clone(), version: version.clone(), certainty, reason };
+        tell(Change { key: key.clone(), uid: entry.uid.clone(), event, version, certainty });
     }
     let Some(new) = new.filter(|entry| !entry.tainted) else { return };
     let Some(object) = new.object.clone() else { return };
@@ -227,5 +286,13 @@ pub fn difference<K>(
         }
         _ => Event::Added { object, initial },
     };
-    tell(Change { key: key.clone(), uid: new.uid.clone(), event });
+    // What could not be decoded since then may have been another state: when it came to be this one is not known.
+    let gap = matches!(old, Some(old) if old.tainted);
+    let (version, certainty) = match path {
+        Path::Watched { .. } if !gap => {
+            (Some(new.version.clone()).filter(ResourceVersion::is_given), Certainty::Observed)
+        }
+        Path::Watched { .. } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
+    };
+    tell(Change { key: key.clone(), uid: new.uid.clone(), event, version, certainty });
 }

@@ -9,6 +9,9 @@ use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
+/// Why a cache is stopped, where this program did it.
+pub(crate) const STOPPED: &str = "stopped";
+
 /// How true a cache is at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freshness {
@@ -200,6 +203,12 @@ pub enum Condition {
 }
 
 impl Evidence {
+    /// The same of a reflector that was stopped at `since` and may not know of it yet.
+    #[must_use]
+    pub fn stopped(&self, since: Instant) -> Self {
+        Self { condition: Condition::Stopped, since, why: STOPPED.into(), next_attempt: None, ..self.clone() }
+    }
+
     /// The freshness at `now`.
     pub fn at(&self, now: Instant) -> Freshness {
         let age = self.proven.map(|proven| now.since(proven));

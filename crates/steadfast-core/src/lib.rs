@@ -11,6 +11,7 @@ pub mod backoff;
 pub mod breach;
 pub mod decode;
 pub mod event;
+pub mod filter;
 pub mod frame;
 pub mod freshness;
 pub mod key;

@@ -2,6 +2,9 @@
 //!
 //! Changes of one object that the handler has not been given are merged: states between are skipped, the last never is.
 //! A stay that was delivered and has ended is always delivered to its end, before the next one begins.
+//!
+//! A queue that delivers [each](DeliveryQueue::each) change merges none while no more wait than its bound allows. What
+//! comes then is merged as everywhere else, and how many events that cost is counted and goes with the next delivery.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,6 +23,12 @@ pub struct DeliveryQueue<K> {
     turns: u64,
     /// Initial objects of the handler's first view that it has not returned from.
     initial: usize,
+    /// How many changes may wait one by one; none where all are merged.
+    bound: Option<usize>,
+    /// How many do.
+    singles: usize,
+    /// Events that were merged into others though each was to be delivered, since the delivery before.
+    missed: u64,
     breaches: Breaches,
     /// Only where C8 is broken on purpose: every event, as it came.
     unbounded: VecDeque<Delivery<K>>,
@@ -35,6 +44,8 @@ pub struct Delivery<K> {
     pub since: Instant,
     /// How many changes it covers: none where nothing changed, several where states between were skipped.
     pub changes: u64,
+    /// How many events were merged into others since the delivery before, where each was to be delivered.
+    pub missed: u64,
 }
 
 /// What waits for one key, and whether something of it is being delivered.
@@ -42,8 +53,17 @@ struct Slot<K> {
     calling: Option<Calling>,
     /// Its place in `ready`.
     turn: Option<u64>,
+    /// What is delivered one by one, before what is pending.
+    singles: VecDeque<Single<K>>,
     pending: Option<Pending<K>>,
     /// When it began to be pending.
+    since: Instant,
+}
+
+/// A change that is delivered as it came.
+struct Single<K> {
+    event: Event<K>,
+    turn: u64,
     since: Instant,
 }
 
@@ -82,11 +102,23 @@ struct End<K> {
 impl<K> DeliveryQueue<K> {
     /// An empty queue.
     pub fn new(breaches: Breaches) -> Self {
+        Self::bounded(None, breaches)
+    }
+
+    /// An empty queue that delivers each change, in the order in which they came, while no more than `bound` wait.
+    pub fn each(bound: usize, breaches: Breaches) -> Self {
+        Self::bounded(Some(bound), breaches)
+    }
+
+    fn bounded(bound: Option<usize>, breaches: Breaches) -> Self {
         Self {
             slots: BTreeMap::new(),
             ready: BTreeMap::new(),
             turns: 0,
             initial: 0,
+            bound,
+            singles: 0,
+            missed: 0,
             breaches,
             unbounded: VecDeque::new(),
         }
@@ -99,11 +131,24 @@ impl<K> DeliveryQueue<K> {
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Arc<K>> {
         let Change { key, event, .. } = change;
         if self.breaches.commit(Breach::UnboundedQueue) {
-            self.unbounded.push_back(Delivery { key, event, since: now, changes: 1 });
+            self.unbounded.push_back(Delivery { key, event, since: now, changes: 1, missed: 0 });
             return None;
         }
-        let slot =
-            self.slots.entry(key.clone()).or_insert(Slot { calling: None, turn: None, pending: None, since: now });
+        let slot = self.slots.entry(key.clone()).or_insert_with(|| Slot {
+            calling: None,
+            turn: None,
+            singles: VecDeque::new(),
+            pending: None,
+            since: now,
+        });
+        if self.bound.is_some_and(|bound| self.singles < bound) && slot.pending.is_none() {
+            self.turns += 1;
+            self.singles += 1;
+            self.initial += usize::from(is_initial(&event));
+            slot.singles.push_back(Single { event, turn: self.turns, since: now });
+            self.settle(key);
+            return None;
+        }
         if slot.pending.is_none() {
             slot.since = now;
         }
@@ -112,7 +157,14 @@ impl<K> DeliveryQueue<K> {
             (Some(Pending::Update { seen, .. }), Event::Deleted { .. }) => Some(seen.clone()),
             _ => None,
         };
+        let news = news(&event);
+        let before = slot.pending.as_ref().map_or(0, Pending::events);
         slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
+        let after = slot.pending.as_ref().map_or(0, Pending::events);
+        if self.bound.is_some() {
+            // A resync that gives way to a change is no loss.
+            self.missed += (before + news).saturating_sub(after);
+        }
         self.initial += usize::from(slot.tells_initial());
         self.settle(key);
         unwanted
@@ -127,19 +179,26 @@ impl<K> DeliveryQueue<K> {
             let (_, key) = self.ready.pop_first()?;
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             slot.turn = None;
-            let Some(pending) = slot.pending.take() else { continue };
-            let changes = pending.changes();
-            let (event, rest) = pending.split();
-            slot.pending = rest;
-            let since = slot.since;
-            let initial = matches!(event, Event::Added { initial: true, .. });
+            let (event, changes, since) = if let Some(Single { event, since, .. }) = slot.singles.pop_front() {
+                self.singles -= 1;
+                let changes = news(&event);
+                (event, changes, since)
+            } else {
+                let Some(pending) = slot.pending.take() else { continue };
+                let changes = pending.changes();
+                let (event, rest) = pending.split();
+                slot.pending = rest;
+                (event, changes, slot.since)
+            };
+            let initial = is_initial(&event);
             slot.calling = Some(Calling { initial });
             if self.breaches.commit(Breach::OverlappingCalls) {
                 slot.calling = None;
                 self.initial -= usize::from(initial);
                 self.settle(key.clone());
             }
-            return Some(Delivery { key, event, since, changes });
+            let missed = std::mem::take(&mut self.missed);
+            return Some(Delivery { key, event, since, changes, missed });
         }
     }
 
@@ -152,25 +211,36 @@ impl<K> DeliveryQueue<K> {
         self.settle(key.clone());
     }
 
-    /// The entries held: the keys that wait or are being delivered.
+    /// The entries held: the keys that wait or are being delivered, and what waits one by one.
     pub fn len(&self) -> usize {
-        self.slots.len() + self.unbounded.len()
+        let keys = if self.singles == 0 {
+            self.slots.len()
+        } else {
+            self.slots.values().filter(|slot| slot.calling.is_some() || slot.pending.is_some()).count()
+        };
+        keys + self.singles + self.unbounded.len()
     }
 
     /// Whether nothing waits and no call is running.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.slots.is_empty() && self.unbounded.is_empty()
+    }
+
+    /// How many events were merged into others since the last delivery, where each was to be delivered.
+    pub fn missed(&self) -> u64 {
+        self.missed
     }
 
     /// The entries that wait to be delivered.
     pub fn undelivered(&self) -> usize {
-        self.slots.values().filter(|slot| slot.pending.is_some()).count() + self.unbounded.len()
+        let pending = self.slots.values().filter(|slot| slot.pending.is_some()).count();
+        pending + self.singles + self.unbounded.len()
     }
 
     /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
-        self.slots.get(next).map(|slot| slot.since)
+        self.slots.get(next).map(|slot| slot.singles.front().map_or(slot.since, |single| single.since))
     }
 
     /// The initial objects that the handler has not returned from.
@@ -181,21 +251,31 @@ impl<K> DeliveryQueue<K> {
     /// Puts `key` where its slot says that it belongs: among the ready, with a call running, or forgotten.
     fn settle(&mut self, key: ObjectKey) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
-        match (&slot.pending, &slot.calling) {
-            (Some(_), None) if slot.turn.is_none() => {
-                self.turns += 1;
-                slot.turn = Some(self.turns);
-                self.ready.insert(self.turns, key);
+        if slot.calling.is_some() {
+            return;
+        }
+        let waits = slot.pending.is_some() || !slot.singles.is_empty();
+        if !waits {
+            if let Some(turn) = slot.turn {
+                self.ready.remove(&turn);
             }
-            (None, None) => {
-                if let Some(turn) = slot.turn {
-                    self.ready.remove(&turn);
-                }
-                self.slots.remove(&key);
-            }
-            _ => {}
+            self.slots.remove(&key);
+        } else if slot.turn.is_none() {
+            let turn = slot.singles.front().map_or(self.turns + 1, |single| single.turn);
+            self.turns = self.turns.max(turn);
+            slot.turn = Some(turn);
+            self.ready.insert(turn, key);
         }
     }
+}
+
+/// How many changes an event is by itself: a resync is none.
+fn news<K>(event: &Event<K>) -> u64 {
+    u64::from(!matches!(event, Event::Resynced { .. }))
+}
+
+fn is_initial<K>(event: &Event<K>) -> bool {
+    matches!(event, Event::Added { initial: true, .. })
 }
 
 impl<K> Slot<K> {
@@ -266,6 +346,15 @@ impl<K> Pending<K> {
             Self::Add(stay) => stay.changes,
             Self::Update { changes, .. } | Self::End { end: End { changes, .. }, .. } => *changes,
             Self::Resync { .. } => 0,
+        }
+    }
+
+    /// How many events it is; a resync is no news.
+    fn events(&self) -> u64 {
+        match self {
+            Self::Add(_) | Self::Update { .. } => 1,
+            Self::Resync { .. } => 0,
+            Self::End { next, .. } => 1 + u64::from(next.is_some()),
         }
     }
 

@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::breach::Breach;
-use crate::freshness::{Condition, Evidence};
+use crate::freshness::{Condition, Evidence, STOPPED};
 use crate::keyset::KeySet;
 use crate::random::Random;
 use crate::record::Identity;
@@ -367,7 +367,7 @@ impl Reflector {
         self.quiet_side(out);
         self.drop_comparison(out);
         self.phase = Phase::Stopped;
-        self.set_condition(now, Condition::Stopped, "stopped");
+        self.set_condition(now, Condition::Stopped, STOPPED);
     }
 
     /// Waits as long as the server requested, or as the back-off says, then goes on to `then`.

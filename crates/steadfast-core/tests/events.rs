@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use steadfast_core::event::{Entry, Path, Rules, difference};
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use steadfast_core::event::{Certainty, DeleteReason, Entry, Path, Rules, difference};
 use steadfast_core::{Event, ObjectKey};
 
 const WATCHED: Path = Path::Watched { deletion: None };
@@ -118,4 +120,40 @@ fn what_could_never_be_decoded_begins_with_its_first_decodable_state() {
     assert_eq!(told(tainted("u", "1", None), None, &deletion("2")), nothing());
     assert_eq!(told(tainted("u", "1", None), known("u", "2", "x"), &WATCHED), ["u: Added x"]);
     assert_eq!(told(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
+}
+
+/// A secret of this name in this version.
+fn secret(namespace: Option<&str>, version: &str) -> Arc<Secret> {
+    let metadata = ObjectMeta {
+        name: Some("web-0".to_owned()),
+        namespace: namespace.map(str::to_owned),
+        resource_version: Some(version.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let string_data = Some([("password".to_owned(), "planted".to_owned())].into());
+    Arc::new(Secret { metadata, string_data, ..Secret::default() })
+}
+
+#[test]
+fn an_event_for_people_names_its_object_and_tells_nothing_of_its_content() {
+    let (old, new) = (secret(Some("shop"), "5"), secret(Some("shop"), "7"));
+    let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
+    let events = [
+        Event::Added { object: new.clone(), initial: true },
+        Event::Updated { old, new: new.clone() },
+        Event::Deleted { last: new, version: Some("9".into()), certainty, reason },
+        Event::Resynced { object: secret(None, "5") },
+    ];
+    assert_eq!(
+        events.map(|event| format!("{event:?}")),
+        [
+            "Added { object: Secret shop/web-0 v7, initial: true }",
+            "Updated { object: Secret shop/web-0 v7, from: v5 }",
+            "Deleted { object: Secret shop/web-0 v7, deleted_at: Some(v9), certainty: Observed, reason: Deleted }",
+            "Resynced { object: Secret web-0 v5 }",
+        ]
+    );
+    let metadata = PartialObjectMeta::<Secret> { metadata: ObjectMeta::default(), ..PartialObjectMeta::default() };
+    let event = Event::Resynced { object: Arc::new(metadata) };
+    assert_eq!(format!("{event:?}"), "Resynced { object: PartialObjectMeta<Secret>  vnone }");
 }

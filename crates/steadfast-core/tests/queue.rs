@@ -87,7 +87,7 @@ impl World {
     }
 
     fn push(queue: &mut DeliveryQueue<State>, key: usize, event: Event<State>) {
-        queue.push(Change { key: key_of(key), uid: "any".into(), event }, Instant::ZERO);
+        queue.push(Change::of_list(key_of(key), "any".into(), event), Instant::ZERO);
     }
 
     fn write(&mut self, queue: &mut DeliveryQueue<State>, key: usize, initial: bool) {
@@ -142,7 +142,7 @@ impl World {
                 assert!(last.version >= state.version, "its last state is older than what was told");
             }
             Event::Resynced { object } => {
-                assert_eq!(told.state, Some(**object), "a resync of what was never delivered")
+                assert_eq!(told.state, Some(**object), "a resync of what was never delivered");
             }
         }
         told.calling = Some(initial);
@@ -217,23 +217,23 @@ proptest! {
 
 fn added(key: &str, object: &'static str) -> Change<&'static str> {
     let event = Event::Added { object: Arc::new(object), initial: false };
-    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
 }
 
 fn updated(key: &str, old: &'static str, new: &'static str) -> Change<&'static str> {
     let event = Event::Updated { old: Arc::new(old), new: Arc::new(new) };
-    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
 }
 
 fn deleted(key: &str, last: &'static str) -> Change<&'static str> {
     let (certainty, reason) = (Certainty::Inferred, DeleteReason::Deleted);
     let event = Event::Deleted { last: Arc::new(last), version: None, certainty, reason };
-    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
 }
 
 fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
     let event = Event::Resynced { object: Arc::new(object) };
-    Change { key: ObjectKey::cluster(key), uid: "u".into(), event }
+    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
 }
 
 /// Everything that is told, one call after the other.

@@ -301,7 +301,7 @@ impl World {
         }
         // C1, and C5: per stay Added, Updated*, Deleted, each with the state told last.
         let mut told: BTreeMap<ObjectKey, Arc<Thing>> = BTreeMap::new();
-        for Change { key, uid, event } in self.told {
+        for Change { key, uid, event, .. } in self.told {
             assert_eq!(event.object().uid, *uid);
             match event {
                 Event::Added { object, .. } => assert!(told.insert(key, object).is_none()),

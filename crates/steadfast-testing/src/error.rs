@@ -75,7 +75,7 @@ caused_by!(
     kube::core::request::Error,
     serde_json::Error,
     steadfast::InformerError,
-    steadfast::NoRuntime,
+    steadfast::HandlerError,
     steadfast::NotSynced,
     steadfast::SyncTimeout,
     steadfast::Unknown,

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::Resource;
-use steadfast::{Call, Event, Freshness, Handler, Informer, Kept, Note, Registration, ResourceVersion, WaitError};
+use steadfast::{
+    Call, Event, Freshness, Handler, HandlerBuilder, Informer, Kept, Note, Registration, ResourceVersion, Scope,
+    WaitError,
+};
 use steadfast_apiserver::ApiServer;
-use steadfast_contract::{Key, Outcome, Record, Seen, Target, Trace};
+use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};
 
 use crate::proxy::{NetworkFaults, Switched};
 use crate::told;
@@ -44,6 +47,25 @@ trait Observed: Send + Sync {
 struct Observation<K: Kept> {
     name: String,
     informer: Informer<K>,
+    part: Part<K>,
+}
+
+/// Which of an informer's objects are looked at: those that a handler's filter lets pass, as if it were a selector.
+struct Part<K>(Option<Passes<K>>);
+
+type Passes<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
+
+// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
+impl<K> Clone for Part<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> Part<K> {
+    fn has(&self, object: &K) -> bool {
+        self.0.as_ref().is_none_or(|passes| passes(object))
+    }
 }
 
 impl<K: Kept> Observed for Observation<K> {
@@ -68,7 +90,7 @@ impl<K: Kept> Observed for Observation<K> {
 
     fn say_contents(&self, recorder: &Recorder) {
         recorder.write_as_of_now(|| {
-            let (objects, tainted) = told::contents(&self.informer.snapshot());
+            let (objects, tainted) = told::contents(&self.informer.snapshot(), |object| self.part.has(object));
             Record::Snapshot { informer: self.name.clone(), objects, tainted }
         });
     }
@@ -135,43 +157,95 @@ impl Recorder {
     ///
     /// Where no tokio runtime is current: the observer runs as a task.
     pub fn record_as<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
-        self.observe(informer, name);
+        self.observe(informer, name, informer.scope(), &Part(None));
         self.handle(informer, name, |_| {})
     }
 
+    /// Observes a handler that `choose` gives what it likes, a bound for events that are delivered one by one, say; under
+    /// another name, as others do.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current, and where the informer was stopped.
+    pub fn record_with<K: Kept + Resource>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
+    ) -> Recording<K> {
+        self.observe(informer, name, informer.scope(), &Part(None));
+        self.add(informer, name, &Part(None), choose, |_| {})
+    }
+
+    /// Observes a handler with a filter, as if it belonged to an informer of `scope` that is called `name`: the checker
+    /// holds it to what `scope` selects of the history, which has to be what `passes`.
+    ///
+    /// # Panics
+    ///
+    /// Where no tokio runtime is current, and where the informer was stopped.
+    pub fn record_filtered<K: Kept + Resource>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        scope: &Scope,
+        passes: impl Fn(&K) -> bool + Send + Sync + 'static,
+    ) -> Recording<K> {
+        let passes: Passes<K> = Arc::new(passes);
+        let part = Part(Some(passes.clone()));
+        self.observe(informer, name, scope, &part);
+        self.add(informer, name, &part, |handler| handler.filter(move |object| passes(object)), |_| {})
+    }
+
     /// Adds a handler to an observed informer: `act` is done within each of its calls.
+    ///
+    /// # Panics
+    ///
+    /// Where the informer was stopped.
     pub fn handle<K: Kept + Resource>(
         &self,
         informer: &Informer<K>,
         name: &str,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> Recording<K> {
+        self.add(informer, name, &Part(None), |handler| handler, act)
+    }
+
+    fn add<K: Kept + Resource>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        part: &Part<K>,
+        choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
+        act: impl Fn(&Event<K>) + Send + Sync + 'static,
+    ) -> Recording<K> {
         let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
         let handler = format!("{name}#{number}");
         self.write(Record::registered(&handler, name));
-        let scribe = Scribe { recorder: self.clone(), name: handler.clone(), informer: informer.clone(), act };
-        let registration = Arc::new(informer.add_handler(scribe));
+        let (recorder, informer_held) = (self.clone(), informer.clone());
+        let scribe = Scribe { recorder, name: handler.clone(), informer: informer_held, part: part.clone(), act };
+        let added = choose(informer.handler()).add_handler(scribe);
+        let registration = Arc::new(added.expect("an informer that runs"));
         let (recorder, watched, told) = (self.clone(), registration.clone(), handler.clone());
-        let (observed, named) = (informer.clone(), name.to_owned());
+        let (observed, named, part) = (informer.clone(), name.to_owned(), part.clone());
         tokio::spawn(async move {
             if !watched.until_synced().await {
                 return;
             }
             // Two observers: what the informer says of itself must not come second only because its observer did.
-            recorder.note_synced(&observed, &named);
+            recorder.note_synced(&observed, &named, &part);
             recorder.write(Record::RegistrationSynced { handler: told });
         });
         Recording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
     }
 
     /// Declares `informer` and follows its freshness and its relists.
-    fn observe<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str) {
+    fn observe<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
         let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
         if informers.iter().any(|known| known.name() == name) {
             return;
         }
-        self.write(Record::informer(name, told::scope(informer.scope())));
-        informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone() }));
+        self.write(Record::informer(name, told::scope(scope)));
+        informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone(), part: part.clone() }));
         drop(informers);
 
         let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
@@ -196,7 +270,7 @@ impl Recorder {
             }
         });
 
-        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
+        let (recorder, named, watched, part) = (self.clone(), name.to_owned(), informer.clone(), part.clone());
         tokio::spawn(async move {
             let mut changed = watched.changed();
             let mut last = "";
@@ -204,7 +278,7 @@ impl Recorder {
                 if watched.freshness().name() != last {
                     last = recorder.sample(&watched, &named);
                 }
-                recorder.note_synced(&watched, &named);
+                recorder.note_synced(&watched, &named, &part);
                 // A cache can go stale without anything happening, so silence is looked at too.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
                     return;
@@ -218,7 +292,7 @@ impl Recorder {
     }
 
     /// Notes once that `informer` says that it is synced, and what it holds then.
-    fn note_synced<K: Kept>(&self, informer: &Informer<K>, name: &str) {
+    fn note_synced<K: Kept>(&self, informer: &Informer<K>, name: &str, part: &Part<K>) {
         if !informer.has_synced() {
             return;
         }
@@ -229,7 +303,7 @@ impl Recorder {
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
-        let (objects, tainted) = told::contents(&informer.snapshot());
+        let (objects, tainted) = told::contents(&informer.snapshot(), |object| part.has(object));
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
@@ -252,7 +326,7 @@ impl Recorder {
 
     fn read_key<K: Kept>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
-            let answer = told::held(&informer.snapshot(), &key);
+            let answer = told::held(&informer.snapshot(), &key, |_| true);
             Record::Read { informer: name.to_owned(), key, answer }
         });
     }
@@ -327,6 +401,7 @@ struct Scribe<K: Kept, F> {
     recorder: Recorder,
     name: String,
     informer: Informer<K>,
+    part: Part<K>,
     act: F,
 }
 
@@ -337,10 +412,14 @@ where
 {
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
-        let seen = told::seen(&event);
+        let mut seen = told::seen(&event);
+        if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.part.0, &mut seen) {
+            // A handler with a filter knows why; with a selector nobody can, and the checker demands that nobody says so.
+            *reason = Reason::DeletedOrLeft;
+        }
         let handler = self.name.clone();
         self.recorder.write_as_of_now(|| {
-            let store = told::held(&self.informer.snapshot(), seen.key());
+            let store = told::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
             Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
         });
         let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));

@@ -41,29 +41,38 @@ pub(crate) fn seen<K: Resource>(event: &Event<K>) -> contract::Seen {
             reason: match reason {
                 DeleteReason::Deleted => contract::Reason::Deleted,
                 DeleteReason::Replaced => contract::Reason::Replaced,
-                DeleteReason::DeletedOrLeft => contract::Reason::DeletedOrLeft,
+                // To the checker a handler's filter is a selector, which may tell as little.
+                DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
         Event::Resynced { object } => contract::Seen::Resynced { object: reference(object.as_ref()) },
     }
 }
 
-/// What `snapshot` holds of a key.
-pub(crate) fn held<K: Kept>(snapshot: &Snapshot<K>, key: &contract::Key) -> contract::StoreHeld {
+/// What `snapshot` holds of a key, if it is one that `passes`.
+pub(crate) fn held<K: Kept>(
+    snapshot: &Snapshot<K>,
+    key: &contract::Key,
+    passes: impl Fn(&K) -> bool,
+) -> contract::StoreHeld {
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
         None => contract::StoreHeld::Absent,
         Some(entry) if entry.tainted => contract::StoreHeld::Unknown { version: entry.version.to_string() },
+        Some(entry) if entry.object.as_deref().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,
         Some(entry) => {
             contract::StoreHeld::Held { uid: entry.uid.as_str().to_owned(), version: entry.version.as_str().to_owned() }
         }
     }
 }
 
-/// Everything that `snapshot` holds, and what of it cannot be decoded.
-pub(crate) fn contents<K: Kept>(snapshot: &Snapshot<K>) -> (Vec<contract::Ref>, Vec<contract::Key>) {
+/// Everything that `snapshot` holds and that `passes`, and what of it cannot be decoded.
+pub(crate) fn contents<K: Kept>(
+    snapshot: &Snapshot<K>,
+    passes: impl Fn(&K) -> bool,
+) -> (Vec<contract::Ref>, Vec<contract::Key>) {
     let objects = snapshot
         .iter()
-        .filter(|(_, entry)| !entry.tainted)
+        .filter(|(_, entry)| !entry.tainted && entry.object.as_deref().is_none_or(&passes))
         .map(|(key, entry)| contract::Ref::new(key.namespace(), key.name(), &entry.uid, entry.version.as_str()));
     (objects.collect(), snapshot.tainted().iter().map(key).collect())
 }

@@ -273,7 +273,7 @@ async fn r10_a_stop_is_prompt_when_cut_off_and_cancels_what_is_under_way() -> Re
 async fn r10_the_drop_of_the_last_handle_ends_the_watch() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
-    let registration = informer.on_event(|_| {});
+    let registration = informer.on_event(|_| {})?;
     let lister = informer.lister()?;
     let World { server, factory, .. } = world;
     drop((factory, informer));

@@ -225,14 +225,16 @@ type Told = Arc<Mutex<Vec<String>>>;
 fn told(informer: &Informer<ConfigMap>) -> Told {
     let told = Told::default();
     let own = told.clone();
-    informer.on_event(move |event| {
-        let name = event.object().metadata.name.clone().unwrap_or_default();
-        let how = match &event {
-            Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
-            _ => String::new(),
-        };
-        own.lock().expect("no panic").push(format!("{} {name}{how}", event.name()));
-    });
+    informer
+        .on_event(move |event| {
+            let name = event.object().metadata.name.clone().unwrap_or_default();
+            let how = match &event {
+                Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
+                _ => String::new(),
+            };
+            own.lock().expect("no panic").push(format!("{} {name}{how}", event.name()));
+        })
+        .expect("it was not stopped");
     told
 }
 

@@ -270,7 +270,7 @@ impl Asker {
 
 /// That the connection which was to carry a request takes no more decides nothing: it is soon asked again on another.
 fn gone(error: &SendError) -> Failure {
-    let failure = Failure::unreachable(error.to_string());
+    let failure = Failure::unreachable(error.cause());
     match error {
         SendError::Transport(TransportError::Busy { .. }) => {
             Failure { kind: FailureKind::Busy, retry_after: Some(Duration::from_secs(1)), ..failure }
@@ -280,14 +280,14 @@ fn gone(error: &SendError) -> Failure {
 }
 
 async fn send(connection: &Connection, request: http::Request<Body>) -> Result<http::Response<ResponseBody>, Failure> {
-    connection.send(request).await.map_err(|error| Failure::unreachable(error.to_string()))
+    connection.send(request).await.map_err(|error| Failure::unreachable(error.cause()))
 }
 
 /// The version at which initial events end of which there are none.
 async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
     let mut framer = LineFramer::new(LONGEST_METADATA);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
         let Ok(chunk) = frame.into_data() else { continue };
         framer.feed(chunk);
         if let Some(record) = framer.next() {
@@ -315,7 +315,7 @@ async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>,
     let mut framer = ListFramer::new(LONGEST_METADATA);
     let mut meta = None;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
         let Ok(chunk) = frame.into_data() else { continue };
         framer.feed(chunk);
         while let Some(part) = framer.next() {
@@ -427,7 +427,7 @@ impl Answer {
                     }
                     Poll::Ready(Some(Err(error))) => {
                         *self = Self::Over;
-                        let why: Arc<str> = error.to_string().into();
+                        let why: Arc<str> = error.cause().into();
                         return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
                     }
                     Poll::Ready(None) => {

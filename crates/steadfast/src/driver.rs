@@ -7,6 +7,7 @@ mod disorder;
 mod edits;
 mod records;
 mod requests;
+mod resyncs;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -17,7 +18,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeOptions, Decoder, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
@@ -38,12 +38,15 @@ use complaints::Complaints;
 use disorder::Disorder;
 use edits::Edit;
 use requests::{Parser, Requests};
+use resyncs::Resyncs;
 
 /// What an informer's handles can ask of its driver.
 pub(crate) enum Command {
     /// Find out whether the cache has reached the present.
     SeekProof,
-    /// End the watch, and the handlers with it, or after they have been given what waits.
+    /// Look after handlers that were added.
+    Handlers,
+    /// End the watch, and the handlers with it or after they have been given what waits.
     Stop { handlers: bool },
 }
 
@@ -60,8 +63,6 @@ pub(crate) struct Keeping<K> {
     pub(crate) transform: Option<Transform<K>>,
     /// The longest record that is read, in bytes.
     pub(crate) object_limit: usize,
-    /// How often handlers are to look at everything again.
-    pub(crate) resync: Option<Duration>,
 }
 
 pub(crate) struct Driver<K> {
@@ -78,7 +79,7 @@ pub(crate) struct Driver<K> {
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     alarm: Alarm,
-    resync_at: Option<Instant>,
+    resyncs: Resyncs<K>,
     /// What is to be delivered and done, in this order, at the next flush.
     notes: Vec<Note>,
     edits: Vec<Edit<K>>,
@@ -128,7 +129,7 @@ impl<K: Kept> Driver<K> {
             comparison: None,
             commands,
             reachable,
-            resync_at: None,
+            resyncs: Resyncs::default(),
             notes: Vec::new(),
             edits: Vec::new(),
             complaints: Complaints::default(),
@@ -161,9 +162,13 @@ impl<K: Kept> Driver<K> {
         let (mut arrivals, mut took) = (0, Duration::ZERO);
         loop {
             match self.next().await {
-                Wake::Command(None) => return true,
+                Wake::Command(None) => {
+                    self.shared.warn_of_handlers_left();
+                    return true;
+                }
                 Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
+                Wake::Command(Some(Command::Handlers)) => self.look_after_newcomers(),
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
                     self.step(Input::TransferGranted);
@@ -206,7 +211,7 @@ impl<K: Kept> Driver<K> {
 
     async fn next(&mut self) -> Wake {
         // The next moment that matters.
-        self.alarm.set([self.reflector.wake_at(), self.resync_at].into_iter().flatten().min());
+        self.alarm.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
         let Self { commands, answers, transfer, reachable, alarm, .. } = self;
         let granted = async {
             match transfer {
@@ -459,19 +464,23 @@ impl<K: Kept> Driver<K> {
             self.reflector.set_tainted(store.working().tainted().clone());
             shared.publish(store, &changes, viewed, self.reflector.evidence());
         });
-        if viewed && self.resync_at.is_none() {
-            self.resync_at = self.keeping.resync.map(|period| self.shared.environment.now() + period);
-        }
         disordered
     }
 
-    fn resync(&mut self) {
+    /// Shows handlers with a filter what there is, and remembers how often handlers are to look at everything again.
+    fn look_after_newcomers(&mut self) {
         let now = self.shared.environment.now();
-        if let (Some(due), Some(period)) = (self.resync_at, self.keeping.resync)
-            && now >= due
-        {
-            self.resync_at = Some(now + period);
-            self.shared.resync();
+        for handler in self.shared.take_newcomers() {
+            self.shared.join(&handler);
+            if let Some(period) = handler.resync {
+                self.resyncs.add(now, period, &handler);
+            }
+        }
+    }
+
+    fn resync(&mut self) {
+        for handler in self.resyncs.take_due(self.shared.environment.now()) {
+            self.shared.resync(&handler);
         }
     }
 }

@@ -8,28 +8,72 @@ use steadfast_core::Freshness;
 /// Why an informer cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InformerError {
-    /// Another informer of the same resource and scope keeps its objects otherwise.
+    /// Another informer of the same resource and scope runs with other settings.
     #[error(
-        "{resource} in {scope} is already watched with another {difference}; \
-         ask with the same one, or with another scope"
+        "{resource} in {scope} is already watched with other settings: {}; \
+         set them alike, or request it from a factory of its own", listed(.differences)
     )]
     Conflict {
         /// The resource.
         resource: String,
         /// The scope.
         scope: String,
-        /// In what they differ.
-        difference: &'static str,
+        /// In what they differ; one at least.
+        differences: Vec<Difference>,
+    },
+    /// A namespace was given for a resource whose objects are in none.
+    #[error(
+        "{resource} are cluster-scoped, in no namespace, and were requested in namespace {namespace:?}; \
+         use Scope::all(), and fields(\"metadata.name=…\") for one object"
+    )]
+    ClusterScoped {
+        /// The resource.
+        resource: String,
+        /// The namespace.
+        namespace: String,
     },
     /// The factory was shut down.
     #[error("the informer factory was shut down; make a new one")]
     ShutDown,
 }
 
-/// An async handler was registered where no async runtime is current.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
-pub struct NoRuntime;
+/// A setting in which a request differs from the informer that runs already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The setting, by the name under which it is set.
+    pub setting: &'static str,
+    /// Its value in the informer that runs.
+    pub running: String,
+    /// The value that was requested.
+    pub requested: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} (requested: {})", self.setting, self.running, self.requested)
+    }
+}
+
+fn listed(differences: &[Difference]) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a handler was not added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandlerError {
+    /// It is an async handler, and no async runtime is current.
+    #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
+    NoRuntime,
+    /// The informer was stopped.
+    #[error(
+        "the informer of {resource} was stopped, so no handler of it will be called; \
+         request the informer anew, and add the handler to that one"
+    )]
+    Stopped {
+        /// The resource and its scope.
+        resource: String,
+    },
+}
 
 /// A cache has nothing to read yet: its first list is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,6 +17,7 @@ use steadfast_core::store::Store;
 use tokio::sync::mpsc;
 
 use crate::answers::Asker;
+use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Driver, Keeping, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
@@ -61,24 +62,8 @@ struct Ask {
 /// An informer whose type is forgotten.
 struct Running {
     informer: Box<dyn Any + Send + Sync>,
-    managed_fields: bool,
-    transform: Option<TransformId>,
+    choices: Choices,
     control: Arc<dyn Control>,
-}
-
-/// Which transform it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TransformId {
-    /// A function that captures nothing is what its type says.
-    Function(TypeId),
-    /// A closure that captures something is like no other.
-    Closure,
-}
-
-impl TransformId {
-    fn is(self, other: Self) -> bool {
-        self == other && self != Self::Closure
-    }
 }
 
 /// What a factory does with an informer of any type.
@@ -148,7 +133,7 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Where one runs that keeps its objects otherwise.
+    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
     pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
     where
         K: Kept + Resource,
@@ -161,7 +146,7 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Where one runs that keeps its objects otherwise.
+    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
     pub fn informer_with<K: Kept + Resource>(
         &self,
         kind: &K::DynamicType,
@@ -185,29 +170,33 @@ impl InformerFactory {
             factory: self,
             collection: Collection::of::<K>(kind, &scope),
             scope,
-            settings: self.inner.settings.clone(),
-            managed_fields: false,
+            choices: Choices {
+                settings: self.inner.settings.clone(),
+                managed_fields: false,
+                transform: None,
+                object_limit: OBJECT_LIMIT,
+                breaches: Breaches::NONE,
+            },
             transform: None,
-            object_limit: OBJECT_LIMIT,
-            resync: None,
-            breaches: Breaches::NONE,
         }
     }
 
-    /// Waits until every informer made so far is synced.
+    /// Waits until every informer that runs now is synced; those that are started meanwhile are not waited for.
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first: each informer that is not, with its state and the last cause.
+    /// When `deadline` passes first, or one is stopped before: each informer that is not synced, with its state and the
+    /// last cause.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), SyncTimeout> {
         let environment = self.inner.connection.environment().clone();
         let begun = environment.now();
-        for control in self.controls() {
+        let controls = self.controls();
+        for control in &controls {
             let left = deadline.saturating_sub(environment.now().since(begun));
             control.wait_for_sync(left).await;
         }
         let missing: Vec<NotSynced> =
-            self.controls().iter().filter(|control| !control.is_synced()).map(|control| control.state()).collect();
+            controls.iter().filter(|control| !control.is_synced()).map(|control| control.state()).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -296,23 +285,19 @@ impl fmt::Debug for InformerFactory {
 }
 
 /// An informer about to be made.
+#[must_use = "an informer is there once it is started"]
 pub struct InformerBuilder<'a, K> {
     factory: &'a InformerFactory,
     collection: Collection,
     scope: Scope,
-    settings: ReflectorSettings,
-    managed_fields: bool,
-    transform: Option<(TransformId, Transform<K>)>,
-    object_limit: usize,
-    resync: Option<Duration>,
-    breaches: Breaches,
+    choices: Choices,
+    transform: Option<Transform<K>>,
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
     /// Keeps `metadata.managedFields`, which are skipped otherwise.
-    #[must_use]
     pub fn keep_managed_fields(mut self) -> Self {
-        self.managed_fields = true;
+        self.choices.managed_fields = true;
         self
     }
 
@@ -321,39 +306,27 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// What time it takes delays this informer's changes and nothing else; an object on which it panics is tainted.
     ///
     /// Who asks with the same function shares one informer; a closure that captures something is like no other.
-    #[must_use]
     pub fn transform<F: Fn(K) -> K + Send + Sync + 'static>(mut self, transform: F) -> Self {
-        let captures = size_of::<F>() > 0;
-        let id = if captures { TransformId::Closure } else { TransformId::Function(TypeId::of::<F>()) };
-        self.transform = Some((id, Arc::new(transform)));
-        self
-    }
-
-    /// Has the handlers look at every object again after each `period`, as `Resynced`; zero is never.
-    #[must_use]
-    pub fn resync(mut self, period: Duration) -> Self {
-        self.resync = Some(period);
+        self.choices.transform = Some(TransformId::of::<F>());
+        self.transform = Some(Arc::new(transform));
         self
     }
 
     /// Lists in pages of `size` objects, where streamed lists are not to be had; none for all at once.
-    #[must_use]
     pub fn page_size(mut self, size: Option<u32>) -> Self {
-        self.settings.page_size = size;
+        self.choices.settings.page_size = size;
         self
     }
 
     /// Whether lists are streamed where the server can do that; they are unless set otherwise.
-    #[must_use]
     pub fn streamed_lists(mut self, streamed: bool) -> Self {
-        self.settings.streamed_lists = streamed;
+        self.choices.settings.streamed_lists = streamed;
         self
     }
 
     /// How long without a proof of freshness before one is sought; a server's bookmarks come every 60 s.
-    #[must_use]
     pub fn period(mut self, period: Duration) -> Self {
-        self.settings.period = period;
+        self.choices.settings.period = period;
         self
     }
 
@@ -361,18 +334,16 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// otherwise. The freshness says when that is so.
     ///
     /// Fresh is at most two of `period` old, so that a cache that is listed more rarely is called stale between.
-    #[must_use]
     pub fn poll_every(mut self, period: Duration) -> Self {
-        self.settings.poll_every = Some(period);
+        self.choices.settings.poll_every = Some(period);
         self
     }
 
     /// The longest period that a stream's own rhythm can give it, `period` unless set otherwise.
     ///
     /// Fresh then may be two of these old. That is for servers that send no bookmarks, or ones that rise more rarely.
-    #[must_use]
     pub fn longest_period(mut self, period: Duration) -> Self {
-        self.settings.longest_period = Some(period);
+        self.choices.settings.longest_period = Some(period);
         self
     }
 
@@ -380,65 +351,51 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// within `period` (R12). There is no audit unless it is set.
     ///
     /// It costs a list of metadata in pages of 500, when no other list waits for its place.
-    #[must_use]
     pub fn audit_every(mut self, period: Duration) -> Self {
-        self.settings.audit_every = Some(period);
+        self.choices.settings.audit_every = Some(period);
         self
     }
 
     /// The longest object that is read, in bytes.
-    #[must_use]
     pub fn object_limit(mut self, bytes: usize) -> Self {
-        self.object_limit = bytes;
+        self.choices.object_limit = bytes;
         self
     }
 
     /// Breaks the contract on purpose, for tests of the checker; keeps it where there is nothing to break.
     #[cfg(feature = "breach")]
-    #[must_use]
     pub fn breach(mut self, breach: impl Into<Option<steadfast_core::breach::Breach>>) -> Self {
-        self.breaches = breach.into().map_or(Breaches::NONE, Breaches::only);
+        self.choices.breaches = breach.into().map_or(Breaches::NONE, Breaches::only);
         self
     }
 
-    /// Starts the informer, or joins the one that runs already.
+    /// Starts the informer, or joins the one that runs already, where that has the same settings in all.
     ///
     /// # Errors
     ///
-    /// Where one runs that keeps its objects otherwise.
+    /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
     pub fn start(self) -> Result<Informer<K>, InformerError> {
+        self.check()?;
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
-        let transform = self.transform.as_ref().map(|(id, _)| *id);
         let mut informers = self.factory.lock();
         if informers.closed {
             return Err(InformerError::ShutDown);
         }
         if let Some(running) = informers.running.get(&ask).filter(|running| !running.control.is_stopped()) {
-            let conflict = |difference| InformerError::Conflict {
-                resource: self.collection.name().to_owned(),
-                scope: self.scope.to_string(),
-                difference,
-            };
-            if running.managed_fields != self.managed_fields {
-                return Err(conflict("choice about managedFields"));
-            }
-            let same = match (running.transform, transform) {
-                (None, None) => true,
-                (Some(running), Some(asked)) => running.is(asked),
-                _ => false,
-            };
-            if !same {
-                return Err(conflict("transform"));
+            let differences = running.choices.differences(&self.choices);
+            if !differences.is_empty() {
+                let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
+                return Err(InformerError::Conflict { resource, scope, differences });
             }
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
                 return Ok(informer.clone());
             }
         }
-        let (factory, managed_fields) = (self.factory, self.managed_fields);
+        let (factory, choices) = (self.factory, self.choices.clone());
         let informer = self.launch();
         let control: Arc<dyn Control> = Arc::new(informer.clone());
         let (factory, own) = (Arc::downgrade(&factory.inner), Arc::downgrade(&control));
-        let running = Running { informer: Box::new(informer.clone()), managed_fields, transform, control };
+        let running = Running { informer: Box::new(informer.clone()), choices, control };
         let earlier = informers.running.insert(ask.clone(), running);
         // What the user keeps may end with them, and its `Drop` may ask for anything.
         drop(informers);
@@ -447,12 +404,23 @@ impl<K: Kept> InformerBuilder<'_, K> {
         Ok(informer)
     }
 
+    /// Whether there can be such an informer.
+    pub(crate) fn check(&self) -> Result<(), InformerError> {
+        match self.scope.in_namespace() {
+            Some(namespace) if self.collection.is_cluster_scoped() => {
+                let (resource, namespace) = (self.collection.name().to_owned(), namespace.to_owned());
+                Err(InformerError::ClusterScoped { resource, namespace })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Starts an informer that is nobody else's.
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
-        let mut settings = self.settings;
-        settings.rules = Rules { selective: self.scope.is_selective(), breaches: self.breaches };
+        let Choices { mut settings, managed_fields, object_limit, breaches, .. } = self.choices;
+        settings.rules = Rules { selective: self.scope.is_selective(), breaches };
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
         if let Some(until) = connection.remembers_pages(self.collection.everywhere()) {
@@ -468,10 +436,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
         ));
         let asker = Asker::new::<K>(connection, &self.collection, &self.scope);
         let keeping = Keeping {
-            decode: DecodeOptions { keep_managed_fields: self.managed_fields },
-            transform: self.transform.map(|(_, transform)| transform),
-            object_limit: self.object_limit,
-            resync: self.resync.filter(|period| *period > Duration::ZERO),
+            decode: DecodeOptions { keep_managed_fields: managed_fields },
+            transform: self.transform,
+            object_limit,
         };
         #[cfg(feature = "metrics")]
         {

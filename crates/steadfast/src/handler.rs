@@ -38,6 +38,9 @@ pub struct Call {
     /// How many changes of the cache this event covers: more than one where the handler was behind and the states
     /// between are skipped, none for [`Event::Resynced`]. What a server never sent us is not counted.
     pub changes: u64,
+    /// How many events were merged into others since the call before, since more waited than the bound of
+    /// [`deliver_each`](crate::HandlerBuilder::deliver_each); always zero without that.
+    pub missed: u64,
 }
 
 /// A closure as a handler.

@@ -12,6 +12,8 @@ pub struct HandlerCounts {
     pub panicked: u64,
     /// Events given up after their retries.
     pub skipped: u64,
+    /// Events merged into others though each was to be delivered: what came beyond the handler's bound.
+    pub missed: u64,
     /// Entries that wait or are being delivered.
     pub entries: usize,
     /// Calls that have begun and are not over.

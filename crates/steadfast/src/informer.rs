@@ -12,16 +12,15 @@ use steadfast_core::event::Event;
 use steadfast_core::reflector::Note;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::driver::Command;
-use crate::error::{NoRuntime, NotSynced, WaitError};
-use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
+use crate::error::{HandlerError, NotSynced, WaitError};
+use crate::handler::{AsyncHandler, Handler};
 use crate::handler_counts::HandlerCounts;
 use crate::lister::{Index, Lister};
 use crate::owner::Owner;
-use crate::runner::{Mode, Runner};
+use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
 
@@ -69,48 +68,59 @@ impl<K: Kept> Informer<K> {
 
     /// Calls `handle` for every change, one call at a time, on a thread of its own. It may block: nobody waits for it.
     ///
-    /// A handler that holds this informer keeps it running until it is stopped or the handler removed. One added after
-    /// the stop is given nothing.
-    pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Registration<K> {
-        self.add_handler(Closure(handle))
+    /// A handler that holds this informer keeps it running until it is stopped or the handler removed.
+    ///
+    /// # Errors
+    ///
+    /// After the stop.
+    pub fn on_event(&self, handle: impl Fn(Event<K>) + Send + Sync + 'static) -> Result<Registration<K>, HandlerError> {
+        self.handler().on_event(handle)
     }
 
     /// Calls `handle` for every change, one call at a time, on the async runtime that is current now.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current.
-    pub fn on_event_async<F, Fut>(&self, handle: F) -> Result<Registration<K>, NoRuntime>
+    /// Where no runtime is current, and after the stop.
+    pub fn on_event_async<F, Fut>(&self, handle: F) -> Result<Registration<K>, HandlerError>
     where
         F: Fn(Event<K>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.add_async_handler(AsyncClosure(handle))
+        self.handler().on_event_async(handle)
     }
 
     /// Adds a handler that keeps state or wants to know of retries.
-    pub fn add_handler(&self, handler: impl Handler<K>) -> Registration<K> {
-        let concurrency = handler.concurrency();
-        self.register(Mode::Sync(Arc::new(handler)), concurrency)
+    ///
+    /// # Errors
+    ///
+    /// After the stop.
+    pub fn add_handler(&self, handler: impl Handler<K>) -> Result<Registration<K>, HandlerError> {
+        self.handler().add_handler(handler)
     }
 
     /// Adds an async handler that keeps state or wants to know of retries.
     ///
     /// # Errors
     ///
-    /// Where no runtime is current.
-    pub fn add_async_handler(&self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, NoRuntime> {
-        let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
-        let concurrency = handler.concurrency();
-        let handler: Arc<dyn BoxedAsyncHandler<K>> = Arc::new(handler);
-        Ok(self.register(Mode::Async(handler, runtime), concurrency))
+    /// Where no runtime is current, and after the stop.
+    pub fn add_async_handler(&self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, HandlerError> {
+        self.handler().add_async_handler(handler)
     }
 
-    pub(crate) fn register(&self, mode: Mode<K>, concurrency: usize) -> Registration<K> {
-        let shared = self.shared();
-        let runner = Runner::new(mode, concurrency, shared.environment.clone(), shared.breaches);
-        shared.add_handler(&runner);
-        Registration { runner }
+    /// A handler with choices: a filter, a resync period, each event delivered.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # fn example(pods: &steadfast::Informer<Pod>) -> Result<(), steadfast::HandlerError> {
+    /// let mine = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some("node-1"));
+    /// pods.handler().filter(mine).resync(Duration::from_secs(600)).on_event(|event| println!("{event:?}"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn handler(&self) -> HandlerBuilder<'_, K> {
+        HandlerBuilder::new(&self.owner)
     }
 
     /// Tells `callback` what a log line would: faults, relists, resumes; before the readers and handlers see what comes
@@ -363,45 +373,6 @@ fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
         tracing::error!(%informer, "an index function panicked; the object has no more values in that index");
     }
     found.ok()
-}
-
-/// A handler's place at an informer. Dropping it removes nothing; [`remove`](Self::remove) does.
-pub struct Registration<K> {
-    runner: Arc<Runner<K>>,
-}
-
-impl<K> std::fmt::Debug for Registration<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Registration")
-    }
-}
-
-impl<K: Send + Sync + 'static> Registration<K> {
-    /// Whether the handler has returned from every object that was there when its view began.
-    pub fn has_synced(&self) -> bool {
-        self.runner.is_synced()
-    }
-
-    /// Waits until [`has_synced`](Self::has_synced), or until the handler is ended before that; returns which.
-    pub async fn until_synced(&self) -> bool {
-        self.runner.until_synced().await
-    }
-
-    /// What the handler has done and has before it.
-    pub fn counts(&self) -> HandlerCounts {
-        self.runner.counts()
-    }
-
-    /// Ends the handler: no call begins any more. Returns how many events it was not given.
-    ///
-    /// What the handler holds is let go, when the calls that are running have returned.
-    pub fn remove(&self) -> usize {
-        self.runner.remove()
-    }
-
-    pub(crate) fn runner(&self) -> &Arc<Runner<K>> {
-        &self.runner
-    }
 }
 
 /// Whether `held` is known to be at `version` or past it.

@@ -16,7 +16,7 @@
 //!     Event::Updated { new: pod, .. } => println!("~ {}", pod.name_any()),
 //!     Event::Deleted { last: pod, certainty, .. } => println!("- {} ({certainty})", pod.name_any()),
 //!     Event::Resynced { .. } => {}
-//! });
+//! })?;
 //!
 //! informers.wait_for_sync(Duration::from_secs(30)).await?;
 //! let lister = pods.lister()?;
@@ -39,6 +39,7 @@
 //! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
 mod answers;
+mod choices;
 pub mod connection;
 mod driver;
 pub mod environment;
@@ -53,10 +54,12 @@ mod ordinals;
 mod owner;
 mod probes;
 mod readiness;
+mod registration;
 mod resource;
 mod roster;
 mod runner;
 mod scope;
+mod screen;
 mod shared;
 mod stream;
 pub mod transport;
@@ -64,17 +67,24 @@ mod uncached;
 #[doc(hidden)]
 pub mod unstable;
 mod until;
+mod wishes;
 
 use kube::Resource;
 
+/// The Kubernetes types that informers are made for; a program has to enable a feature of it, such as `latest`.
+pub use k8s_openapi;
+/// The client library whose types this one speaks: a program has to use the same one.
+pub use kube;
+
 pub use connection::Connection;
-pub use error::{InformerError, NoRuntime, NotSynced, SyncTimeout, Unknown, WaitError};
+pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unknown, WaitError};
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};
 pub use handler_counts::HandlerCounts;
-pub use informer::{Informer, Registration};
+pub use informer::Informer;
 pub use lister::{Index, Lister};
 pub use readiness::FactoryFreshness;
+pub use registration::{HandlerBuilder, Registration};
 pub use scope::Scope;
 pub use shared::Undelivered;
 pub use steadfast_core::backoff::BackoffSettings;
@@ -92,7 +102,11 @@ pub use stream::Watch;
 pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
 
 /// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.
-pub fn watch<K>(connection: &Connection, scope: Scope) -> Watch<K>
+///
+/// # Errors
+///
+/// Where a namespace is given for what is in none.
+pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
 where
     K: Kept + Resource,
     K::DynamicType: Default,
@@ -101,6 +115,17 @@ where
 }
 
 /// The events of the resource that `kind` describes in `scope` as a stream, by a watch of its own.
-pub fn watch_with<K: Kept + Resource>(connection: &Connection, kind: &K::DynamicType, scope: Scope) -> Watch<K> {
-    Watch::new(InformerFactory::new(connection).build_with::<K>(kind, scope).launch())
+///
+/// # Errors
+///
+/// Where a namespace is given for what is in none.
+pub fn watch_with<K: Kept + Resource>(
+    connection: &Connection,
+    kind: &K::DynamicType,
+    scope: Scope,
+) -> Result<Watch<K>, InformerError> {
+    let factory = InformerFactory::new(connection);
+    let builder = factory.build_with::<K>(kind, scope);
+    builder.check()?;
+    Ok(Watch::new(builder.launch()))
 }

@@ -1,7 +1,9 @@
 //! Which collection an informer asks for.
 
+use std::any::TypeId;
 use std::sync::Arc;
 
+use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
 use steadfast_core::decode::Wanted;
 
@@ -19,11 +21,13 @@ pub(crate) struct Collection {
     group: String,
     version: String,
     plural: String,
+    /// Whether its type says that its objects are in no namespace; a dynamic one does not say.
+    cluster_scoped: bool,
 }
 
 impl Collection {
     /// The collection of `K`'s objects within `scope`.
-    pub(crate) fn of<K: Resource>(kind: &K::DynamicType, scope: &Scope) -> Self {
+    pub(crate) fn of<K: Resource + 'static>(kind: &K::DynamicType, scope: &Scope) -> Self {
         let group = K::group(kind);
         let plural = K::plural(kind);
         let name = if group.is_empty() { plural.clone().into_owned() } else { format!("{plural}.{group}") };
@@ -40,6 +44,7 @@ impl Collection {
             group: group.into_owned(),
             version: K::version(kind).into_owned(),
             plural: plural.into_owned(),
+            cluster_scoped: TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>(),
         }
     }
 
@@ -51,6 +56,11 @@ impl Collection {
     /// The path of its resource in all namespaces: what holds for one namespace on a server holds for all.
     pub(crate) fn everywhere(&self) -> &str {
         &self.everywhere
+    }
+
+    /// Whether its objects are known to be in no namespace.
+    pub(crate) fn is_cluster_scoped(&self) -> bool {
+        self.cluster_scoped
     }
 
     /// The `kind` of its lists, where that is beyond doubt.

@@ -1,9 +1,11 @@
 //! Runs one handler: its queue, its calls, its panics; nobody else waits for it (C7, C8).
 
+mod inside;
+
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-#[cfg(feature = "metrics")]
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -11,7 +13,6 @@ use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::{Instant, ObjectKey};
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
@@ -20,34 +21,19 @@ use crate::handler_counts::HandlerCounts;
 #[cfg(feature = "metrics")]
 use crate::handler_counts::HandlerReading;
 use crate::roster::Seat;
+use crate::screen::Screen;
+use crate::wishes::{Mode, Wishes};
 
 /// How often a call that panicked is made again before its event is counted and skipped (C3).
 const RETRIES: u32 = 3;
 
-/// How a handler is called.
-pub(crate) enum Mode<K> {
-    /// On threads taken on demand.
-    Sync(Arc<dyn Handler<K>>),
-    /// On the runtime that was current at registration.
-    Async(Arc<dyn BoxedAsyncHandler<K>>, Handle),
-    /// Not at all: someone takes the events when they like.
-    Pulled,
-}
-
-// By hand: a derive would ask `K: Clone`, and only pointers are cloned.
-impl<K> Clone for Mode<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Sync(handler) => Self::Sync(handler.clone()),
-            Self::Async(handler, runtime) => Self::Async(handler.clone(), runtime.clone()),
-            Self::Pulled => Self::Pulled,
-        }
-    }
-}
-
 /// One handler of an informer.
 pub(crate) struct Runner<K> {
+    /// The informer's name, for people.
+    informer: String,
     concurrency: usize,
+    pub(crate) screen: Option<Screen<K>>,
+    pub(crate) resync: Option<Duration>,
     environment: SharedEnvironment,
     breaches: Breaches,
     state: Mutex<State<K>>,
@@ -59,6 +45,9 @@ pub(crate) struct Runner<K> {
     returned: AtomicU64,
     panicked: AtomicU64,
     skipped: AtomicU64,
+    missed: AtomicU64,
+    /// Wakes whoever waits for the end of its calls.
+    quiet: Notify,
     /// Its place among the handlers of its informer, given up when it is closed.
     seat: OnceLock<Seat>,
 }
@@ -75,6 +64,11 @@ struct State<K> {
     waiting: usize,
     /// Calls that have begun and are not over.
     running: usize,
+    /// Those of them that wait for the end of the others.
+    leaving: usize,
+    /// Whether events were merged though each was to be delivered, since nothing waited; and whether that is to be logged.
+    is_behind: bool,
+    falls_behind: bool,
     /// What was not delivered when the handler was closed.
     untold: usize,
     /// Since when what each worker tells waited; a worker that is over has left its place.
@@ -93,24 +87,36 @@ enum View {
 
 impl<K: Send + Sync + 'static> Runner<K> {
     pub(crate) fn new(
+        informer: &str,
         mode: Mode<K>,
-        concurrency: usize,
+        wishes: Wishes<K>,
         environment: SharedEnvironment,
         breaches: Breaches,
     ) -> Arc<Self> {
+        let Wishes { concurrency, filter, resync, each } = wishes;
         let concurrency = if breaches.commit(Breach::OverlappingCalls) { 8 } else { concurrency.max(1) };
+        let queue = match each {
+            Some(bound) => DeliveryQueue::each(bound, breaches),
+            None => DeliveryQueue::new(breaches),
+        };
         let state = State {
             mode: Some(mode),
-            queue: DeliveryQueue::new(breaches),
+            queue,
             unwanted: Vec::new(),
             viewed: false,
             waiting: 0,
             running: 0,
+            leaving: 0,
+            is_behind: false,
+            falls_behind: false,
             untold: 0,
             telling: Vec::new(),
         };
         Arc::new(Self {
+            informer: informer.to_owned(),
             concurrency,
+            screen: filter.map(Screen::new),
+            resync,
             environment,
             breaches,
             state: Mutex::new(state),
@@ -120,6 +126,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
             returned: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            quiet: Notify::new(),
             seat: OnceLock::new(),
         })
     }
@@ -140,10 +148,16 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if self.is_closed() {
             return;
         }
+        let before = state.queue.missed();
         for change in changes {
             if let Some(unwanted) = state.queue.push(change, now) {
                 state.unwanted.push(unwanted);
             }
+        }
+        let missed = state.queue.missed() - before;
+        if missed > 0 {
+            self.missed.fetch_add(missed, Ordering::Relaxed);
+            state.falls_behind |= !std::mem::replace(&mut state.is_behind, true);
         }
         state.viewed |= viewed;
         self.tell_view(&state);
@@ -151,8 +165,19 @@ impl<K: Send + Sync + 'static> Runner<K> {
 
     /// Starts workers for what waits, as many as the handler allows.
     pub(crate) fn start(self: &Arc<Self>) {
-        let unwanted = std::mem::take(&mut self.lock().unwanted);
+        let (unwanted, falls_behind) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.unwanted), std::mem::take(&mut state.falls_behind))
+        };
         drop_contained(unwanted);
+        if falls_behind {
+            let informer = &self.informer;
+            tracing::warn!(
+                %informer,
+                "a handler to which each event is delivered has fallen behind its bound; until it has caught up, \
+                 events are merged and counted, and the last state of each object is kept"
+            );
+        }
         loop {
             let (mode, delivery, place) = {
                 let mut state = self.lock();
@@ -218,7 +243,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 state.untold += state.queue.undelivered();
                 Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
             };
-            given_up = (mode, queue);
+            let filter = self.screen.as_ref().and_then(Screen::end);
+            given_up = (mode, queue, filter);
             self.view.send_if_modified(|view| {
                 let waited = *view == View::Incomplete;
                 if waited {
@@ -244,6 +270,30 @@ impl<K: Send + Sync + 'static> Runner<K> {
         };
         drop_contained(queue);
         untold
+    }
+
+    /// Closes the handler, and waits until no call of it runs. Whoever asks from within such a call waits for the others
+    /// that do not.
+    pub(crate) async fn remove_and_wait(&self) -> usize {
+        let untold = self.remove();
+        let leaving = inside::is_in_call_of(self.number()).then(|| Leaving::new(self));
+        loop {
+            let mut quiet = pin!(self.quiet.notified());
+            quiet.as_mut().enable();
+            let over = {
+                let state = self.lock();
+                state.running <= leaving.as_ref().map_or(0, |_| state.leaving)
+            };
+            if over {
+                return untold;
+            }
+            quiet.await;
+        }
+    }
+
+    /// What tells it from all other handlers there are.
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -280,6 +330,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             returned: self.returned.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
+            missed: self.missed.load(Ordering::Relaxed),
             entries: state.queue.len(),
             running: state.running,
         }
@@ -367,6 +418,23 @@ pub(crate) fn drop_contained<T>(dropped: T) {
     }
 }
 
+/// A call that waits for the end of the others.
+struct Leaving<'a, K: Send + Sync + 'static>(&'a Runner<K>);
+
+impl<'a, K: Send + Sync + 'static> Leaving<'a, K> {
+    fn new(runner: &'a Runner<K>) -> Self {
+        runner.lock().leaving += 1;
+        runner.quiet.notify_waiters();
+        Self(runner)
+    }
+}
+
+impl<K: Send + Sync + 'static> Drop for Leaving<'_, K> {
+    fn drop(&mut self) {
+        self.0.lock().leaving -= 1;
+    }
+}
+
 /// The right to make calls, one after the other.
 struct Worker<K: Send + Sync + 'static> {
     runner: Arc<Runner<K>>,
@@ -385,10 +453,12 @@ enum Stage {
 impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event, changes, .. }) = next {
+        while let Some(Delivery { key, event, changes, missed, .. }) = next {
             for retry in 0.. {
-                let (event, call) = (event.clone(), Call { retry, changes });
+                let (event, call) = (event.clone(), Call { retry, changes, missed });
+                let inside = inside::enter(self.runner.number());
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
+                drop(inside);
                 if self.runner.is_over(&made, &key, retry) {
                     break;
                 }
@@ -400,10 +470,11 @@ impl<K: Send + Sync + 'static> Worker<K> {
 
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
-        while let Some(Delivery { key, event, changes, .. }) = next {
+        while let Some(Delivery { key, event, changes, missed, .. }) = next {
             for retry in 0.. {
-                let (event, call) = (event.clone(), Call { retry, changes });
-                let made = AssertUnwindSafe(async { handler.handle(event, call).await }).catch_unwind().await;
+                let (event, call) = (event.clone(), Call { retry, changes, missed });
+                let made = inside::run(self.runner.number(), async { handler.handle(event, call).await });
+                let made = AssertUnwindSafe(made).catch_unwind().await;
                 if self.runner.is_over(&made, &key, retry) {
                     break;
                 }
@@ -437,7 +508,9 @@ impl<K: Send + Sync + 'static> Worker<K> {
         if next.is_none() {
             // Under the same lock as the look into the queue: what comes later finds this worker gone.
             state.running -= 1;
+            state.is_behind = false;
             self.stage = Stage::Over;
+            self.runner.quiet.notify_waiters();
         }
         next
     }
@@ -450,7 +523,10 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             match self.stage {
                 Stage::Over => return,
                 Stage::Waiting => state.waiting -= 1,
-                Stage::Running => state.running -= 1,
+                Stage::Running => {
+                    state.running -= 1;
+                    self.runner.quiet.notify_waiters();
+                }
             }
             state.telling[self.place] = None;
             if self.stage == Stage::Waiting && self.runner.is_closed() {

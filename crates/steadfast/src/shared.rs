@@ -1,18 +1,16 @@
 //! What an informer's driver, handles and readers share.
 
 use std::panic::AssertUnwindSafe;
-#[cfg(feature = "metrics")]
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Entry, Event};
-use steadfast_core::freshness::Evidence;
+use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Index, Joining, Snapshot, Store, StoreReader};
-use steadfast_core::{Freshness, ObjectKey};
+use steadfast_core::{Freshness, Instant, ObjectKey};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
@@ -40,9 +38,12 @@ pub(crate) struct Shared<K> {
     /// Held while a change is published and delivered, and while a handler is added, so that nothing is between the two; the
     /// user's code does not run then.
     handlers: Mutex<Roster<Arc<Runner<K>>>>,
-    stopped: AtomicBool,
     /// Whether it ended though nobody stopped it.
     pub(crate) broken: AtomicBool,
+    /// Handlers that want something of the driver, and that it has not come to yet.
+    newcomers: Mutex<Vec<Arc<Runner<K>>>>,
+    /// When it was stopped.
+    stopped: OnceLock<Instant>,
     /// What is to be done when the informer is stopped, once.
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
@@ -55,6 +56,9 @@ pub(crate) struct Shared<K> {
 }
 
 type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
+
+/// What passes a handler's filter.
+type Screened<K> = (Arc<Runner<K>>, Vec<Change<K>>);
 
 type AtStop = Box<dyn FnOnce() + Send>;
 
@@ -81,8 +85,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
             store: Mutex::new(store),
             joining: Mutex::default(),
             handlers: Mutex::default(),
-            stopped: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            newcomers: Mutex::default(),
+            stopped: OnceLock::new(),
             at_stop: Mutex::default(),
             #[cfg(feature = "metrics")]
             observation: OnceLock::new(),
@@ -163,7 +168,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
-        self.evidence.load().at(self.environment.now())
+        self.evidence().at(self.environment.now())
+    }
+
+    /// What the freshness is computed from. That of an informer that was stopped says so, whatever its driver is at.
+    fn evidence(&self) -> Arc<Evidence> {
+        let evidence = self.evidence.load_full();
+        match self.stopped.get() {
+            Some(since) if evidence.condition != Condition::Stopped => Arc::new(evidence.stopped(*since)),
+            _ => evidence,
+        }
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -173,9 +187,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
     /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
+        // Before the lock is taken, for it is the user's code that says what passes.
+        let screened = self.screened(changes, viewed);
         let mut handlers = lock(&self.handlers);
         if self.breaches.commit(Breach::HandlerFirst) {
-            deliver(&mut handlers, changes, viewed).iter().for_each(Runner::start);
+            deliver(&mut handlers, changes, screened, viewed).iter().for_each(Runner::start);
             // Time for the handlers to see that the store does not have it yet.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
@@ -188,29 +204,55 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
-        let told = deliver(&mut handlers, changes, viewed);
+        let told = deliver(&mut handlers, changes, screened, viewed);
         drop(handlers);
         told.iter().for_each(Runner::start);
     }
 
-    /// Has the handlers look at all objects again, save those that have not seen all of them once.
-    pub(crate) fn resync(&self) {
-        let mut handlers = lock(&self.handlers);
-        let synced: Vec<_> = handlers.members().filter(|handler| handler.is_synced()).cloned().collect();
-        if synced.is_empty() {
+    /// What passes each filter of those that have one and follow already.
+    fn screened(&self, changes: &[Change<K>], viewed: bool) -> Vec<Screened<K>> {
+        if changes.is_empty() && !viewed {
+            return Vec::new();
+        }
+        let passing = |handler: Arc<Runner<K>>| {
+            let screen = handler.screen.as_ref().filter(|screen| screen.has_joined())?;
+            let passing = screen.pass(changes);
+            (viewed || !passing.is_empty()).then_some((handler, passing))
+        };
+        // The driver alone has them join, and it is here.
+        self.handlers().into_iter().filter_map(passing).collect()
+    }
+
+    /// The handlers that were added since the last call and want something of the driver.
+    pub(crate) fn take_newcomers(&self) -> Vec<Arc<Runner<K>>> {
+        std::mem::take(&mut *lock(&self.newcomers))
+    }
+
+    /// Shows a handler that has a filter what there is of it, and has it follow from here on. Only for the driver, which
+    /// publishes nothing meanwhile.
+    pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
+        let Some(screen) = &handler.screen else { return };
+        if self.is_synced() {
+            handler.push(screen.pass(first_view(&self.snapshot())), true);
+        }
+        screen.join();
+        handler.start();
+    }
+
+    /// Has `handler` look at all its objects again, unless it has not seen all of them once. Only for the driver, which
+    /// publishes nothing meanwhile: what is published is what the handler was told of.
+    pub(crate) fn resync(&self, handler: &Arc<Runner<K>>) {
+        if !handler.is_synced() {
             return;
         }
         let again = |(key, entry): (&ObjectKey, &Arc<Entry<K>>)| {
             let object = entry.object.clone().filter(|_| !entry.tainted)?;
-            Some(Change { key: key.clone(), uid: entry.uid.clone(), event: Event::Resynced { object } })
+            let passes = handler.screen.as_ref().is_none_or(|screen| screen.has(key));
+            passes.then(|| Change::of_list(key.clone(), entry.uid.clone(), Event::Resynced { object }))
         };
-        // What is published is what handlers were told of, while none can be told of more.
         let snapshot = self.snapshot();
-        for handler in &synced {
-            handler.push(snapshot.iter().filter_map(again), false);
-        }
-        drop(handlers);
-        synced.iter().for_each(Runner::start);
+        handler.push(snapshot.iter().filter_map(again), false);
+        handler.start();
     }
 
     /// Tells of every publication and change of state from here on.
@@ -245,16 +287,22 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Adds a handler and shows it what there is; after the end there is nothing to deliver.
-    pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) {
+    /// Adds a handler and shows it what there is; returns whether the driver is to look after it too.
+    ///
+    /// # Errors
+    ///
+    /// After the end, when there is nothing to deliver.
+    pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) -> Result<bool, Ended> {
+        let wants_driver = runner.screen.is_some() || runner.resync.is_some();
         {
             let mut handlers = lock(&self.handlers);
             // Under the lock under which `close_handlers` finds all there are, so that none is between the two.
             if self.is_stopped() {
+                drop(handlers);
                 runner.close();
-                return;
+                return Err(Ended);
             }
-            if self.is_synced() {
+            if self.is_synced() && runner.screen.is_none() {
                 // What is published is what the others were told of, while none can be told of more.
                 runner.push(first_view(&self.snapshot()), true);
             }
@@ -262,13 +310,29 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 runner.sit_down(seat);
                 runner.clone()
             });
+            if wants_driver {
+                lock(&self.newcomers).push(runner.clone());
+            }
         }
         runner.start();
+        Ok(wants_driver)
+    }
+
+    /// Says that nobody holds the informer any more though handlers wait for what it brings.
+    pub(crate) fn warn_of_handlers_left(&self) {
+        let handlers = self.handlers().len();
+        if handlers > 0 {
+            tracing::warn!(
+                informer = %self.name, handlers,
+                "nobody holds this informer or its factory any more, so it ends, and its handlers are called no more; \
+                 keep one of them for as long as the handlers are wanted, or stop it to say that they are not"
+            );
+        }
     }
 
     /// Nothing more is to come: waits end, and handlers added from here on are given nothing.
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+        let _ = self.stopped.set(self.environment.now());
         self.tell_moved();
         let at_stop = lock(&self.at_stop).take();
         if let Some(at_stop) = at_stop {
@@ -285,11 +349,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.stopped.get().is_some()
     }
 
-    /// Lets go of the note callbacks: what they hold may hold this.
+    /// Lets go of the note callbacks and of newcomers: what they hold may hold this.
     pub(crate) fn end_notes(&self) {
+        drop(self.take_newcomers());
         let notes = std::mem::take(&mut *lock(&self.notes));
         drop_contained(notes);
     }
@@ -329,7 +394,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 impl<K: Send + Sync + 'static> Observe for Shared<K> {
     fn read(&self) -> Reading {
         let now = self.environment.now();
-        let (evidence, snapshot) = (self.evidence.load(), self.snapshot());
+        let (evidence, snapshot) = (self.evidence(), self.snapshot());
         let version = snapshot.version().filter(|version| version.is_ordered());
         let handlers = self.handlers();
         Reading {
@@ -346,6 +411,9 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
     }
 }
 
+/// An informer has ended.
+pub(crate) struct Ended;
+
 /// What was not delivered when handlers were ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
@@ -359,14 +427,19 @@ pub struct Undelivered {
 fn deliver<K: Send + Sync + 'static>(
     handlers: &mut Roster<Arc<Runner<K>>>,
     changes: &[Change<K>],
+    screened: Vec<Screened<K>>,
     viewed: bool,
 ) -> Vec<Arc<Runner<K>>> {
     if changes.is_empty() && !viewed {
         return Vec::new();
     }
-    let told: Vec<_> = handlers.members().cloned().collect();
+    let mut told: Vec<_> = handlers.members().filter(|handler| handler.screen.is_none()).cloned().collect();
     for handler in &told {
         handler.push(changes.iter().cloned(), viewed);
+    }
+    for (handler, passing) in screened {
+        handler.push(passing, viewed);
+        told.push(handler);
     }
     told
 }
@@ -375,7 +448,7 @@ fn deliver<K: Send + Sync + 'static>(
 fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
     snapshot.iter().filter_map(|(key, entry)| {
         let event = Event::Added { object: entry.object.clone()?, initial: true };
-        Some(Change { key: key.clone(), uid: entry.uid.clone(), event })
+        Some(Change::of_list(key.clone(), entry.uid.clone(), event))
     })
 }
 

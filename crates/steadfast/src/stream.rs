@@ -10,13 +10,15 @@ use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
 
 use crate::informer::Informer;
-use crate::runner::{Mode, Pull, Runner};
+use crate::runner::{Pull, Runner};
+use crate::wishes::{Mode, Wishes};
 
 /// The events of an informer, one after the other.
 ///
 /// It resumes by itself, and ends only when the informer is stopped or the stream is dropped: errors are reported aside
 /// ([`Watch::informer`]) and never end it. Whoever reads slowly is given less often, never too little: what is not read
 /// yet is merged as in a handler's queue.
+#[must_use = "the watch ends with its stream"]
 pub struct Watch<K: Kept> {
     informer: Informer<K>,
     runner: Arc<Runner<K>>,
@@ -25,8 +27,11 @@ pub struct Watch<K: Kept> {
 
 impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
-        let registration = informer.register(Mode::Pulled, 1);
-        let runner = registration.runner().clone();
+        let shared = informer.shared();
+        let wishes = Wishes { concurrency: 1, filter: None, resync: None, each: None };
+        let runner = Runner::new(&shared.name, Mode::Pulled, wishes, shared.environment.clone(), shared.breaches);
+        // Where the informer has ended, so has the stream.
+        let _ = shared.add_handler(&runner);
         Self { informer, woken: woken(runner.clone()), runner }
     }
 

@@ -202,6 +202,7 @@ fn reason_name(reason: DeleteReason) -> &'static str {
         DeleteReason::Deleted => "Deleted",
         DeleteReason::Replaced => "Replaced",
         DeleteReason::DeletedOrLeft => "DeletedOrLeft",
+        DeleteReason::Left => "Left",
     }
 }
 

@@ -48,13 +48,22 @@ pub(crate) async fn the_first_program_of_the_guide() -> Result<(), Box<dyn Error
         Event::Updated { old, new } => println!("~ {} {:?} to {:?}", new.name_any(), old.resource_version(), new.resource_version()),
         Event::Deleted { last, certainty, reason, .. } => println!("- {} ({certainty}, {reason})", last.name_any()),
         Event::Resynced { .. } => {}
-    });
+    })?;
 
     informers.wait_for_sync(Duration::from_secs(30)).await?;      // the error names what is not synced, and why
     let web = pods.lister()?.get("default", "web-0")?;            // Option<Arc<Pod>>, never blocks
     println!("{}", pods.freshness());                             // "fresh, proven 0.4 s ago"
 
     informers.shutdown_drained(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+/// docs/guide.md, "From client-go".
+#[rustfmt::skip]
+fn each_event(pods: steadfast::Informer<Pod>) -> Result<(), Box<dyn Error>> {
+    fn write(_: &Event<Pod>) {}
+
+    let registration = pods.handler().deliver_each(10_000).on_event(|event| write(&event))?;
     Ok(())
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::core::{Expression, NotUsed, Object, ObjectMeta, Selector};
 use kube::{CustomResource, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Freshness, InformerError, Note, Scope};
+use steadfast::{Freshness, InformerError, InformerFactory, Note, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
 
@@ -36,7 +36,61 @@ async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
         assert!(error.to_string().contains("transform"), "{error}");
     }
     let kept = ask().transform(without_data).keep_managed_fields().start();
-    assert!(kept.is_err_and(|error| error.to_string().contains("managedFields")));
+    assert!(kept.is_err_and(|error| error.to_string().contains("keep_managed_fields false (requested: true)")));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn joining_a_running_informer_drops_no_wish_and_says_what_differs() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let ask = || world.factory.build::<ConfigMap>(Scope::all());
+    let running = ask().period(Duration::from_secs(20)).start()?;
+    running.wait_for_sync(SOON).await?;
+    ask().period(Duration::from_secs(20)).start()?;
+    let wishes = [
+        (ask(), "period 20s (requested: 60s)"),
+        (ask().period(Duration::from_secs(20)).audit_every(SOON), "audit_every none (requested: 2s)"),
+        (ask().period(Duration::from_secs(20)).page_size(Some(7)), "page_size 500 (requested: 7)"),
+        (ask().period(Duration::from_secs(20)).page_size(None), "page_size 500 (requested: none)"),
+        (ask().period(Duration::from_secs(20)).object_limit(9), "object_limit 16777216 (requested: 9)"),
+        (ask().period(Duration::from_secs(20)).poll_every(SOON), "poll_every none (requested: 2s)"),
+        (ask().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists true (requested: false)"),
+    ];
+    for (wish, difference) in wishes {
+        let Err(error @ InformerError::Conflict { .. }) = wish.start() else { panic!("dropped: {difference}") };
+        let text = format!(
+            "configmaps in all namespaces is already watched with other settings: {difference}; \
+             set them alike, or request it from a factory of its own"
+        );
+        assert_eq!(error.to_string(), text);
+    }
+    let Err(InformerError::Conflict { differences, .. }) = ask().page_size(None).start() else { panic!("two differ") };
+    assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "whoever wants the same shares it");
+
+    let own = InformerFactory::new(world.factory.connection());
+    own.build::<ConfigMap>(Scope::all()).audit_every(SOON).start()?.wait_for_sync(SOON).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_for_a_cluster_scoped_kind_is_an_error_at_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let connection = world.factory.connection();
+    let refused = [
+        world.factory.informer::<Node>(Scope::namespace("shop")).err(),
+        world.factory.informer::<PartialObjectMeta<Node>>(Scope::object("shop", "node-1")).err(),
+        steadfast::watch::<Node>(connection, Scope::namespace("shop")).err(),
+    ];
+    for error in refused {
+        let error = error.ok_or("a namespace was taken")?.to_string();
+        assert_eq!(
+            error,
+            "nodes are cluster-scoped, in no namespace, and were requested in namespace \"shop\"; \
+             use Scope::all(), and fields(\"metadata.name=…\") for one object"
+        );
+    }
+    world.factory.informer::<Node>(Scope::all())?.wait_for_sync(SOON).await?;
     Ok(())
 }
 

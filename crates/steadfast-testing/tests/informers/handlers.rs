@@ -1,13 +1,13 @@
 //! Handlers and streams: what they are told, when they end, what they can ask for.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, InformerError, Scope};
+use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, HandlerError, InformerError, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, Told, World, follow, settled};
@@ -45,8 +45,10 @@ async fn a_resync_shows_everything_again_to_those_who_saw_it_once() -> Result<()
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let period = Duration::from_secs(30);
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).resync(period).start()?;
-    let (told, registration) = follow(&informer);
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informer.handler().resync(period).on_event(move |event| own.event(&event))?;
     registration.until_synced().await;
     tokio::time::sleep(2 * period + SOON).await;
     assert_eq!(told.all(), ["Added a initially", "Resynced a", "Resynced a"]);
@@ -57,12 +59,115 @@ async fn a_resync_shows_everything_again_to_those_who_saw_it_once() -> Result<()
 async fn a_resync_period_of_zero_is_none() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).resync(Duration::ZERO).start()?;
-    let (told, registration) = follow(&informer);
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informer.handler().resync(Duration::ZERO).on_event(move |event| own.event(&event))?;
     registration.until_synced().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(told.all(), ["Added a initially"]);
     Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_handler_has_a_resync_period_of_its_own() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let mut handlers = Vec::new();
+    for period in [0, 10, 25] {
+        let told = Told::default();
+        let own = told.clone();
+        let handler = informer.handler().resync(Duration::from_secs(period));
+        handlers.push((told, handler.on_event(move |event| own.event(&event))?));
+    }
+    let (without, _registration) = follow(&informer);
+    tokio::time::sleep(Duration::from_secs(51)).await;
+    let resyncs = |told: &Told| told.all().iter().filter(|line| *line == "Resynced a").count();
+    assert_eq!(handlers.iter().map(|(told, _)| resyncs(told)).collect::<Vec<_>>(), [0, 5, 2]);
+    assert_eq!(resyncs(&without), 0);
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "a resync asks the server for nothing");
+
+    handlers[1].1.remove();
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(handlers.iter().map(|(told, _)| resyncs(told)).collect::<Vec<_>>(), [0, 5, 3]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn remove_and_wait_returns_when_no_call_runs_and_none_will_come() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 0..9 {
+        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+    }
+    let informer = world.synced().await?;
+    let slow = Slow { now: AtomicUsize::new(0), most: Arc::default() };
+    let registration = informer.add_async_handler(slow)?;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(registration.counts().running, 3);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(registration.remove_and_wait().await, 3, "what it was not told");
+    assert_eq!(begun.elapsed().as_millis(), 500, "as long as the calls that ran took");
+    let counts = registration.counts();
+    assert_eq!((counts.running, counts.returned), (0, 6));
+    world.server.create(&config_map("late", "1"))?;
+    settled().await;
+    assert_eq!(registration.counts(), counts, "no call comes any more");
+    assert_eq!(registration.remove_and_wait().await, 0, "it may be asked again");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn remove_and_wait_from_within_the_handler_waits_for_the_other_calls_and_not_for_itself() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    for asynchronous in [false, true] {
+        let own = Arc::new(Mutex::<Option<Arc<Registration<ConfigMap>>>>::default());
+        let (left, held) = (Arc::new(AtomicUsize::new(0)), own.clone());
+        let count = left.clone();
+        let leave = move || {
+            let (registration, count) = (held.lock().ok().and_then(|held| held.clone()), count.clone());
+            async move {
+                registration.expect("it is there before the first event").remove_and_wait().await;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let registration = Arc::new(if asynchronous {
+            informer.add_async_handler(Leaves(leave))?
+        } else {
+            informer.on_event(move |_| leave().now_or_never().expect("it waits for nobody"))?
+        });
+        *own.lock().map_err(|_| "poisoned")? = Some(registration.clone());
+        let calls = if asynchronous { 3 } else { 1 };
+        for number in 0..calls {
+            world.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::timeout(SOON, registration.remove_and_wait()).await?;
+        assert_eq!(left.load(Ordering::Relaxed), calls, "each call that left came back");
+        assert_eq!(registration.counts().running, 0);
+        *own.lock().map_err(|_| "poisoned")? = None;
+    }
+    Ok(())
+}
+
+/// Removes itself in each of its calls, of which three run at a time.
+struct Leaves<F>(F);
+
+impl<F, Fut> AsyncHandler<ConfigMap> for Leaves<F>
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    async fn handle(&self, _event: Event<ConfigMap>, _call: Call) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        (self.0)().await;
+    }
+
+    fn concurrency(&self) -> usize {
+        3
+    }
 }
 
 #[test]
@@ -126,7 +231,7 @@ async fn a_call_that_panics_is_made_again_marked_and_skipped_after_three_retries
             let told = Told::default();
             let handler = Clumsy { told: told.clone(), panics };
             let registration =
-                if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler) };
+                if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
             assert!(registration.until_synced().await, "panicking out is returning, for the first view");
             assert_eq!(told.all(), calls);
             let counts = registration.counts();
@@ -191,7 +296,7 @@ async fn a_removed_handler_is_called_no_more_and_lets_go_of_what_it_holds() -> R
     let own = called.clone();
     let registration = informer.on_event(move |_| {
         own.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
-    });
+    })?;
     assert_eq!(registration.remove(), 2, "what it was not told");
     settled().await;
     assert!(!called.load(Ordering::Relaxed), "no call begins after the removal");
@@ -202,17 +307,32 @@ async fn a_removed_handler_is_called_no_more_and_lets_go_of_what_it_holds() -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_added_after_the_stop_is_told_nothing_and_waits_for_nothing() -> Result<(), WorldError> {
+async fn adding_a_handler_after_the_stop_is_an_error() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
     informer.stop();
-    let (told, registration) = follow(&informer);
-    assert!(!registration.until_synced().await);
-    settled().await;
-    let (late, _) = follow(&informer);
-    settled().await;
-    assert_eq!((told.all(), late.all()), (vec![], vec![]));
+    let held = Arc::new(());
+    for _ in 0..2 {
+        let own = held.clone();
+        let sync = informer.handler().filter(move |_| Arc::strong_count(&own) > 0).on_event(|_| {});
+        let own = held.clone();
+        let asynchronous = informer.on_event_async(move |_| {
+            drop(own.clone());
+            std::future::ready(())
+        });
+        for error in [sync.err(), asynchronous.err()] {
+            let error = error.ok_or("it was added")?;
+            assert!(matches!(error, HandlerError::Stopped { .. }));
+            assert_eq!(
+                error.to_string(),
+                "the informer of configmaps in all namespaces was stopped, so no handler of it will be called; \
+                 request the informer anew, and add the handler to that one"
+            );
+        }
+        assert_eq!(Arc::strong_count(&held), 1, "what they hold is let go");
+        settled().await;
+    }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
     assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
     let again = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -228,7 +348,7 @@ async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), World
     let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = noted.clone();
     informer.on_note(move |_| {
-        own.on_event(|_| {});
+        drop(own.on_event(|_| {}));
         own.index(|object: &ConfigMap| object.metadata.name.clone());
         let _ = (own.handlers(), own.freshness(), own.lister());
         count.fetch_add(1, Ordering::Relaxed);
@@ -242,7 +362,7 @@ async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), World
 async fn a_stream_resumes_by_itself_and_ends_when_stopped_after_what_it_had() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all());
+    let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
     let first = changes.next().await.map(|event| event.object().name_any());
     assert_eq!(first.as_deref(), Some("a"));
     world.server.faults().cut();

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Informer, Scope};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use steadfast::{Freshness, Informer, Scope};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, World, follow, settled};
@@ -80,5 +81,54 @@ async fn a_handler_that_was_removed_is_told_nothing_and_listed_no_more() -> Resu
     assert_eq!(informer.handlers().len(), 1);
     assert_eq!(stays.all(), ["Added a initially", "Updated a"]);
     assert!(registrations.iter().all(|(told, _)| told.all() == ["Added a initially"]));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn freshness_right_after_the_stop_says_that_it_is_stopped() -> Result<(), WorldError> {
+    for cut_off in [false, true] {
+        let world = World::new().await?;
+        let informer = world.synced().await?;
+        if cut_off {
+            world.server.faults().cut();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        assert!(!matches!(informer.freshness(), Freshness::Stopped(_)));
+        informer.stop();
+        // Nothing else has run since: neither the driver nor anybody else.
+        let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
+        assert_eq!((doubt.lasting, &*doubt.why, doubt.next_attempt), (Duration::ZERO, "stopped", None));
+        settled().await;
+        assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
+
+        let other = world.factory.informer::<Pod>(Scope::all())?;
+        world.factory.shutdown();
+        assert!(matches!(other.freshness(), Freshness::Stopped(_)), "{}", other.freshness());
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_factory_waits_for_those_informers_that_there_were_when_it_was_asked() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let first = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let waiting = world.factory.wait_for_sync(SOON);
+    tokio::pin!(waiting);
+    assert!(futures::poll!(&mut waiting).is_pending());
+    // It is asked for meanwhile, and never syncs.
+    let nowhere = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
+    world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
+    waiting.await?;
+    assert!(first.has_synced());
+    assert!(world.factory.wait_for_sync(SOON).await.is_err(), "whoever asks now waits for both");
+
+    let world = World::new().await?;
+    world.factory.informer::<ConfigMap>(Scope::all())?;
+    let waiting = world.factory.wait_for_sync(SOON);
+    tokio::pin!(waiting);
+    assert!(futures::poll!(&mut waiting).is_pending());
+    world.factory.shutdown();
+    let error = waiting.await.expect_err("it was stopped before it was synced").to_string();
+    assert!(error.contains("configmaps in all namespaces: stopped for 0.0 s: stopped"), "{error}");
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! What users of informers rely on, beside what the contract's checker sees: in virtual time, on a server in memory.
 
 mod caches;
+mod each;
+mod filters;
 mod handlers;
 mod lifetimes;
+mod messages;
 mod readers;
 mod reentrant;
 mod uncached;
@@ -68,6 +71,39 @@ impl Told {
     }
 }
 
+/// What is logged on this thread while it lasts: on a paused clock, all there is.
+struct Logged {
+    written: Arc<Mutex<Vec<u8>>>,
+    _here: tracing::subscriber::DefaultGuard,
+}
+
+impl Logged {
+    fn here() -> Self {
+        let written = Arc::<Mutex<Vec<u8>>>::default();
+        let own = written.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Written(own.clone())).finish();
+        Self { written, _here: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The lines that say `what`.
+    fn lines(&self, what: &str) -> Vec<String> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&written).lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+    }
+}
+
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Waits until everything has happened that can happen without time passing by.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -76,7 +112,7 @@ async fn settled() {
 fn follow<K: Kept + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
     let told = Told::default();
     let own = told.clone();
-    let registration = informer.on_event(move |event| own.event(&event));
+    let registration = informer.on_event(move |event| own.event(&event)).expect("it was not stopped");
     (told, registration)
 }
 

@@ -23,7 +23,7 @@ impl Curious {
     fn ask(&self, informer: &Informer<ConfigMap>) {
         let told = self.1.clone();
         let index = informer.index(|object: &ConfigMap| Some(object.name_any()));
-        let registration = informer.on_event(move |event| told.event(&event));
+        let registration = informer.on_event(move |event| told.event(&event)).expect("it runs");
         informer.on_note(|_| {});
         let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((index, registration));
@@ -131,7 +131,7 @@ impl Drop for Nosy {
 async fn a_drop_may_ask_its_informer_also_where_a_queue_lets_go_of_the_object() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all());
+    let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all())?;
     assert!(matches!(watch.next().await, Some(Event::Added { .. })));
     assert!(ASKED.set(watch.informer().clone()).is_ok());
     // The queue is the last to hold what was seen, until that is told no more.

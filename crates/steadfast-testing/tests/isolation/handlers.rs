@@ -68,7 +68,7 @@ async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() ->
     let mut stuck = Vec::new();
     for _ in 0..STUCK {
         let wait = block(release.clone());
-        stuck.push(config_maps.on_event(move |_| wait()));
+        stuck.push(config_maps.on_event(move |_| wait())?);
     }
     let blocked_runtime = own_runtime()?;
     {
@@ -81,11 +81,11 @@ async fn a_healthy_handler_is_undisturbed_beside_blocked_and_panicking_ones() ->
             })?);
         }
     }
-    let panicking = config_maps.on_event(|_| panic!("a handler that panics on every event"));
+    let panicking = config_maps.on_event(|_| panic!("a handler that panics on every event"))?;
 
     let sync = Arc::new(Healthy::default());
     let counted = sync.clone();
-    let healthy = config_maps.on_event(move |event| counted.take(&event));
+    let healthy = config_maps.on_event(move |event| counted.take(&event))?;
     let asynchronous = Arc::new(Healthy::default());
     let other_runtime = own_runtime()?;
     let healthy_async = {

@@ -128,7 +128,7 @@ async fn an_informer_that_is_held_up_can_be_stopped_and_made_anew() -> Result<()
     };
     GATE.set(true);
     let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
-    let registration = informer.on_event(|_| {});
+    let registration = informer.on_event(|_| {})?;
     let stopped = async {
         until(LONG, || GATE.holds_someone()).await?;
         informer.stop();
@@ -179,7 +179,7 @@ async fn an_index_that_takes_its_time_to_be_filled_holds_up_not_even_its_informe
         world.write("2")?;
         world.server.create(&config_map("b", "2"))?;
         until(LONG, || informer.snapshot().len() == 2).await?;
-        let late = informer.on_event(|_| {});
+        let late = informer.on_event(|_| {})?;
         assert!(tokio::time::timeout(LONG, late.until_synced()).await?);
         Ok::<(), WorldError>(())
     };

@@ -30,7 +30,7 @@ async fn the_table_of_metrics_is_what_a_scrape_has() -> Result<(), WorldError> {
 async fn alarms_ask_only_for_metrics_and_label_values_that_there_are() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
-    informer.on_event(|_| {});
+    informer.on_event(|_| {})?;
     super::settled().await;
     let scraped = world.scrape()?;
     let named = |name: &str| {

@@ -142,7 +142,7 @@ async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Resul
             }
         }
     })?;
-    let idle = informer.on_event(|_| {});
+    let idle = informer.on_event(|_| {})?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -160,7 +160,7 @@ async fn a_handler_that_is_stuck_shows_its_lag_its_queue_and_its_call() -> Resul
     assert_eq!((of("lag_seconds", "0")?, of("running_calls", "0")?, returned("0")?), (0.0, 0.0, 2.0));
     registration.remove();
     assert!(of("lag_seconds", "0").is_err(), "a handler that is removed is gone from the scrape");
-    let third = informer.on_event(|_| {});
+    let third = informer.on_event(|_| {})?;
     assert_eq!((of("synced", "0")?, of("synced", "1")?), (0.0, 1.0));
     third.until_synced().await;
     assert_eq!(of("synced", "0")?, 1.0);
@@ -173,7 +173,7 @@ async fn panics_and_what_is_given_up_after_them_are_counted() -> Result<(), Worl
     let world = World::of(ApiServer::builder()).await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let registration = informer.on_event(|_| panic!("clumsy"));
+    let registration = informer.on_event(|_| panic!("clumsy"))?;
     assert!(registration.until_synced().await);
     assert_eq!(world.value("steadfast_handler_calls_total", &[("result", "panicked")])?, 4.0);
     assert_eq!(world.value("steadfast_handler_skipped_events_total", &[])?, 1.0);

@@ -26,7 +26,7 @@ async fn informers_that_look_alike_have_series_of_their_own_and_a_free_place_is_
     drop((second, third, others));
     settled().await;
     assert_eq!(synced(&[])?, 1.0, "what is gone is gone from the scrape");
-    let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all());
+    let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
     settled().await;
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
     drop((first, again));
@@ -59,7 +59,7 @@ async fn no_name_selector_content_or_token_is_in_a_scrape() -> Result<(), WorldE
     }))?;
     let secrets = world.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
     let labelled = world.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
-    secrets.on_event(|_| panic!("planted panic"));
+    secrets.on_event(|_| panic!("planted panic"))?;
     world.factory.wait_for_sync(SOON).await?;
     world.server.faults().undecodable("default", "planted-name", true);
     world.server.faults().reset();

@@ -191,6 +191,14 @@ impl SendError {
             Self::Credentials { .. } => false,
         }
     }
+
+    /// What happened, without what to do next about a write.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Transport(error) => error.cause(),
+            Self::Credentials { .. } => self.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]

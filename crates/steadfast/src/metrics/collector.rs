@@ -225,6 +225,9 @@ impl Scrape {
         family::SKIPPED.write(encoder, Counter, |samples| {
             self.each_handler().try_for_each(|(labels, handler)| samples.counter(&labels, handler.counts.skipped))
         })?;
+        family::MISSED.write(encoder, Counter, |samples| {
+            self.each_handler().try_for_each(|(labels, handler)| samples.counter(&labels, handler.counts.missed))
+        })?;
         self.per_handler(encoder, &family::QUEUE, |handler| handler.counts.entries as f64)?;
         self.per_handler(encoder, &family::RUNNING, |handler| handler.counts.running as f64)?;
         self.per_handler(encoder, &family::LAG, |handler| handler.lag.as_secs_f64())?;

@@ -83,6 +83,10 @@ pub(super) const NOTES: Family =
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by how they ended");
 pub(super) const SKIPPED: Family =
     plain("steadfast_handler_skipped_events", "Events given up after their retries: work that was not done");
+pub(super) const MISSED: Family = plain(
+    "steadfast_handler_missed_events",
+    "Events merged into others though each was to be delivered: more waited than the handler's bound",
+);
 pub(super) const QUEUE: Family = plain(
     "steadfast_handler_queue_length",
     "Objects with changes that wait for the handler or are being delivered to it",

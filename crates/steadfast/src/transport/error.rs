@@ -9,7 +9,8 @@ use rustls::CertificateError;
 
 /// Why a request has no answer, or an answer no end.
 ///
-/// [`maybe_sent`](Self::maybe_sent) says whether the server may have acted on the request.
+/// [`maybe_sent`](Self::maybe_sent) says whether the server may have acted on the request, and the message what to do
+/// next; [`cause`](Self::cause) is the message without that, for a read that is made again anyway.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
     /// No socket could be opened.
@@ -154,7 +155,7 @@ pub enum TransportError {
 /// What to do next with a request on which the server may, or surely did not, act.
 fn next(maybe_sent: bool) -> &'static str {
     if maybe_sent {
-        "the server may have acted: ask again if it was a read, look first if it was a write"
+        "ask again if it was a read; if it was a write, the server may have acted: look first"
     } else {
         "the server has not acted: asking again is safe"
     }
@@ -204,6 +205,13 @@ impl TransportError {
             | Self::HeadersTimeout { maybe_sent, .. }
             | Self::Closed { maybe_sent, .. } => *maybe_sent,
         }
+    }
+
+    /// What happened, without what to do next about a write.
+    pub fn cause(&self) -> String {
+        let (text, next) = (self.to_string(), next(self.maybe_sent()));
+        let bare = text.strip_suffix(&format!("; {next}")).or_else(|| text.strip_suffix(&format!(" ({next})")));
+        bare.map(str::to_owned).unwrap_or(text)
     }
 
     /// This, met in the last of so many `attempts` to have a request looked at.

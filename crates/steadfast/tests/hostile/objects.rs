@@ -243,10 +243,12 @@ async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its
         factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
     let told = Notes::default();
     let own = told.clone();
-    informer.on_event(move |event| {
-        let name = event.object().metadata.name.clone().unwrap_or_default();
-        own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
-    });
+    informer
+        .on_event(move |event| {
+            let name = event.object().metadata.name.clone().unwrap_or_default();
+            own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
+        })
+        .expect("it was not stopped");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let snapshot = informer.snapshot();

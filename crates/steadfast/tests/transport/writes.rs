@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
 
 const DEADLINE: Duration = Duration::from_secs(4);
-const MAYBE: &str = "the server may have acted: ask again if it was a read, look first if it was a write";
+const MAYBE: &str = "ask again if it was a read; if it was a write, the server may have acted: look first";
 const SURELY_NOT: &str = "the server has not acted: asking again is safe";
 
 const HEADERS: u8 = 1;

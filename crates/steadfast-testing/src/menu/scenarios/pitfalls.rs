@@ -134,7 +134,7 @@ impl Reader {
 async fn watch_closed(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "0")?;
-    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all());
+    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
     let config_maps = stage.record(changes.informer().clone());
     let reader = Reader::of(changes);
     stage.ready(&[&config_maps]).await?;
@@ -295,7 +295,7 @@ async fn stop_when_told(ground: Ground) -> Result<Findings, Trouble> {
     let at_once = Duration::from_millis(500);
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all());
+    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
     let config_maps = stage.record(changes.informer().clone());
     let reader = Reader::of(changes);
     let swallowed = InformerFactory::new(&stage.connection).informer::<ConfigMap>(Scope::namespace("default"))?;

@@ -1,0 +1,372 @@
+//! What a handler with a filter, and one to which each event is delivered, see of a world that changes, is cut off and is
+//! listed anew, against an observer who compares what the store holds before and after, and remembers all of it.
+
+mod things;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use steadfast_core::breach::Breaches;
+use steadfast_core::event::{Change, Path, Rules};
+use steadfast_core::filter::Filter;
+use steadfast_core::queue::{Delivery, DeliveryQueue};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Offer, Store};
+use steadfast_core::{Event, Instant, ObjectKey};
+use things::{Thing, at, described, thing};
+
+const NAMES: u8 = 6;
+/// The group whose things pass.
+const WANTED: u8 = 0;
+
+#[derive(Clone, Debug)]
+enum Happening {
+    /// A thing is created or changed, and may change its group.
+    Write {
+        name: u8,
+        group: u8,
+    },
+    /// Its name is taken by another, with or without a record of the end.
+    Recreate {
+        name: u8,
+        group: u8,
+        shown: bool,
+    },
+    Delete {
+        name: u8,
+    },
+    /// From here on nothing comes, until the next list.
+    Cut,
+    List,
+    /// All that is held is to be looked at again.
+    Resync,
+    /// The handler takes its next call.
+    Take,
+    /// The call that has run longest returns.
+    Return,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let (name, group) = (0..NAMES, 0..2_u8);
+    prop_oneof![
+        8 => (name.clone(), group.clone()).prop_map(|(name, group)| Happening::Write { name, group }),
+        2 => (name.clone(), group, any::<bool>())
+            .prop_map(|(name, group, shown)| Happening::Recreate { name, group, shown }),
+        3 => name.prop_map(|name| Happening::Delete { name }),
+        1 => Just(Happening::Cut),
+        1 => Just(Happening::List),
+        1 => Just(Happening::Resync),
+        4 => Just(Happening::Take),
+        4 => Just(Happening::Return),
+    ]
+}
+
+/// A thing on the server: which one, in which version, in which group.
+type Living = (u32, u64, u8);
+
+/// How a change became known.
+#[derive(Clone, Copy)]
+enum Known {
+    Watched,
+    Deleted(u64),
+    Listed { initial: bool },
+}
+
+struct World {
+    server: BTreeMap<u8, Living>,
+    uids: u32,
+    clock: u64,
+    cut: bool,
+    listed: bool,
+    store: Store<Thing>,
+    filter: Option<Filter>,
+    queue: DeliveryQueue<Thing>,
+    /// What went into the queue, and what came out of it.
+    pushed: Vec<String>,
+    delivered: Vec<String>,
+    missed: u64,
+    /// What the handler was shown of each thing, while it lasts for it.
+    shown: BTreeMap<ObjectKey, Arc<Thing>>,
+    running: Vec<ObjectKey>,
+}
+
+fn key(name: u8) -> ObjectKey {
+    ObjectKey::namespaced("shop", format!("n{name}").as_str())
+}
+
+impl World {
+    fn new(filter: Option<Filter>, queue: DeliveryQueue<Thing>) -> Self {
+        Self {
+            server: BTreeMap::new(),
+            uids: 0,
+            clock: 0,
+            cut: true,
+            listed: false,
+            store: Store::new(Rules::default()),
+            filter,
+            queue,
+            pushed: Vec::new(),
+            delivered: Vec::new(),
+            missed: 0,
+            shown: BTreeMap::new(),
+            running: Vec::new(),
+        }
+    }
+
+    fn wants(&self, thing: &Thing) -> bool {
+        self.filter.is_none() || thing.group == WANTED
+    }
+
+    /// What the store holds.
+    fn held(&self) -> BTreeMap<ObjectKey, Arc<Thing>> {
+        let held = self.store.working().iter();
+        held.filter_map(|(key, entry)| Some((key.clone(), entry.object.clone()?))).collect()
+    }
+
+    /// What the handler is to see of the step from `before` to what is held now.
+    fn expected(&self, before: &BTreeMap<ObjectKey, Arc<Thing>>, known: Known) -> Vec<String> {
+        let after = self.held();
+        let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
+        let mut expected = Vec::new();
+        for key in (0..NAMES).map(key) {
+            let (old, new) = (before.get(&key), after.get(&key));
+            let (saw, sees) = (old.filter(|thing| self.wants(thing)), new.filter(|thing| self.wants(thing)));
+            let same = matches!((old, new), (Some(old), Some(new)) if old.uid == new.uid);
+            if let Some(saw) = saw
+                && (sees.is_none() || !same)
+            {
+                let how = match (known, new) {
+                    (Known::Deleted(version), _) => format!(" at {version}, observed"),
+                    (Known::Watched, Some(new)) if same => format!(" at {}, observed", new.version),
+                    _ => ", inferred".to_owned(),
+                };
+                let why = match new {
+                    None => "deleted",
+                    Some(_) if same => "left the handler's filter",
+                    Some(_) => "replaced",
+                };
+                expected.push(format!("{key}: Deleted {}{how}, {why}", state(saw)));
+            }
+            match (saw, sees) {
+                (Some(saw), Some(sees)) if same => {
+                    if saw.version != sees.version {
+                        expected.push(format!("{key}: Updated {} to {}", state(saw), state(sees)));
+                    }
+                }
+                (_, Some(sees)) => {
+                    let first = matches!(known, Known::Listed { initial: true });
+                    expected.push(format!("{key}: Added {}{}", state(sees), if first { " initial" } else { "" }));
+                }
+                (_, None) => {}
+            }
+        }
+        expected
+    }
+
+    /// Has `edit` change the store, the handler's filter and queue take that in, and the observer check it.
+    fn edit(&mut self, known: Known, edit: impl FnOnce(&mut Store<Thing>, &mut Vec<Change<Thing>>)) {
+        let before = self.held();
+        let mut changes = Vec::new();
+        edit(&mut self.store, &mut changes);
+        if let Some(filter) = &mut self.filter {
+            changes = changes.iter().filter_map(|change| filter.pass(change, |thing| thing.group == WANTED)).collect();
+        }
+        let seen: Vec<String> = changes.iter().map(described).collect();
+        assert_eq!(seen, self.expected(&before, known));
+        self.push(changes);
+    }
+
+    fn push(&mut self, changes: Vec<Change<Thing>>) {
+        self.pushed.extend(changes.iter().map(described));
+        for change in changes {
+            self.queue.push(change, Instant::ZERO);
+        }
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        match *happening {
+            Happening::Write { name, group } => {
+                let uid = self.server.get(&name).map(|(uid, ..)| *uid);
+                self.write(name, uid, group, true);
+            }
+            Happening::Recreate { name, group, shown } => {
+                if shown {
+                    self.delete(name);
+                } else {
+                    self.server.remove(&name);
+                }
+                self.write(name, None, group, true);
+            }
+            Happening::Delete { name } => self.delete(name),
+            Happening::Cut => self.cut = true,
+            Happening::List => self.list(),
+            Happening::Resync => self.resync(),
+            Happening::Take => self.take(),
+            Happening::Return => self.finish(),
+        }
+    }
+
+    fn write(&mut self, name: u8, uid: Option<u32>, group: u8, shown: bool) {
+        self.clock += 1;
+        let uid = uid.unwrap_or_else(|| {
+            self.uids += 1;
+            self.uids
+        });
+        let version = self.clock;
+        self.server.insert(name, (uid, version, group));
+        if !self.cut && shown {
+            let uid = uid.to_string();
+            self.edit(Known::Watched, |store, changes| {
+                let identity = Identity { key: key(name), uid: uid.as_str().into(), version: at(version) };
+                let path = Path::Watched { deletion: None };
+                store.apply(identity, thing(&uid, version, group), &path, |change| changes.push(change));
+            });
+        }
+    }
+
+    fn delete(&mut self, name: u8) {
+        let Some((uid, ..)) = self.server.remove(&name) else { return };
+        self.clock += 1;
+        let version = self.clock;
+        if !self.cut {
+            self.edit(Known::Deleted(version), |store, changes| {
+                let path = Path::Watched { deletion: Some(at(version)) };
+                store.remove(&key(name), &uid.to_string().as_str().into(), &path, |change| changes.push(change));
+            });
+        }
+    }
+
+    fn list(&mut self) {
+        let initial = !std::mem::replace(&mut self.listed, true);
+        (self.cut, self.clock) = (false, self.clock + 1);
+        let (server, version) = (self.server.clone(), self.clock);
+        self.edit(Known::Listed { initial }, |store, changes| {
+            let mut staging = store.begin_relist();
+            for (name, (uid, version, group)) in server {
+                let uid = uid.to_string();
+                let identity = Identity { key: key(name), uid: uid.as_str().into(), version: at(version) };
+                if staging.offer(&identity) == Offer::Wanted {
+                    staging.put(identity, thing(&uid, version, group));
+                }
+            }
+            let path = Path::Listed { initial };
+            store.commit(staging, Some(at(version)), &path, false, |change| changes.push(change)).expect("it is newer");
+        });
+    }
+
+    fn resync(&mut self) {
+        let mut again = Vec::new();
+        for (key, object) in self.held() {
+            let uid = object.uid.as_str().into();
+            if self.filter.as_ref().is_none_or(|filter| filter.has(&key)) {
+                assert!(self.wants(&object));
+                again.push(Change::of_list(key, uid, Event::Resynced { object }));
+            }
+        }
+        self.push(again);
+    }
+
+    fn take(&mut self) {
+        let Some(Delivery { key, event, missed, .. }) = self.queue.pop() else { return };
+        assert!(!self.running.contains(&key), "two calls for one name");
+        self.missed += missed;
+        assert!(self.wants(event.object()), "what does not pass is never shown: not even as the last state");
+        match &event {
+            Event::Added { object, .. } => {
+                assert!(self.shown.insert(key.clone(), object.clone()).is_none(), "the stay before has not ended");
+            }
+            Event::Updated { old, new } => {
+                let saw = self.shown.insert(key.clone(), new.clone()).expect("it was added");
+                assert!(Arc::ptr_eq(&saw, old) && old.uid == new.uid, "`old` is what the handler saw last");
+                assert!(new.version > old.version);
+            }
+            Event::Deleted { last, .. } => {
+                let saw = self.shown.remove(&key).expect("it was added");
+                assert!(saw.uid == last.uid && saw.version <= last.version);
+            }
+            Event::Resynced { object } => assert!(Arc::ptr_eq(&self.shown[&key], object)),
+        }
+        let uid = event.object().uid.as_str().into();
+        self.delivered.push(described(&Change::of_list(key.clone(), uid, event)));
+        self.running.push(key);
+    }
+
+    fn finish(&mut self) {
+        if !self.running.is_empty() {
+            let key = self.running.remove(0);
+            self.queue.done(&key);
+        }
+    }
+
+    /// Lists once more and has the handler come to the end of its queue: then it has seen what there is.
+    fn conclude(&mut self) {
+        self.list();
+        while !self.queue.is_empty() {
+            self.take();
+            self.finish();
+        }
+        let held: BTreeMap<_, _> = self.held().into_iter().filter(|(_, thing)| self.wants(thing)).collect();
+        assert_eq!(self.shown, held);
+        assert_eq!(self.queue.initial_left(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_filtered_handler_sees_stays_in_its_filter_as_others_see_stays_in_a_scope(
+        happenings in vec(happening(), 0..200)
+    ) {
+        let mut world = World::new(Some(Filter::default()), DeliveryQueue::new(Breaches::NONE));
+        for happening in &happenings {
+            world.happen(happening);
+        }
+        world.conclude();
+        prop_assert_eq!(world.missed, 0, "who wants the latest state alone misses nothing");
+    }
+
+    #[test]
+    fn a_handler_to_which_each_event_is_delivered_sees_all_in_order_or_is_told_how_many_it_missed(
+        happenings in vec(happening(), 0..200),
+        bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
+        filtered in any::<bool>(),
+    ) {
+        let queue = DeliveryQueue::each(bound, Breaches::NONE);
+        let mut world = World::new(filtered.then(Filter::default), queue);
+        for happening in &happenings {
+            world.happen(happening);
+            let waiting = world.queue.undelivered();
+            prop_assert!(waiting <= bound + usize::from(NAMES), "{waiting} wait, beyond a bound of {bound}");
+        }
+        world.conclude();
+        let news = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
+        prop_assert_eq!(news(&world.delivered) + world.missed, news(&world.pushed), "each is seen, or counted");
+        if bound == 10_000 {
+            // One call at a time and name: the order across names is that of the events.
+            prop_assert_eq!(&world.delivered.len(), &world.pushed.len());
+            let of = |all: &[String], name: &str| -> Vec<String> {
+                all.iter().filter(|event| event.starts_with(name)).cloned().collect()
+            };
+            for name in 0..NAMES {
+                let name = format!("{}:", key(name));
+                prop_assert_eq!(of(&world.delivered, &name), of(&world.pushed, &name));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_calls_that_run_the_order_across_names_is_that_of_the_events() {
+    let mut world = World::new(None, DeliveryQueue::each(100, Breaches::NONE));
+    world.list();
+    for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {
+        world.happen(&Happening::Write { name, group });
+    }
+    world.happen(&Happening::Delete { name: 1 });
+    world.conclude();
+    assert_eq!(world.delivered, world.pushed);
+    assert_eq!(world.delivered.len(), 7);
+}

@@ -1,0 +1,127 @@
+//! Handlers to which each event is delivered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{AsyncHandler, Call, Event, Registration};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Logged, Told, World, follow, settled};
+
+/// Says what it is told, value by value, with what it missed; each call takes so long.
+struct Scribe {
+    told: Told,
+    missed: Arc<AtomicU64>,
+    takes: Duration,
+}
+
+impl AsyncHandler<ConfigMap> for Scribe {
+    async fn handle(&self, event: Event<ConfigMap>, call: Call) {
+        self.missed.fetch_add(call.missed, Ordering::Relaxed);
+        let object = event.object();
+        let value = object.data.as_ref().map_or("none", |data| data["value"].as_str());
+        let missed = if call.missed > 0 { format!(", {} missed", call.missed) } else { String::new() };
+        self.told.say(format!("{} {} {value}{missed}", event.name(), object.name_any()));
+        tokio::time::sleep(self.takes).await;
+    }
+}
+
+struct Each {
+    told: Told,
+    missed: Arc<AtomicU64>,
+    registration: Registration<ConfigMap>,
+}
+
+async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, WorldError> {
+    let (told, missed) = (Told::default(), Arc::<AtomicU64>::default());
+    let scribe = Scribe { told: told.clone(), missed: missed.clone(), takes };
+    let registration = world.synced().await?.handler().deliver_each(bound).add_async_handler(scribe)?;
+    settled().await;
+    Ok(Each { told, missed, registration })
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_event_is_delivered_in_the_order_of_the_server_though_the_handler_is_slow() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "0"))?;
+    let slow = each(&world, 100, Duration::from_secs(1)).await?;
+    let (merged, _registration) = follow(&world.synced().await?);
+    let mut expected = vec!["Added a 0".to_owned()];
+    world.server.create(&config_map("b", "0"))?;
+    expected.push("Added b 0".to_owned());
+    for value in 1..20 {
+        let name = if value % 3 == 0 { "b" } else { "a" };
+        world.write(name, &value.to_string())?;
+        expected.push(format!("Updated {name} {value}"));
+    }
+    world.server.delete_named("configmaps", "default", "a")?;
+    expected.push("Deleted a 19".to_owned());
+    settled().await;
+    assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "nobody else waits for it");
+    assert!(slow.registration.counts().entries >= 20, "{:?}", slow.registration.counts());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(slow.told.all(), expected);
+    assert_eq!(slow.registration.counts().missed, 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_beyond_the_bound_is_merged_and_counted_and_the_handler_told() -> Result<(), WorldError> {
+    let logged = Logged::here();
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "0"))?;
+    let slow = each(&world, 3, Duration::from_secs(10)).await?;
+    for value in 1..=10 {
+        world.write("a", &value.to_string())?;
+    }
+    world.server.create(&config_map("b", "0"))?;
+    settled().await;
+    let counts = slow.registration.counts();
+    assert_eq!(counts.entries, 2 + 3, "three one by one, and one entry of each object: {counts:?}");
+    assert_eq!(counts.missed, 6);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(
+        slow.told.all(),
+        ["Added a 0", "Updated a 1, 6 missed", "Updated a 2", "Updated a 3", "Added b 0", "Updated a 10",]
+    );
+    assert_eq!((slow.missed.load(Ordering::Relaxed), slow.registration.counts().missed), (6, 6));
+    let lines = logged.lines("has fallen behind its bound");
+    assert_eq!(lines.len(), 1, "once, until it has caught up: {lines:#?}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("configmaps in all namespaces"), "{lines:#?}");
+
+    // It has caught up: what comes now is delivered one by one again.
+    for value in 11..=13 {
+        world.write("a", &value.to_string())?;
+    }
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(slow.told.all()[6..], ["Updated a 11", "Updated a 12", "Updated a 13"]);
+    assert_eq!(logged.lines("has fallen behind its bound").len(), 1);
+    Ok(())
+}
+
+/// A handler that never returns: what waits for it stays within its bound and the objects, whatever happens.
+#[tokio::test(start_paused = true)]
+async fn what_waits_one_by_one_is_bounded_and_delays_nobody() -> Result<(), WorldError> {
+    const BOUND: usize = 10;
+    let world = World::new().await?;
+    for name in ["a", "b", "c"] {
+        world.server.create(&config_map(name, "0"))?;
+    }
+    let stuck = each(&world, BOUND, Duration::from_secs(1_000_000)).await?;
+    let (told, _registration) = follow(&world.synced().await?);
+    for value in 0..1_000 {
+        world.write(["a", "b", "c"][value % 3], &value.to_string())?;
+        if value % 100 == 0 {
+            settled().await;
+            assert!(stuck.registration.counts().entries <= 1 + BOUND + 3, "{:?}", stuck.registration.counts());
+        }
+    }
+    settled().await;
+    assert!(told.all().len() >= 10, "the others are delivered theirs");
+    assert!(stuck.registration.counts().missed >= 900);
+    assert_eq!(world.factory.shutdown().running, 1);
+    Ok(())
+}

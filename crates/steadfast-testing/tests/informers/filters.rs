@@ -1,0 +1,254 @@
+//! Handlers that see a part of what their informer sees.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use serde_json::json;
+use steadfast::{Certainty, Event, Informer, Registration, Scope};
+use steadfast_testing::{Recorder, WorldError, history, labelled_config_map};
+
+use super::{SOON, Told, World, settled};
+
+fn is_web(object: &ConfigMap) -> bool {
+    object.labels().get("app").is_some_and(|app| app == "web")
+}
+
+fn value(object: &ConfigMap) -> &str {
+    object.data.as_ref().and_then(|data| data.get("value")).map_or("none", String::as_str)
+}
+
+/// A handler of web objects that says what it is told, with values.
+fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<ConfigMap>), WorldError> {
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informer.handler().filter(is_web).on_event(move |event| {
+        let name = event.object().name_any();
+        own.say(match &event {
+            Event::Added { object, initial } => {
+                format!("Added {name}={}{}", value(object), if *initial { " initially" } else { "" })
+            }
+            Event::Updated { old, new } => format!("Updated {name}={} to {}", value(old), value(new)),
+            Event::Deleted { last, certainty, reason, version } => {
+                assert_eq!(version.is_some(), *certainty == Certainty::Observed);
+                format!("Deleted {name}={}, {certainty}, {reason}", value(last))
+            }
+            Event::Resynced { object } => format!("Resynced {name}={}", value(object)),
+        });
+    })?;
+    Ok((told, registration))
+}
+
+impl World {
+    /// Has an object of this name, in this app and with this value.
+    fn put(&self, name: &str, app: &str, value: &str) -> Result<(), WorldError> {
+        if self.server.get("configmaps", "default", name).is_err() {
+            self.server.create(&labelled_config_map(name, value, ("app", app)))?;
+            return Ok(());
+        }
+        let patch = json!({ "metadata": { "labels": { "app": app } }, "data": { "value": value } });
+        self.server.merge_patch("configmaps", "default", name, patch)?;
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_enters_a_filter_is_added_and_what_leaves_it_deleted_with_the_last_state_that_passed()
+-> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.put("a", "web", "1")?;
+    world.put("b", "db", "1")?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let (early, _early) = follow_web(&informer)?;
+    informer.wait_for_sync(SOON).await?;
+    let (late, registration) = follow_web(&informer)?;
+    assert!(registration.until_synced().await);
+    for (name, app, value) in
+        [("a", "web", "2"), ("b", "web", "2"), ("a", "db", "3"), ("a", "db", "4"), ("c", "db", "1"), ("a", "web", "5")]
+    {
+        world.put(name, app, value)?;
+        settled().await;
+    }
+    for name in ["a", "c"] {
+        world.server.delete_named("configmaps", "default", name)?;
+    }
+    settled().await;
+    let expected = [
+        "Added a=1 initially",
+        "Updated a=1 to 2",
+        "Added b=2",
+        "Deleted a=2, observed, left the handler's filter",
+        "Added a=5",
+        "Deleted a=5, observed, deleted",
+    ];
+    assert_eq!((early.all(), late.all()), (expected.map(str::to_owned).to_vec(), expected.map(str::to_owned).to_vec()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_relist_shows_to_have_left_a_filter_is_inferred() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "web")] {
+        world.put(name, app, "1")?;
+    }
+    let informer = world.synced().await?;
+    let (told, _registration) = follow_web(&informer)?;
+    settled().await;
+    let before = told.all().len();
+    world.server.faults().cut();
+    world.put("a", "db", "2")?;
+    world.put("c", "web", "2")?;
+    world.server.delete_named("configmaps", "default", "b")?;
+    world.server.delete_named("configmaps", "default", "d")?;
+    world.put("d", "db", "2")?;
+    world.server.compact();
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        told.all()[before..],
+        [
+            "Deleted a=1, inferred, left the handler's filter",
+            "Deleted b=1, inferred, deleted",
+            "Added c=2",
+            "Deleted d=1, inferred, replaced",
+        ]
+    );
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_is_delivered_stays_in_its_filter_and_never_two_as_one() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.put("a", "web", "1")?;
+    let informer = world.synced().await?;
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informer.handler().filter(is_web).on_event_async(move |event| {
+        own.say(format!("{} {}", event.name(), value(event.object())));
+        tokio::time::sleep(Duration::from_secs(10))
+    })?;
+    settled().await;
+    // It is in its first call all that time.
+    for (app, value) in [("web", "2"), ("web", "3"), ("db", "4"), ("web", "5"), ("web", "6")] {
+        world.put("a", app, value)?;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(told.all(), ["Added 1", "Deleted 3", "Added 6"]);
+    let counts = registration.counts();
+    assert_eq!((counts.entries, counts.missed), (0, 0));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_of_a_filtered_handler_shows_what_passes_and_nothing_else() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.put("a", "web", "1")?;
+    world.put("b", "db", "1")?;
+    let informer = world.synced().await?;
+    let told = Told::default();
+    let own = told.clone();
+    let handler = informer.handler().filter(is_web).resync(Duration::from_secs(30));
+    handler.on_event(move |event| own.event(&event))?;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    world.put("a", "db", "2")?;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(told.all(), ["Added a initially", "Resynced a", "Deleted a"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_filters_an_object_has_to_pass_all_and_where_one_panics_it_passes_none() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b", "c"] {
+        world.put(name, "web", "1")?;
+    }
+    world.put("d", "db", "1")?;
+    let informer = world.synced().await?;
+    let told = Told::default();
+    let own = told.clone();
+    let picky = |object: &ConfigMap| {
+        assert_ne!(object.name_any(), "b", "this one is not to my liking");
+        object.name_any() != "c"
+    };
+    let registration = informer.handler().filter(is_web).filter(picky).on_event(move |event| own.event(&event))?;
+    assert!(registration.until_synced().await);
+    assert_eq!(told.all(), ["Added a initially"]);
+    let (others, _registration) = super::follow(&informer);
+    settled().await;
+    assert_eq!(others.all().len(), 4, "nobody else is concerned");
+    Ok(())
+}
+
+/// Whoever changes its mind without a change of the object is asked again with the next one.
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_changes_its_mind_ends_stays_in_good_order() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.put("a", "web", "1")?;
+    let informer = world.synced().await?;
+    let open = Arc::new(AtomicBool::new(true));
+    let own = open.clone();
+    let told = Told::default();
+    let said = told.clone();
+    let handler = informer.handler().filter(move |_| own.load(Ordering::Relaxed));
+    assert!(handler.on_event(move |event| said.event(&event))?.until_synced().await);
+    for (opened, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
+        open.store(opened, Ordering::Relaxed);
+        world.put("a", "web", value)?;
+        settled().await;
+    }
+    world.server.delete_named("configmaps", "default", "a")?;
+    settled().await;
+    assert_eq!(told.all(), ["Added a initially", "Deleted a", "Added a", "Updated a", "Deleted a"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_may_ask_its_informer_for_anything_and_is_let_go_with_its_handler() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.put("a", "web", "1")?;
+    let informer = world.synced().await?;
+    let (own, asked) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = asked.clone();
+    let registration = informer
+        .handler()
+        .filter(move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) < 3 {
+                drop(own.on_event(|_| {}));
+                own.index(|object: &ConfigMap| object.metadata.name.clone());
+                drop((own.handlers(), own.freshness(), own.lister(), own.snapshot()));
+            }
+            true
+        })
+        .on_event(|_| {})?;
+    assert!(registration.until_synced().await);
+    world.put("a", "web", "2")?;
+    settled().await;
+    assert!(asked.load(Ordering::Relaxed) >= 2);
+    registration.remove();
+    settled().await;
+    assert_eq!(Arc::strong_count(&asked), 1, "what the filter held is gone, though the registration is there");
+    Ok(())
+}
+
+/// To the checker a filter is a selector: it is held to what the server's history has of that.
+#[tokio::test(start_paused = true)]
+async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let recorder = Recorder::of(&world.server);
+    world.put("a", "web", "1")?;
+    let informer = world.synced().await?;
+    let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
+    settled().await;
+    for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {
+        world.put(name, app, value)?;
+        settled().await;
+    }
+    world.server.delete_named("configmaps", "default", "a")?;
+    recorder.settle(&world.server).await;
+    assert_eq!(seen.in_words("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
+    steadfast_contract::check(&history(&world.server, "", "configmaps")?, &recorder.trace())?;
+    Ok(())
+}

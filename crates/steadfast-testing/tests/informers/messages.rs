@@ -1,0 +1,112 @@
+//! What is said of events, errors and ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+use steadfast::Scope;
+use steadfast_testing::WorldError;
+
+use super::{Logged, SOON, Told, World, follow, settled};
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_printed_names_its_object_and_never_its_content() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let secret = |value: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "door" }, "stringData": { "key": value } });
+    world.server.create(&secret("planted-1"))?;
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    let told = Told::default();
+    let own = told.clone();
+    secrets.on_event(move |event| own.say(format!("{event:?}")))?;
+    settled().await;
+    world.server.merge_patch("secrets", "default", "door", json!({ "stringData": { "key": "planted-2" } }))?;
+    settled().await;
+    world.server.delete_named("secrets", "default", "door")?;
+    settled().await;
+    let told = told.all();
+    let starts = [
+        "Added { object: Secret default/door v",
+        "Updated { object: Secret default/door v",
+        "Deleted { object: Secret default/door v",
+    ];
+    assert_eq!(told.len(), starts.len(), "{told:#?}");
+    for (line, start) in told.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+        // In base64 too.
+        assert!(!line.contains("planted") && !line.contains("cGxhbnRlZ"), "{line}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_watch_does_not_say_that_the_server_may_have_acted() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let said = Arc::<Mutex<Vec<String>>>::default();
+    let own = said.clone();
+    informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    let say = |text: String| said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    let faults = world.server.faults();
+    for frozen in [false, true] {
+        if frozen {
+            faults.freeze(true);
+        } else {
+            faults.cut();
+        }
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            say(informer.freshness().to_string());
+        }
+        faults.freeze(false);
+        faults.heal();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    faults.reset();
+    say(informer.freshness().to_string());
+    tokio::time::sleep(SOON).await;
+    let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert!(said.iter().any(|line| line.contains("was lost")), "{said:#?}");
+    let wrong: Vec<_> = said.iter().filter(|line| line.contains("acted") || line.contains("if it was a")).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_factory_and_informer_while_handlers_are_registered_is_warned_of() -> Result<(), WorldError> {
+    let logged = Logged::here();
+    let warned = || logged.lines("nobody holds this informer or its factory any more");
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let (_told, registration) = follow(&informer);
+    drop(informer);
+    settled().await;
+    assert!(warned().is_empty(), "the factory is there");
+    drop(world.factory);
+    settled().await;
+    assert_eq!(warned().len(), 1, "{:#?}", warned());
+    assert!(warned()[0].contains("WARN") && warned()[0].contains("handlers=1"), "{:#?}", warned());
+    assert!(warned()[0].contains("configmaps in all namespaces"), "{:#?}", warned());
+    drop(registration);
+
+    // Whoever has stopped it, removed its handlers or had none meant it so.
+    for end in 0..4 {
+        let world = World::new().await?;
+        let informer = world.synced().await?;
+        match end {
+            0 => {}
+            1 => {
+                follow(&informer).1.remove();
+            }
+            2 => {
+                follow(&informer);
+                informer.stop();
+            }
+            _ => drop(steadfast::watch::<Secret>(world.factory.connection(), Scope::all())?),
+        }
+        drop((informer, world.factory));
+        settled().await;
+    }
+    assert_eq!(warned().len(), 1, "{:#?}", warned());
+    Ok(())
+}
