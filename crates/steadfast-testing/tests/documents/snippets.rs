@@ -13,27 +13,36 @@ use steadfast::{Change, Connection, Event, InformerFactory, Note, ObjectKey, Sco
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
-/// README.md, "In a program".
+/// README.md, "In a program": all of it, as it is copied into an empty crate.
 #[rustfmt::skip]
-pub(crate) async fn the_first_program_of_the_readme() -> Result<(), Box<dyn Error>> {
-    let connection = Connection::infer().await?;
-    let informers = InformerFactory::new(&connection);
-    let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+pub(crate) mod readme {
+    use std::time::Duration;
 
-    pods.on_event(|event| match event {
-        Event::Added { object: pod, .. } => println!("+ {}", pod.name_any()),
-        Event::Updated { new: pod, .. } => println!("~ {}", pod.name_any()),
-        Event::Deleted { last: pod, certainty, .. } => println!("- {} ({certainty})", pod.name_any()),
-        Event::Resynced { .. } => {}
-    });
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::ResourceExt;
+    use steadfast::{Connection, Event, InformerFactory, Scope};
 
-    informers.wait_for_sync(Duration::from_secs(30)).await?;
-    let lister = pods.lister()?;
-    let web = lister.get("default", "web-0")?;
-    println!("{}: {}", web.is_some(), pods.freshness());
+    #[tokio::main]
+    async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        let connection = Connection::infer().await?;
+        let informers = InformerFactory::new(&connection);
+        let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+        pods.on_event(|event| match event {
+            Event::Added { object, .. } => println!("+ {}", object.name_any()),
+            Event::Updated { new, .. } => println!("~ {}", new.name_any()),
+            Event::Deleted { last, certainty, .. } => println!("- {} ({certainty})", last.name_any()),
+            Event::Resynced { .. } => {}
+        });
+        informers.wait_for_sync(Duration::from_secs(30)).await?;
+        println!("web-0 is there: {}; {}", pods.lister()?.get("default", "web-0")?.is_some(), pods.freshness());
+        informers.shutdown_drained(Duration::from_secs(5)).await;
+        Ok(())
+    }
 
-    informers.shutdown_drained(Duration::from_secs(5)).await;
-    Ok(())
+    /// Runs it, on a thread that may block.
+    pub(crate) fn run() -> Result<(), String> {
+        main().map_err(|error| error.to_string())
+    }
 }
 
 /// docs/guide.md, "The first program".
