@@ -14,16 +14,16 @@ const HEAD: &str = "\
 What is done to Steadfast, what it notices and when, and what that costs the server. The table is made from runs in
 virtual time, with the library's default settings and seed 0, by `cargo test -p steadfast-testing --test faults`, which
 fails where it is no longer true (`STEADFAST_REWRITE=1` writes it anew). `steadfast lab all` plays the same over TCP and
-TLS in real time; `steadfast lab --list F4` tells a scenario with its bounds.
+TLS in real time; `steadfast lab --list F4` explains a scenario with its bounds.
 
-- **Noticed**: from the fault to the first doubt in `freshness()`, told by an observer that sees nothing else; in brackets
+- **Noticed**: from the fault to the first doubt in `freshness()`, reported to an observer that sees nothing else; in brackets
   what it may be at most. `-` where no doubt has to arise, because nothing is missing that long.
 - **Recovered**: from the end of the fault (or from its beginning, where it does not end) until everything is there and
   fresh; in brackets what it may be at most.
 - **LISTs**, **WATCHes**, **probes**, **bytes**: what the server was asked for from the first fault on, by all informers of
   the scenario together. LISTs are full transfers, streamed ones and attempts included; 0 wherever resuming is possible.
 
-Every run is judged by the checker of [the contract](contract.md) too: no change lost, none told twice, none out of order.
+Every run is judged by the checker of [the contract](contract.md) too: no change lost, none delivered twice, none out of order.
 
 | fault | scenario | held to | noticed | recovered | LISTs | WATCHes | probes | bytes |
 |---|---|---|---|---|--:|--:|--:|--:|

@@ -145,7 +145,7 @@ async fn request_after_shutdown(ground: Ground, idle: Duration) -> Result<Findin
     let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
     stage.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
     stage.checks.expect(stage.server.connections().len() > before, "no connection was made anew");
-    Ok(stage.judge(None, None))
+    Ok(stage.judge_stopped())
 }
 
 fn namespace(name: &str) -> Namespace {
@@ -198,6 +198,9 @@ async fn create_while_cut(ground: Ground, deadline: Duration) -> Result<Findings
     let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
     let config_maps = stage.watch(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    // Where neither creation arrives, it is all that there is to judge.
+    stage.create("before", "1")?;
+    stage.settle(&[&config_maps]).await;
     let address = stage.address();
 
     let fault = stage.fault();
