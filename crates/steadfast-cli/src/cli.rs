@@ -112,8 +112,9 @@ pub(crate) struct WatchArgs {
 
 const WATCH_HELP: &str = "\
 Events: + added, ~ updated, - deleted, = synced. A deletion is `observed` where the server said so, and `inferred` \
-where a complete list no longer had the object. Where changes of an object came faster than they could be written, one \
-line stands for them and says so: `(3 changes)`; of an object that came and went meanwhile there is none. Doubts about \
+where a complete list no longer had the object. Each change is a line while no more than 1024 wait to be written; \
+beyond that one line stands for several of an object and says so, `(3 changes)`, and of one that came and went there is \
+none. Doubts about \
 freshness go to standard error: what was printed before may not be all until the line that says `fresh again`.
 
 With -o json, a doubt is a line of its own as well, and so is its end; behind the end is only what is newer:

@@ -38,6 +38,9 @@ use clock::Clock;
 use line::{Style, Subject};
 use printer::{End, Printer};
 
+/// How many events of an informer may wait for their lines; of what comes then, the newest state of each object does.
+const WAITING: usize = 1024;
+
 /// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let mut stop = Stop::listen()?;
@@ -203,7 +206,8 @@ impl Watching {
         let informer = begun.map_err(Failure::usage)?;
         let (subject, style) = (Arc::new(subject), self.style.clone());
         let lines = Lines { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
-        let registration = Arc::new(informer.add_handler(lines).map_err(Failure::run)?);
+        let registration = informer.handler().deliver_each(WAITING).add_handler(lines);
+        let registration = Arc::new(registration.map_err(Failure::run)?);
         let (followed, events, clock) = (subject.clone(), registration.clone(), self.clock.clone());
         doubts::follow(followed, informer.clone(), events, style.clone(), clock, self.printer.clone());
         let (lines, shown) = (self.printer.clone(), informer.clone());
@@ -220,7 +224,7 @@ impl Watching {
 
 /// Prints the events of one informer.
 ///
-/// A terminal that is slow, or stopped, holds up this handler alone; what comes meanwhile is merged, and marked so.
+/// A terminal that is slow, or stopped, holds up this handler alone; what is more than may wait is merged, and marked so.
 struct Lines {
     subject: Arc<Subject>,
     style: Style,
@@ -229,6 +233,10 @@ struct Lines {
 
 impl Handler<DynamicObject> for Lines {
     fn handle(&self, event: Event<DynamicObject>, call: Call) {
-        self.printer.print(self.style.event(&self.subject, &event, call.changes));
+        if let Some(aside) = self.style.missed(&self.subject, call) {
+            // Whoever closed standard error does not want to know.
+            let _ = writeln!(std::io::stderr(), "{aside}");
+        }
+        self.printer.print(self.style.event(&self.subject, &event, call));
     }
 }

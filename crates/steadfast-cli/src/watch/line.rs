@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use serde::Serialize;
-use steadfast::{Certainty, DeleteReason, Event, ResourceVersion, Scope};
+use steadfast::{Call, Certainty, DeleteReason, Event, ResourceVersion, Scope};
 
 use super::clock::{Clock, precise};
 
@@ -37,6 +37,8 @@ struct JsonLine<'a> {
     resource_version: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     certainty: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,12 +81,25 @@ pub(crate) struct Transition {
 }
 
 impl Style {
-    /// The line of `event`, at the present; it covers so many `changes`.
-    pub(crate) fn event(&self, subject: &Subject, event: &Event<DynamicObject>, changes: u64) -> String {
+    /// The line of `event`, as `call` delivers it, at the present.
+    pub(crate) fn event(&self, subject: &Subject, event: &Event<DynamicObject>, call: Call) -> String {
         let now = Timestamp::now();
         match self {
-            Self::Json { full } => json(now, *full, subject, event, changes),
-            Self::Text { color, clock } => text(&clock.of_day(now), *color, &subject.name, event, changes),
+            Self::Json { full } => json(now, *full, subject, event, call),
+            Self::Text { color, clock } => text(&clock.of_day(now), *color, &subject.name, event, call.changes),
+        }
+    }
+
+    /// What people are told aside before the line of an event, where more came than could wait for its line.
+    pub(crate) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
+        match self {
+            Self::Text { clock, .. } if call.missed > 0 => {
+                let (clock, resource, missed) = (clock.of_day(Timestamp::now()), &subject.name, call.missed);
+                Some(format!(
+                    "{clock} ! {resource}: {missed} events merged: they came faster than they could be written"
+                ))
+            }
+            _ => None,
         }
     }
 
@@ -101,6 +116,7 @@ impl Style {
                 uid: None,
                 resource_version: version.map(ResourceVersion::as_str),
                 changes: None,
+                missed: None,
                 certainty: None,
                 reason: None,
                 object: None,
@@ -130,7 +146,7 @@ impl Style {
     }
 }
 
-fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObject>, changes: u64) -> String {
+fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObject>, call: Call) -> String {
     let object = event.object();
     let own = object.metadata.resource_version.as_deref();
     let (version, certainty, reason) = match event {
@@ -150,7 +166,8 @@ fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObje
         name: object.metadata.name.as_deref(),
         uid: object.metadata.uid.as_deref(),
         resource_version: version,
-        changes: Some(changes),
+        changes: Some(call.changes),
+        missed: (call.missed > 0).then_some(call.missed),
         certainty,
         reason,
         object: full.then(|| typed(object, &subject.described)),
@@ -231,7 +248,12 @@ mod tests {
     }
 
     fn as_json(full: bool, told: &Event<DynamicObject>) -> Value {
-        serde_json::from_str(&Style::Json { full }.event(&pods(), told, 1)).expect("it is JSON")
+        serde_json::from_str(&Style::Json { full }.event(&pods(), told, call(1))).expect("it is JSON")
+    }
+
+    /// A call for so many changes.
+    fn call(changes: u64) -> Call {
+        Call { retry: 0, changes, missed: 0 }
     }
 
     fn plain() -> Style {
@@ -266,19 +288,32 @@ mod tests {
 
     #[test]
     fn people_see_symbol_place_and_how_a_deletion_is_known() {
-        let line = plain().event(&pods(), &deleted(Certainty::Inferred, None), 1);
+        let line = plain().event(&pods(), &deleted(Certainty::Inferred, None), call(1));
         assert!(line.ends_with("Z - pods shop/web-0 (inferred: replaced)"), "{line}");
     }
 
     #[test]
     fn a_line_for_several_changes_says_so() {
         let updated = Event::Updated { old: pod(), new: pod() };
-        assert!(plain().event(&pods(), &updated, 1).ends_with(" ~ pods shop/web-0"));
-        assert!(plain().event(&pods(), &updated, 3).ends_with(" ~ pods shop/web-0 (3 changes)"));
-        let line = plain().event(&pods(), &deleted(Certainty::Observed, Some("15")), 2);
+        assert!(plain().event(&pods(), &updated, call(1)).ends_with(" ~ pods shop/web-0"));
+        assert!(plain().event(&pods(), &updated, call(3)).ends_with(" ~ pods shop/web-0 (3 changes)"));
+        let line = plain().event(&pods(), &deleted(Certainty::Observed, Some("15")), call(2));
         assert!(line.ends_with(" - pods shop/web-0 (observed: replaced; 2 changes)"), "{line}");
-        let json: Value = serde_json::from_str(&Style::Json { full: false }.event(&pods(), &updated, 3)).expect("JSON");
-        assert_eq!(json["changes"], 3);
+        let json: Value =
+            serde_json::from_str(&Style::Json { full: false }.event(&pods(), &updated, call(3))).expect("JSON");
+        assert_eq!((&json["changes"], json.get("missed")), (&json!(3), None));
+    }
+
+    #[test]
+    fn how_much_was_merged_is_told_aside_and_to_programs_in_the_next_line() {
+        let (added, call) = (Event::Added { object: pod(), initial: false }, Call { missed: 4, ..call(1) });
+        let aside = plain().missed(&pods(), call).expect("it is told");
+        assert!(aside.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"), "{aside}");
+        assert_eq!(plain().missed(&pods(), Call { missed: 0, ..call }), None);
+        assert_eq!(Style::Json { full: false }.missed(&pods(), call), None);
+        let json: Value =
+            serde_json::from_str(&Style::Json { full: false }.event(&pods(), &added, call)).expect("JSON");
+        assert_eq!((&json["changes"], &json["missed"]), (&json!(1), &json!(4)));
     }
 
     #[test]
