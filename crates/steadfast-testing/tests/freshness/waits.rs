@@ -54,6 +54,7 @@ async fn so_do_they_where_lists_are_not_streamed() -> Result<(), WorldError> {
     let builder = world.factory.build::<ConfigMap>(Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     assert!(requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)), "refused once, and remembered");
+    assert!(requests.iter().all(|request| request.verb != Verb::List), "nothing is listed: {requests:#?}");
     Ok(())
 }
 
@@ -68,8 +69,10 @@ async fn a_server_that_has_not_come_as_far_as_the_probe_is_waited_for() -> Resul
         tokio::time::sleep(6 * SOON).await;
         world.server.faults().lag(false);
     };
+    let begun = Instant::now();
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
+    assert!(begun.elapsed() >= 6 * SOON, "it was not there yet after {:?}", begun.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Note::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }
