@@ -5,12 +5,14 @@
 //! | `cli` | the program's face: every command and flag, in one table |
 //! | `names` | names on the command line, and what is refused because it names nothing |
 //! | `failure` | why the program ended early: one message and one exit code |
+//! | `aside` | lines on standard error |
 //! | `signals` | being requested to stop |
 //! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
 //! | `watch` | every change of some resources, as lines |
 //! | `lab` | what went wrong elsewhere, played and judged |
 //! | `serve` | the embedded API server in the foreground |
 
+mod aside;
 mod cli;
 mod connect;
 mod failure;

@@ -23,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use steadfast_apiserver::ApiServer;
 
+use crate::aside;
 use crate::cli::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Stop;
@@ -68,8 +69,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         say(format_args!("created {} objects", objects.len()));
     }
     for warning in warnings {
-        // Whoever closed standard error does not want to know.
-        let _ = writeln!(io::stderr(), "warning: {warning}");
+        aside::say(format_args!("warning: {warning}"));
     }
     for line in WHAT_IT_IS_NOT {
         say(format_args!("{line}"));

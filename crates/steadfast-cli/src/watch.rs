@@ -20,7 +20,7 @@ mod fleet;
 mod line;
 mod printer;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ use std::time::Duration;
 use kube::core::DynamicObject;
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 
+use crate::aside;
 use crate::cli::{Output, WatchArgs};
 use crate::connect::connect;
 use crate::failure::Failure;
@@ -133,8 +134,7 @@ fn sorted(args: &WatchArgs, catalog: &Catalog) -> Result<Sorted, Failure> {
         match catalog.find(&wanted.resource) {
             Ok(resource) => found.push((wanted.clone(), resource)),
             Err(NotFound::Unknown(why)) if args.wait_for_kind => {
-                // Whoever closed standard error does not want to know.
-                let _ = writeln!(std::io::stderr(), "waiting for {}: {why}", wanted.resource);
+                aside::say(format_args!("waiting for {}: {why}", wanted.resource));
                 missing.push(wanted.clone());
             }
             Err(NotFound::Unknown(why)) => {
@@ -233,9 +233,8 @@ struct Lines {
 
 impl Handler<DynamicObject> for Lines {
     fn handle(&self, event: Event<DynamicObject>, call: Call) {
-        if let Some(aside) = self.style.missed(&self.subject, call) {
-            // Whoever closed standard error does not want to know.
-            let _ = writeln!(std::io::stderr(), "{aside}");
+        if let Some(missed) = self.style.missed(&self.subject, call) {
+            aside::say(missed);
         }
         self.printer.print(self.style.event(&self.subject, &event, call));
     }

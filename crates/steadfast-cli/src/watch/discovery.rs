@@ -1,6 +1,5 @@
 //! Asks the server what it has, and waits where it cannot be reached.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use futures::future::{join_all, try_join};
@@ -12,6 +11,7 @@ use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
 use super::catalog::{Catalog, Entry, Found, NotFound};
+use crate::aside;
 use crate::connect::{Trouble, trouble};
 use crate::failure::Failure;
 use crate::names::Wanted;
@@ -37,7 +37,7 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
             return Err(Failure::run(format!("{server} could not be reached within {waited} s: {why}")));
         }
         if told.as_ref() != Some(&why) {
-            let _ = writeln!(io::stderr(), "waiting for {server}: {why}");
+            aside::say(format_args!("waiting for {server}: {why}"));
             told = Some(why);
         }
         sleep(pause).await;

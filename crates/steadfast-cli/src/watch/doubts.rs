@@ -1,7 +1,6 @@
 //! What is in doubt, since when and why, and when the doubt is over: on standard error for people, as lines among the
 //! events for programs.
 
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::clock::Clock;
 use super::line::{Style, Subject, Transition};
 use super::printer::Printer;
+use crate::aside;
 
 /// A doubt that is over sooner than this was a healthy resume, and is not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
@@ -76,8 +76,7 @@ struct Teller {
 impl Teller {
     fn complain(&self, told: &Told) {
         let (clock, resource) = (self.clock.of_day(Timestamp::now()), &self.subject.name);
-        // Whoever closed standard error does not want to know.
-        let _ = writeln!(io::stderr(), "{clock} ! {resource}: {}", told.line);
+        aside::say(format_args!("{clock} ! {resource}: {}", told.line));
     }
 }
 

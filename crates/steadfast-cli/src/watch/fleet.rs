@@ -1,6 +1,5 @@
 //! The small world of `--embedded`: deployments that roll their pods over, one step after the other, for ever.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::clock::Clock;
+use crate::aside;
 use crate::failure::Failure;
 
 /// How long a step takes.
@@ -100,8 +100,7 @@ fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
 }
 
 fn say(clock: &Clock, what: &str) {
-    // Whoever closed standard error does not want to know.
-    let _ = writeln!(io::stderr(), "{} # the embedded server: {what}", clock.of_day(Timestamp::now()));
+    aside::say(format_args!("{} # the embedded server: {what}", clock.of_day(Timestamp::now())));
 }
 
 /// A deployment and the pods that it has.

@@ -32,7 +32,7 @@ pub(crate) mod readme {
             Event::Updated { new, .. } => println!("~ {}", new.name_any()),
             Event::Deleted { last, certainty, .. } => println!("- {} ({certainty})", last.name_any()),
             Event::Resynced { .. } => {}
-        });
+        })?;
         informers.wait_for_sync(Duration::from_secs(30)).await?;
         println!("web-0 is there: {}; {}", pods.lister()?.get("default", "web-0")?.is_some(), pods.freshness());
         informers.shutdown_drained(Duration::from_secs(5)).await;
