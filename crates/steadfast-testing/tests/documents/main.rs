@@ -117,14 +117,14 @@ async fn the_programs_that_are_shown_first_run_and_shut_down() -> Result<(), Wor
             return tokio::task::spawn_blocking(snippets::readme::run).await?.map_err(Into::into);
         }
         Ok("guide") => {
-            return snippets::the_first_program_of_the_guide().await.map_err(|error| error.to_string().into());
+            return tokio::task::spawn_blocking(snippets::guide::run).await?.map_err(Into::into);
         }
         Ok(other) => return Err(format!("there is no program {other}").into()),
         Err(_) => {}
     }
     let readme = said("readme", "web-0 is there: true; fresh").await?;
     assert!(readme.contains("+ web-0"), "{readme}");
-    let guide = said("guide", "fresh, proven").await?;
+    let guide = said("guide", "true: fresh, proven").await?;
     assert!(guide.contains("+ web-0 (initial: true)"), "{guide}");
     Ok(())
 }

@@ -45,26 +45,40 @@ pub(crate) mod readme {
     }
 }
 
-/// docs/guide.md, "The first program".
+/// docs/guide.md, "The first program": all of it, as it is copied into an empty crate.
 #[rustfmt::skip]
-pub(crate) async fn the_first_program_of_the_guide() -> Result<(), Box<dyn Error>> {
-    let connection = Connection::infer().await?;                  // kubeconfig or in-cluster, as kube infers
-    let informers = InformerFactory::new(&connection);
-    let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+pub(crate) mod guide {
+    use std::time::Duration;
 
-    pods.on_event(|event| match event {
-        Event::Added { object, initial } => println!("+ {} (initial: {initial})", object.name_any()),
-        Event::Updated { old, new } => println!("~ {} {:?} to {:?}", new.name_any(), old.resource_version(), new.resource_version()),
-        Event::Deleted { last, certainty, reason, .. } => println!("- {} ({certainty}, {reason})", last.name_any()),
-        Event::Resynced { .. } => {}
-    })?;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::ResourceExt;
+    use steadfast::{Connection, Event, InformerFactory, Scope};
 
-    informers.wait_for_sync(Duration::from_secs(30)).await?;      // the error names what is not synced, and why
-    let web = pods.lister()?.get("default", "web-0")?;            // Option<Arc<Pod>>, never blocks
-    println!("{}", pods.freshness());                             // "fresh, proven 0.4 s ago"
+    #[tokio::main]
+    async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        let connection = Connection::infer().await?;                  // kubeconfig or in-cluster, as kube infers
+        let informers = InformerFactory::new(&connection);
+        let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
 
-    informers.shutdown_drained(Duration::from_secs(5)).await;
-    Ok(())
+        pods.on_event(|event| match event {
+            Event::Added { object, initial } => println!("+ {} (initial: {initial})", object.name_any()),
+            Event::Updated { old, new } => println!("~ {} {:?} to {:?}", new.name_any(), old.resource_version(), new.resource_version()),
+            Event::Deleted { last, certainty, reason, .. } => println!("- {} ({certainty}, {reason})", last.name_any()),
+            Event::Resynced { .. } => {}
+        })?;
+
+        informers.wait_for_sync(Duration::from_secs(30)).await?;      // the error names what is not synced, and why
+        let web = pods.lister()?.get("default", "web-0")?;            // Option<Arc<Pod>>, never blocks
+        println!("{}: {}", web.is_some(), pods.freshness());          // "true: fresh, proven 0.4 s ago"
+
+        informers.shutdown_drained(Duration::from_secs(5)).await;     // says what was not delivered
+        Ok(())
+    }
+
+    /// Runs it, on a thread that may block.
+    pub(crate) fn run() -> Result<(), String> {
+        main().map_err(|error| error.to_string())
+    }
 }
 
 /// docs/guide.md, "From client-go".

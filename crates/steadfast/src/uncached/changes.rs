@@ -194,7 +194,7 @@ impl Open {
                 biased;
                 frame = self.body.frame() => match frame {
                     None => return Next::Ended,
-                    Some(Err(error)) => return Next::Failed(Failure::unreachable(error.to_string())),
+                    Some(Err(error)) => return Next::Failed(Failure::unreachable(error.cause())),
                     Some(Ok(frame)) => {
                         self.heard = environment.now();
                         if let Ok(chunk) = frame.into_data() {

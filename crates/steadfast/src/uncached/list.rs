@@ -124,7 +124,7 @@ impl Page {
                 framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
                 return Ok(None);
             };
-            let frame = frame.map_err(|error| Failure::unreachable(error.to_string()))?;
+            let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
             if let Ok(chunk) = frame.into_data() {
                 self.framer.feed(chunk);
             }
