@@ -14,7 +14,7 @@
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), steadfast_testing::Error> {
-//! let cluster = Cluster::start(&Kind::Embedded, &[]).await??;
+//! let cluster = Cluster::start(&Kind::Embedded, &[]).await?.map_err(|not_here| not_here.reason)?;
 //! let recorder = cluster.recorder();
 //! let factory = InformerFactory::new(&cluster.connection().await?);
 //! recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?).until_synced().await;
@@ -60,7 +60,7 @@ pub use writer::Writer;
 /// How long informers may take until they have everything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a scenario cannot be told on this server.
+/// Why a scenario cannot be played on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHere {
     /// What cannot be done to it.

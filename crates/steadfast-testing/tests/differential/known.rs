@@ -29,7 +29,7 @@ pub const KNOWN: &[Known] = &[
     Known { listed: "**Events** are one collection", forget: managers_of_events },
     Known { listed: "**A dry run of a deletion** that would take away the last finalizer", forget: empty_objects },
     Known { listed: "**No warnings**", forget: warnings },
-    Known { listed: "**Parse errors** are told in other words", forget: parse_errors },
+    Known { listed: "**Parse errors** come in other words", forget: parse_errors },
     Known { listed: "**Several complaints** come in the order of the alphabet", forget: order_of_complaints },
     Known { listed: "**What a patch made** is quoted", forget: quoted_patches },
 ];

@@ -136,8 +136,9 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut
     // Whoever used the informers' client before uses it on.
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
+    // Nothing runs any more that could settle.
     let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
-    assert!(report.passed(), "{report:#?}");
+    assert!(report.keeps_so_far(), "{report:#?}");
     assert_eq!(seen.in_words(&cluster.key("after")), [""; 0]);
     Ok(())
 }

@@ -167,6 +167,8 @@ async fn shutdown_while_cut(ground: Ground) -> Result<Findings, Trouble> {
     shut_down(&mut stage, &swallowed, &other, "with packets swallowed").await;
     stage.faults().black_hole(false);
 
+    // What was there settled at this very moment: a shutdown takes no time.
+    sleep(Duration::from_millis(10)).await;
     let fault = stage.fault();
     stage.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
