@@ -62,6 +62,12 @@ pub enum Record {
         /// Whether its versions can be ordered; opaque ones are only distinguished.
         ordered: bool,
     },
+    /// An informer's scope is the filter of its handlers, which judges states itself: of one that does not decode it cannot
+    /// know whether it passes, so a stay goes on until the next one that does decode.
+    Filtered {
+        /// Its name.
+        informer: String,
+    },
     /// A handler was registered.
     Registered {
         /// Its name.
@@ -230,6 +236,7 @@ impl Record {
         match self {
             Self::Informer { informer, .. }
             | Self::Registered { informer, .. }
+            | Self::Filtered { informer }
             | Self::InformerSynced { informer }
             | Self::Relisted { informer, .. }
             | Self::Epoch { informer }

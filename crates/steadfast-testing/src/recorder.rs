@@ -193,6 +193,7 @@ impl Recorder {
         let passes: Passes<K> = Arc::new(passes);
         let part = Part(Some(passes.clone()));
         self.observe(informer, name, scope, &part);
+        self.write(Record::Filtered { informer: name.to_owned() });
         self.add(informer, name, &part, |handler| handler.filter(move |object| passes(object)), |_| {})
     }
 

@@ -16,6 +16,8 @@ use crate::trace::{Freshness, Outcome, Target};
 pub(crate) struct Informer<'a> {
     pub(crate) name: &'a str,
     pub(crate) ordered: bool,
+    /// Whether its scope is a filter of handlers.
+    pub(crate) filtered: bool,
     pub(crate) declared: Moment,
     pub(crate) synced: Option<Moment>,
     pub(crate) relists: Vec<Relist<'a>>,

@@ -120,6 +120,7 @@ impl<'a> Reader<'a> {
         self.case.informers.push(Informer {
             name,
             ordered,
+            filtered: false,
             declared: moment,
             synced: None,
             relists: Vec::new(),
@@ -158,6 +159,7 @@ impl<'a> Reader<'a> {
     fn of_informer(&mut self, moment: Moment, index: usize, record: &'a Record) {
         let informer = &mut self.case.informers[index];
         match record {
+            Record::Filtered { .. } => informer.filtered = true,
             Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(moment)),
             Record::Relisted { from, to, .. } => {
                 informer.relists.push(Relist { moment, from: from.as_deref(), to: to.as_deref() });

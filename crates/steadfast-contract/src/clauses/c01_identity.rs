@@ -53,6 +53,10 @@ fn outside(call: &Call<'_>) -> Option<String> {
 /// Two stays delivered as one without a list that spans the gap.
 fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
+    // The state in which it left may be one that nobody could judge.
+    if informer.filtered && informer.ever_tainted.contains(call.key()) {
+        return None;
+    }
     let line = case.line(informer, call.key());
     let (Some(before), Place::At(now)) = (call.open.as_ref()?.index, call.place) else { return None };
     let gap = case.unspanned_gap(informer, line, (before, now), call.entered.at)?;

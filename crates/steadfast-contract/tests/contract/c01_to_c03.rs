@@ -81,6 +81,26 @@ fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
 }
 
 #[test]
+fn c1_a_filter_cannot_judge_what_does_not_decode_and_a_selector_can() {
+    let left_unseen = |filtered: bool, unknown: bool| {
+        let mut scenario = Scenario::new(web());
+        if filtered {
+            scenario.record(Record::Filtered { informer: "pods".into() });
+        }
+        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
+        if unknown {
+            let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
+            scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
+        }
+        scenario.set_app(7, "a", "u1", "web").tell(updated("a", "u1", 5, 7));
+        scenario
+    };
+    left_unseen(true, true).settled().passes();
+    left_unseen(true, false).breaks(&[C1]);
+    left_unseen(false, true).breaks(&[C1]);
+}
+
+#[test]
 fn c2_a_deletion_that_is_never_told_is_lost() {
     let mut scenario = Scenario::of_a();
     scenario.gone(6, "a", "u1");
