@@ -23,7 +23,7 @@ impl Clock {
         self.started.elapsed()
     }
 
-    /// The calendar time, as it stands in `creationTimestamp`: whole seconds, UTC.
+    /// The calendar time, as it is in `creationTimestamp`: whole seconds, UTC.
     pub(crate) fn timestamp(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }

@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) watch_timeout: (Duration, Duration),
     /// How long a read waits for a cache to reach a version.
     pub(crate) freshness_wait: Duration,
-    /// How long a request waits for a store that stands still.
+    /// How long a request waits for a store that is frozen.
     pub(crate) request_timeout: Duration,
     /// How long a namespace that ends keeps its contents.
     pub(crate) namespace_grace: Duration,

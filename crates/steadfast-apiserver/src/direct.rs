@@ -106,7 +106,7 @@ fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str
     }
 }
 
-/// A stored object as one of the version that it was asked for in.
+/// A stored object as one of the version that it was requested in.
 fn shown(target: &WriteTarget, stored: &Arc<Value>) -> Value {
     Arc::unwrap_or_clone(target.resource.view(stored, target.version()))
 }

@@ -67,7 +67,7 @@ pub struct RequestRecord {
     pub replica: usize,
     /// The connection it came on.
     pub connection: u64,
-    /// What it asked for.
+    /// What it requested.
     pub verb: Verb,
     /// The resource, where it is about one.
     pub resource: Option<GroupResource>,
@@ -77,7 +77,7 @@ pub struct RequestRecord {
     pub query: String,
     /// The client's name for itself.
     pub user_agent: String,
-    /// The user who was told by a certificate or a password.
+    /// The user whom a certificate or a password names.
     pub user: Option<String>,
     /// The `Impersonate-` headers, by their names in small letters, in their order.
     pub impersonation: Vec<(String, String)>,
@@ -89,7 +89,7 @@ pub struct RequestRecord {
     pub finished: bool,
 }
 
-/// How often the server was asked for what.
+/// How often each was requested of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Lists from their beginning.

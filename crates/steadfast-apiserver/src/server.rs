@@ -54,7 +54,7 @@ impl ApiServer {
         self.cluster.replicas.len()
     }
 
-    /// The base URL of a replica; of a server in memory, a name that stands for it.
+    /// The base URL of a replica; of a server in memory, a name that represents it.
     ///
     /// # Panics
     /// Where there is no such replica.
@@ -236,7 +236,7 @@ impl ApiServer {
         self.cluster.requests.records()
     }
 
-    /// How often the server was asked for what.
+    /// How often each was requested of the server.
     pub fn request_counts(&self) -> RequestCounts {
         self.cluster.requests.counts()
     }

@@ -180,7 +180,7 @@ impl Status {
         Self::new(504, "Timeout", "Timeout: request did not complete within the allotted time").with_details(json!({}))
     }
 
-    /// The object as it stands in an HTTP body or in an `ERROR` event.
+    /// The object as it is in an HTTP body or in an `ERROR` event.
     pub fn to_value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {

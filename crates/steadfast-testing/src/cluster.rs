@@ -1,4 +1,4 @@
-//! A cluster under test: one scenario, told on any server.
+//! A cluster under test: one scenario, played on any server.
 //!
 //! `STEADFAST_SERVER` says on which: the embedded one, which is the default, the reference, or what a kubeconfig leads
 //! to. A scenario writes straight at the server and has informers look on through a proxy that can fail; what else is to
@@ -217,7 +217,7 @@ impl Cluster {
     }
 
     /// From here on nothing is written, and the server can be reached: waits until all that `recorder` observes has
-    /// everything, and writes down how it stands.
+    /// everything, and writes down how it is.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Where it is not complete, or where the server's word and what a watch of it told are two things.
+    /// Where it is not complete, or where the server's word and what a watch of it reported differ.
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
         let until = self.writer.write_something_else().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
@@ -333,7 +333,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The first API server stands still with its sockets open, or goes on.
+    /// The first API server is frozen with its sockets open, or goes on.
     ///
     /// # Errors
     ///
@@ -343,7 +343,7 @@ impl Cluster {
         self.server.freeze(on)
     }
 
-    /// The store behind the API server stands still, or goes on. Meanwhile nothing can be written.
+    /// The store behind the API server is frozen, or goes on. Meanwhile nothing can be written.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@
 //! | `end` | what a relay wants of a byte stream; pipes that can be reset |
 //! | `tcp`, `memory` | the two forms |
 //! | `door` | a port that can be closed and opened again, for the one over TCP |
-//! | `report` | what is told: [`Switching`], [`Carried`] |
+//! | `report` | what is reported: [`Switching`], [`Carried`] |
 //!
 //! Over TCP the kernels at both sides of the relay acknowledge what arrives, in a black hole too: packets that are lost
 //! below TCP take a network that can be cut (`crates/steadfast/tests/kernel.rs`).

@@ -38,7 +38,7 @@ struct Inner {
 trait Observed: Send + Sync {
     fn name(&self) -> &str;
     fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
-    /// Whether its handlers were told everything and nothing is in doubt.
+    /// Whether its handlers were given everything and nothing is in doubt.
     fn is_settled(&self) -> bool;
     fn say_freshness(&self, recorder: &Recorder);
     fn say_contents(&self, recorder: &Recorder);
@@ -142,7 +142,7 @@ impl Recorder {
         });
     }
 
-    /// Observes `informer`: what its handlers are told, how its freshness goes.
+    /// Observes `informer`: what its handlers are given, how its freshness goes.
     ///
     /// # Panics
     ///
@@ -355,7 +355,7 @@ impl Recorder {
     }
 
     /// Says that `server` is quiet and reachable from here on, waits until all informers have everything and all
-    /// handlers were told (20 s at most), and writes down how they stand.
+    /// handlers were given (20 s at most), and writes down how they are.
     pub async fn settle(&self, server: &ApiServer) {
         self.settle_at(&server.revision().to_string(), Duration::from_secs(20)).await;
     }
@@ -397,7 +397,7 @@ impl Recorder {
     }
 }
 
-/// A handler that writes down what it is told, before and after it does what it is there for.
+/// A handler that writes down what it is given, before and after it does what it is there for.
 struct Scribe<K: Kept, F> {
     recorder: Recorder,
     name: String,
@@ -464,7 +464,7 @@ impl<K: Kept> Recording<K> {
         self.registration.until_synced().await;
     }
 
-    /// Everything that this handler was told, in order.
+    /// Everything that this handler was given, in order.
     pub fn events(&self) -> Vec<Seen> {
         let trace = self.recorder.lock();
         let own = trace.entries().iter().filter_map(|entry| match &entry.record {
@@ -474,13 +474,13 @@ impl<K: Kept> Recording<K> {
         own.collect()
     }
 
-    /// What this handler was told of `namespace/name`, or of a cluster-scoped name.
+    /// What this handler was given of `namespace/name`, or of a cluster-scoped name.
     pub fn of(&self, key: &str) -> Vec<Seen> {
         let key = parse(key);
         self.events().into_iter().filter(|event| *event.key() == key).collect()
     }
 
-    /// What this handler was told of `namespace/name` in words: `Added`, `Updated`, `Deleted Inferred Replaced`.
+    /// What this handler was given of `namespace/name` in words: `Added`, `Updated`, `Deleted Inferred Replaced`.
     pub fn in_words(&self, key: &str) -> Vec<String> {
         let word = |event: Seen| match event {
             Seen::Added { .. } => "Added".to_owned(),

@@ -198,7 +198,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Stops an API server where it stands, or lets it go on: its sockets stay open, and the kernel answers for them.
+    /// Stops an API server where it is, or lets it go on: its sockets stay open, and the kernel answers for them.
     ///
     /// # Errors
     ///
@@ -303,7 +303,7 @@ impl Reference {
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)
     }
 
-    /// Waits until all that `recorder` observes has everything, and writes down how it stands: as
+    /// Waits until all that `recorder` observes has everything, and writes down how it is: as
     /// [`Recorder::settle_at`] the newest version.
     ///
     /// # Errors

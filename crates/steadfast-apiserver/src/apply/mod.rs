@@ -50,7 +50,7 @@ pub(crate) struct Tracking<'a> {
     /// The version that the write is in.
     pub(crate) version: &'a str,
     pub(crate) manager: &'a FieldManager,
-    /// As it stands in timestamps.
+    /// As timestamps have it.
     pub(crate) now: &'a str,
 }
 

@@ -120,7 +120,7 @@ impl Set {
         Self(nodes.collect())
     }
 
-    /// The set with every step changed by `deepen`: told the step, whether it is a member and what lies below, it tells
+    /// The set with every step changed by `deepen`: given the step, whether it is a member and what lies below, it returns
     /// whether it shall be one, and the set below.
     pub(super) fn rebuilt(&self, deepen: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
         let nodes = self.0.iter().map(|(step, node)| {

@@ -20,7 +20,7 @@ pub(crate) enum Type {
     Named(&'static str),
     /// One of that table, as one value.
     Whole(&'static str),
-    /// One that stands where it is used.
+    /// One that is written where it is used.
     Inline(Arc<Atom>),
     /// Nothing is known: objects are merged by their fields, lists are whole.
     Deduced,
@@ -68,7 +68,7 @@ pub(super) struct Fields {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Field {
     pub(super) of: Type,
-    /// What an absent key of a list item stands for.
+    /// What an absent key of a list item represents.
     pub(super) default: Option<Value>,
     /// What is there though nobody wrote it: the typed structs of the real server always have it.
     pub(super) always: Option<Value>,

@@ -7,7 +7,7 @@ use crate::status::Status;
 
 /// Reads what is applied. Of fields that are there twice the last one counts.
 ///
-/// The parser bounds what aliases may stand for, and how deep a document goes; how long it is, the server does.
+/// The parser bounds what aliases may represent, and how deep a document goes; how long it is, the server does.
 pub(crate) fn parse(body: &[u8]) -> Result<Value, Status> {
     let unreadable = |error: &dyn std::fmt::Display| Status::bad_request(format_args!("error decoding patch: {error}"));
     let parsed = match serde_json::from_slice::<Value>(body) {

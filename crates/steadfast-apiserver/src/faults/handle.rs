@@ -88,7 +88,7 @@ impl Faults {
         });
     }
 
-    /// Nothing passes either way, and nobody is told; what was on its way passes when this is switched off.
+    /// Nothing passes either way, and nobody is notified; what was on its way passes when this is switched off.
     ///
     /// Over TCP the kernel below still acknowledges what arrives, which packets that vanish would not have done.
     pub fn black_hole(&self, on: bool) {
@@ -123,7 +123,7 @@ impl Faults {
         });
     }
 
-    /// Open connections are drained: HTTP/2 ones are told to go away, streams under way go on.
+    /// Open connections are drained: HTTP/2 ones are sent a GOAWAY, streams under way go on.
     pub fn goaway(&self) {
         self.each("goaway", None, |replica| {
             for link in self.cluster.open_links(replica) {
@@ -285,7 +285,7 @@ impl Faults {
         self.each_cache("lag", true, |cache, _| cache.lag_at = Some(revision));
     }
 
-    /// The store behind the replica stands still: no writes, no consistent reads, no events; bookmarks go on.
+    /// The store behind the replica is frozen: no writes, no consistent reads, no events; bookmarks go on.
     pub fn freeze_etcd(&self, on: bool) {
         self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
     }

@@ -11,10 +11,10 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::records::RequestEntry;
 
-/// A body that is made as it is asked for is made in chunks of about this size.
+/// A body that is made as it is requested is made in chunks of about this size.
 pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
-/// The chunks of a body, made as they are asked for.
+/// The chunks of a body, made as they are requested.
 pub(super) type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// A response's body.

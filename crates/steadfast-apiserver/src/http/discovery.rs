@@ -1,4 +1,4 @@
-//! What is served, told to clients; health and version.
+//! What is served, as clients see it; health and version.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;

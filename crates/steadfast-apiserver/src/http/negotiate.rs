@@ -18,7 +18,7 @@ pub(super) enum Form {
 pub(super) enum Included {
     /// Nothing.
     None,
-    /// Their metadata, unless something else is asked for.
+    /// Their metadata, unless something else is requested.
     Metadata,
     /// All of them.
     Object,

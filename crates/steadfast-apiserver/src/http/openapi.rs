@@ -19,7 +19,7 @@ use crate::resources::{DEFINITIONS, ServedResource};
 use crate::storage::{State, metadata};
 use crate::types;
 
-/// The document of version 2, in protobuf where it is asked for: a version, and nothing else.
+/// The document of version 2, in protobuf where it is requested: a version, and nothing else.
 pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

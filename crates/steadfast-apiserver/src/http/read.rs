@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::status::Status;
 use crate::storage::{ObjectKey, State};
 
-/// Waits while the store behind a replica stands still; `504` when it does so for too long.
+/// Waits while the store behind a replica is frozen; `504` when it does so for too long.
 pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<(), Status> {
     let moves = |state: &State| state.caches[replica].frozen_at.is_none();
     timeout(cluster.settings.request_timeout, cluster.store.until(moves)).await.map_err(|_| Status::etcd_timeout())

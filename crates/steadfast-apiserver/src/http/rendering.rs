@@ -49,7 +49,7 @@ impl Rendering {
         }
     }
 
-    /// Writes an object that stands alone or in an event.
+    /// Writes an object that is alone or in an event.
     pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, shown: Shown) {
         match self.form {
             Form::Object => {

@@ -289,7 +289,7 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
     }
 }
 
-/// Whether two names are asked for at once, which no object has: nothing is transferred then but a version.
+/// Whether two names are requested at once, which no object has: nothing is transferred then but a version.
 fn is_of_nothing(query: &Query) -> bool {
     query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count() > 1
 }

@@ -39,7 +39,7 @@ struct Start {
     after: u64,
     /// The objects sent first, as `ADDED`.
     initial: VecDeque<Arc<Change>>,
-    /// The end of the initial objects is told with this revision.
+    /// The end of the initial objects comes with this revision.
     announce_end: bool,
     /// No bookmark is sent that is not above this.
     told: u64,

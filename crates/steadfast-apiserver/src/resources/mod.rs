@@ -62,7 +62,7 @@ pub struct ResourceDeclaration {
     pub version: String,
     /// The kind of its objects.
     pub kind: String,
-    /// The plural name, as it stands in paths.
+    /// The plural name, as it is in paths.
     pub plural: String,
     /// The singular name.
     pub singular: String,

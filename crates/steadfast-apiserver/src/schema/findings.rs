@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Cause, go};
 
-/// What was found so far, and how many checks passed: of several alternatives the one that fits best is told of.
+/// What was found so far, and how many checks passed: of several alternatives the one that fits best is reported.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<Finding>,
@@ -51,7 +51,7 @@ pub(super) enum Kind {
     TooLong(i64),
     TooMany(i64),
     Invalid,
-    /// Told of the whole, without a path.
+    /// Said of the whole, without a path.
     Plain,
 }
 

@@ -61,7 +61,7 @@ impl Schema {
     }
 }
 
-/// Each value that was there before is told once, at its second place.
+/// Each value that was there before is named once, at its second place.
 fn repeated(values: &[Value], causes: &mut Vec<Cause>, told: impl Fn(usize) -> (String, Value)) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {

@@ -7,7 +7,7 @@
 //! | `defaults` | fills in what is missing |
 //! | `validate`, `numbers` | find what is wrong, in the words of a real server; `correlate` finds the value that one was before |
 //! | `findings`, `cause` | what was found, and a complaint about a field as a refusal holds it |
-//! | `formats`, `pattern` | the texts that a format or a pattern stands for |
+//! | `formats`, `pattern` | the texts that a format or a pattern allows |
 //! | `embedded` | whether objects within objects say what they are |
 //! | `lists` | duplicates in sets and maps |
 //! | `structural` | whether the schema itself is one that a server takes |

@@ -29,7 +29,7 @@ impl Schema {
 
 struct Reader {
     left: usize,
-    /// Patterns are told again and again, and each is compiled once.
+    /// Patterns are used again and again, and each is compiled once.
     patterns: BTreeMap<String, Pattern>,
 }
 

@@ -136,7 +136,7 @@ fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Tells where the pattern stands that is none.
+/// Tells where the pattern is that is none.
 fn patterns(schema: &Value, path: &str, pattern: &str, why: &str, causes: &mut Vec<Cause>) {
     if text(schema, "pattern") == pattern {
         let why = format!("must be a valid regular expression, but isn't: {why}");

@@ -17,7 +17,7 @@ pub(crate) struct Cache {
     pub(crate) window: u64,
     /// Applying stops here, where set.
     pub(crate) lag_at: Option<u64>,
-    /// The store behind the replica stands still, where set at this revision.
+    /// The store behind the replica is frozen, where set at this revision.
     pub(crate) frozen_at: Option<u64>,
     /// Rises with each restart: streams of an earlier life end.
     pub(crate) life: u64,
@@ -70,7 +70,7 @@ impl Cache {
         self.losses.retain(|loss| loss.left > 0);
     }
 
-    /// Whether watchers are not told of this revision.
+    /// Whether watchers are not notified of this revision.
     pub(crate) fn has_lost(&self, revision: u64) -> bool {
         self.lost.contains(&revision)
     }

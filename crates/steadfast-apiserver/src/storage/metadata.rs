@@ -39,7 +39,7 @@ pub(crate) fn has_finalizers(object: &Value) -> bool {
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Whether deletion was asked for.
+/// Whether deletion was requested.
 pub(crate) fn is_terminating(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }

@@ -29,7 +29,7 @@ struct Misfit {
 }
 
 impl Misfit {
-    /// The value itself is not told: it may be a secret.
+    /// The value itself is not reported: it may be a secret.
     fn new(found: &Value, wanted: String) -> Self {
         let found = match found {
             Value::Null => "null",

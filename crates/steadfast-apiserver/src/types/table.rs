@@ -124,7 +124,7 @@ impl Field {
         self.of_trait(name)?.next()
     }
 
-    /// What stands for the field where it is absent.
+    /// What represents the field where it is absent.
     pub(crate) fn default(&self) -> Option<Value> {
         self.first_of_trait("default").and_then(|default| serde_json::from_str(default).ok())
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Which server the scenarios are told on.
+/// Which server the scenarios are played on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Our own, in this process, one for each scenario.
@@ -32,9 +32,9 @@ pub enum Need {
     Kill,
     /// A second API server that ends in good order, and starts again at its address.
     Shutdown,
-    /// An API server stands still with its sockets open.
+    /// An API server is frozen with its sockets open.
     Freeze,
-    /// The store behind a live API server stands still.
+    /// The store behind a live API server is frozen.
     FreezeStore,
     /// The store forgets every state but the present one.
     Compact,

@@ -17,7 +17,7 @@ use crate::{Error, Recorder, history, kube_config};
 /// What the embedded server asks of its clients, as the reference does; it guards nothing.
 const TOKEN: &str = "of-the-suite";
 
-/// A server that scenarios are told on.
+/// A server that scenarios are played on.
 pub(super) enum Server {
     Embedded(ApiServer),
     Reference(OnReference),
@@ -159,7 +159,7 @@ impl Server {
         Ok(())
     }
 
-    /// The first API server stands still, or goes on.
+    /// The first API server is frozen, or goes on.
     pub(super) fn freeze(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
@@ -169,7 +169,7 @@ impl Server {
         Ok(())
     }
 
-    /// The store stands still, or goes on.
+    /// The store is frozen, or goes on.
     pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),

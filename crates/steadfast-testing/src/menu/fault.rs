@@ -12,21 +12,21 @@ pub enum Fault {
     ServerRestarts,
     /// F3: a connection is reset in the middle of a stream, also within an object.
     ConnectionReset,
-    /// F4: packets vanish, and nobody is told.
+    /// F4: packets vanish, and nobody is notified.
     BlackHole,
     /// F5: something between drops flows that are idle, without a word.
     IdleFlowDropped,
-    /// F6: a proxy is alive and answers pings, and the server behind it stands still.
+    /// F6: a proxy is alive and answers pings, and the server behind it stalls.
     FrozenServer,
     /// F7: one stream stalls on a healthy connection.
     StalledStream,
-    /// F8: connections are told to go away, and the server has a limit of streams.
+    /// F8: connections are sent a GOAWAY, and the server has a limit of streams.
     GoAway,
     /// F9: the server ends watches in good order, when it likes.
     WatchEnded,
     /// F10: connections are accepted and closed at once.
     AcceptAndClose,
-    /// F11: the version asked for is no longer held.
+    /// F11: the version requested is no longer held.
     HistoryCompacted,
     /// F12: an object is deleted and created anew under its name during a cut.
     RecreatedWhileCut,
@@ -34,7 +34,7 @@ pub enum Fault {
     DeletedWhileCut,
     /// F14: the token by which a list goes on expires.
     ContinueTokenExpired,
-    /// F15: the version asked for is not reached yet, said in three spellings.
+    /// F15: the version requested is not reached yet, said in three spellings.
     VersionTooLarge,
     /// F16: the replica that answers lags behind what was seen.
     LaggingReplica,
@@ -68,7 +68,7 @@ pub enum Fault {
     HistoryRestored,
     /// F31: the client's wall clock jumps.
     ClockJumps,
-    /// F32: the store behind a live server stands still.
+    /// F32: the store behind a live server is frozen.
     FrozenEtcd,
     /// F33: permission or the served version goes before the objects do.
     PermissionRemoved,

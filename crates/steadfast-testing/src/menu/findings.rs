@@ -16,15 +16,15 @@ pub struct Findings {
     pub notice: Option<Duration>,
     /// From the end of the fault until everything was there and fresh; none where there was nothing to recover.
     pub recover: Option<Duration>,
-    /// What the server was asked for in all.
+    /// What was requested of the server in all.
     pub requests: RequestCounts,
-    /// What it was asked for from the first fault on.
+    /// What was requested of it from the first fault on.
     pub cost: Cost,
     /// How long it all took.
     pub took: Duration,
 }
 
-/// What the server was asked for because of a fault.
+/// What was requested of the server because of a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Full transfers, streamed or in pages.
@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What was asked for between two counts.
+    /// What was requested between two counts.
     pub(super) fn between(before: &RequestCounts, after: &RequestCounts) -> Self {
         Self {
             lists: after.full_transfers() - before.full_transfers(),

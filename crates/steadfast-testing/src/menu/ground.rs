@@ -13,7 +13,7 @@ type Start = dyn Fn(&InformerFactory, Scope) -> Result<Informer<ConfigMap>, Info
 type Adjust = dyn Fn(&mut Plan) + Send + Sync;
 type Sabotage = dyn Fn(&ApiServer) + Send + Sync;
 
-/// Where scenarios play, and what of library and server is broken there on purpose: nothing, unless it is told.
+/// Where scenarios play, and what of library and server is broken there on purpose: nothing, unless it is said.
 #[derive(Clone)]
 pub struct Ground {
     /// What decides UIDs, jitter, times and places.

@@ -15,7 +15,7 @@ mod versions;
 use super::fault::Fault;
 use super::scenario::Scenario;
 
-/// The families of scenarios, in the order in which they are told.
+/// The families of scenarios, in the order in which they are given.
 const FAMILIES: &[&[Scenario]] = &[
     failures::SCENARIOS,
     pitfalls::SCENARIOS,
@@ -30,7 +30,7 @@ const FAMILIES: &[&[Scenario]] = &[
     objects::SCENARIOS,
 ];
 
-/// All scenarios, in the order in which they are told.
+/// All scenarios, in the order in which they are given.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
     FAMILIES.iter().copied().flatten()
 }

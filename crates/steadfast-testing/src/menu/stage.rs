@@ -40,7 +40,7 @@ pub(super) struct Stage {
     way: Way,
     terms: Terms,
     begun: Instant,
-    /// What the server had been asked for when the first fault came.
+    /// What had been requested of the server when the first fault came.
     before: Option<RequestCounts>,
 }
 
@@ -86,7 +86,7 @@ impl Stage {
         Self::set(ground, Plan::default()).await
     }
 
-    /// A fault comes now; what is asked for from the first on is its cost.
+    /// A fault comes now; what is requested from the first on is its cost.
     pub(super) fn fault(&mut self) -> Instant {
         self.before.get_or_insert_with(|| self.server.request_counts());
         Instant::now()
@@ -201,8 +201,8 @@ impl Stage {
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// The server is reachable and quiet from here on: waits until `watched`, which are all that are recorded, have told
-    /// everything, and writes down how they stand.
+    /// The server is reachable and quiet from here on: waits until `watched`, which are all that are recorded, have reported
+    /// everything, and writes down how they are.
     pub(super) async fn settle(&self, watched: &[&Watched]) {
         // What does not recover is what the checker is to see.
         let _ = self.recovery(watched, Instant::now(), SETTLE).await;

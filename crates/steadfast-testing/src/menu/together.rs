@@ -27,7 +27,7 @@ use crate::{Recorder, Recording, history, labelled_config_map};
 const REPLICAS: usize = 2;
 /// What is done one after the other: writes, faults, pauses.
 const STEPS: usize = 60;
-/// Two periods and more: what lagged or stood still is noticed and repaired.
+/// Two periods and more: what lagged or was frozen is noticed and repaired.
 const REPAIR: Duration = Duration::from_secs(200);
 
 /// How long what a client does not read may take to be sent.

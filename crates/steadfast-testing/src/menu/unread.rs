@@ -42,7 +42,7 @@ impl Unread {
     }
 }
 
-/// Writes what such watches are told.
+/// Writes what such watches report.
 ///
 /// # Errors
 ///

@@ -95,7 +95,7 @@ impl NetworkFaults {
         self.once(&format!("truncate_after({bytes})"));
     }
 
-    /// Who receives in `direction` is told the end after what is on its way, and the sender's bytes are thrown away; the
+    /// Who receives in `direction` sees the end after what is on its way, and the sender's bytes are thrown away; the
     /// other direction goes on.
     pub fn half_close(&self, direction: Direction) {
         self.network.order(self.connection, |orders| {
@@ -108,7 +108,7 @@ impl NetworkFaults {
 
     // What lasts.
 
-    /// Nothing passes in `direction`, and nobody is told; what was on its way is held, and passes when this is switched
+    /// Nothing passes in `direction`, and nobody is notified; what was on its way is held, and passes when this is switched
     /// off. New connections wait, as for the answer to a SYN, in memory; over TCP they are opened by the kernel, and
     /// nothing follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
@@ -119,7 +119,7 @@ impl NetworkFaults {
         });
     }
 
-    /// What is in the middle stands still: it accepts connections and bytes, as many as it has room for, and hands none on.
+    /// What is in the middle is frozen: it accepts connections and bytes, as many as it has room for, and hands none on.
     pub fn freeze(&self, on: bool) {
         self.lasting("freeze", on, move |condition| condition.frozen = on);
     }
@@ -140,7 +140,7 @@ impl NetworkFaults {
         self.lasting(&format!("throttle({rate:?})"), rate.is_some(), move |condition| condition.rate = rate);
     }
 
-    /// A connection on which no byte has passed for so long is dropped, and nobody is told: what is sent on it vanishes,
+    /// A connection on which no byte has passed for so long is dropped, and nobody is notified: what is sent on it vanishes,
     /// also after [`heal`](Self::heal).
     pub fn drop_idle_after(&self, idle: Option<Duration>) {
         self.lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| condition.idle = idle);
@@ -196,7 +196,7 @@ impl NetworkFaults {
         self.network.switchings()
     }
 
-    /// Has `listener` told of every switching from now on, as it happens; it must switch nothing itself.
+    /// Has `listener` notified of every switching from now on, as it happens; it must switch nothing itself.
     pub fn on_switching(&self, listener: impl Fn(&Switching) + Send + Sync + 'static) {
         self.network.listen(Box::new(listener));
     }

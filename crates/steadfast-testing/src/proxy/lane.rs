@@ -35,7 +35,7 @@ pub(super) struct Lane {
     random: Random,
     unflushed: bool,
     source: Source,
-    /// Whether its sink was told the end.
+    /// Whether its sink has seen the end.
     shut: bool,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Cut {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
     pub(super) reset: bool,
-    /// By way: its end is to be told now.
+    /// By way: its end is to be shown now.
     pub(super) half_close: [bool; 2],
 }
 

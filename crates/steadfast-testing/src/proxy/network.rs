@@ -12,7 +12,7 @@ use super::door::Door;
 use super::link::{Condition, Link, Orders};
 use super::report::{Carried, Ended, Switched, Switching};
 
-/// How many connections that have ended are still told of, and how many switchings: the newest.
+/// How many connections that have ended are still reported, and how many switchings: the newest.
 const TOLD: usize = 10_000;
 
 type Listener = Box<dyn Fn(&Switching) + Send + Sync>;

@@ -15,7 +15,7 @@ use super::link::{Condition, Link, Way};
 use super::network::{Network, Open};
 use super::report::{Ended, Switched};
 
-/// How long a client that was told the end in the middle is waited for to close its own side.
+/// How long a client that has seen the end in the middle is waited for to close its own side.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Carries bytes between `near` and `far` until both have ended or a fault ends it, and tells how it ended.
@@ -116,7 +116,7 @@ impl Relay<'_> {
         }
     }
 
-    /// From here on nothing passes, and nobody is told.
+    /// From here on nothing passes, and nobody is notified.
     fn drop_flow(&mut self) {
         self.dropped = true;
         self.to_server.drop_all();

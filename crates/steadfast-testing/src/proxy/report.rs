@@ -52,7 +52,7 @@ pub struct Carried {
 pub enum Ended {
     /// Both sides ended it in good order.
     Closed,
-    /// A side broke it off, and the other was told by a reset; or the proxy was dropped.
+    /// A side broke it off, and the other learnt it by a reset; or the proxy was dropped.
     Broken,
     /// A fault reset it.
     Reset,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::Error;
 
-/// How much of what a process complained of is told.
+/// How much of what a process complained of is reported.
 const TOLD: usize = 20;
 
 /// A process of the reference, ended by `SIGKILL` when this is dropped.
@@ -64,7 +64,7 @@ impl Process {
         }
     }
 
-    /// Stops it where it stands, or lets it go on, as `SIGSTOP` and `SIGCONT` do; its sockets stay open.
+    /// Stops it where it is, or lets it go on, as `SIGSTOP` and `SIGCONT` do; its sockets stay open.
     pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
         let kill = format!("kill -{} {}", if on { "STOP" } else { "CONT" }, self.child.id());
         // The shell's own: not every machine has a program of that name.

@@ -26,7 +26,7 @@ impl Reference {
     /// Kills everything, and starts the etcd and the history on the [backup](Self::back_up), which is of the revision
     /// `to`. The API servers are to be [started again](Self::start_again).
     ///
-    /// The etcd must not have been compacted: the history is told from the first change on.
+    /// The etcd must not have been compacted: the history is read from the first change on.
     ///
     /// # Errors
     ///

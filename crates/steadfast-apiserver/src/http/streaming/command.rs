@@ -1,4 +1,4 @@
-//! A command that prints its arguments, and then what it is told.
+//! A command that prints its arguments, and then what it is given.
 
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | `channels` | byte streams with numbers, on one WebSocket |
-//! | `command` | a command that prints its arguments, and then what it is told |
+//! | `command` | a command that prints its arguments, and then what it is given |
 //! | `ports` | ports at which everything comes back |
 
 mod channels;

@@ -24,7 +24,7 @@ pub(super) enum Cell {
     Age,
     /// When the object was created.
     Created,
-    /// The text at a JSON pointer, or what stands for its absence.
+    /// The text at a JSON pointer, or what represents its absence.
     Text(&'static str, &'static str),
     /// The number at a JSON pointer, or 0.
     Number(&'static str),

@@ -32,7 +32,7 @@ pub(in crate::http) fn cells(columns: &[PrinterColumn], object: &Value, clock: &
     [name].into_iter().chain(columns.iter().map(|column| cell(column, object, clock))).collect()
 }
 
-/// What is at the column's path, where it is of the column's type; a time is told as its age.
+/// What is at the column's path, where it is of the column's type; a time is shown as its age.
 fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
     let found = found(object, &column.path);
     let Some(first) = found.first().copied().filter(|value| !value.is_null()) else { return Value::Null };
@@ -71,7 +71,7 @@ fn found<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
     found
 }
 
-/// The steps of a path: names after dots, and what stands in brackets; a dot that is escaped is part of a name.
+/// The steps of a path: names after dots, and what is in brackets; a dot that is escaped is part of a name.
 fn steps(path: &str) -> Vec<String> {
     let mut steps = Vec::new();
     let mut step = String::new();

@@ -1,4 +1,4 @@
-//! What is told of a pod.
+//! What is shown of a pod.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Fields that are in a JSON object twice: of those the last one counts, and whoever wrote them is told. What is made of
+//! Fields that are in a JSON object twice: of those the last one counts, and whoever wrote them is reported. What is made of
 //! the object does not show them.
 
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::apply;
 
-/// How many are told of.
+/// How many are named.
 const MOST: usize = 100;
 
 /// The paths of fields that are there twice, in their order.

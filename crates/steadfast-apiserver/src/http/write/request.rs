@@ -94,7 +94,7 @@ impl Write<'_> {
     }
 }
 
-/// What stands before the first slash of a user agent.
+/// What comes before the first slash of a user agent.
 fn name_of_client(user_agent: &str) -> String {
     let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
     let mut name = String::new();

@@ -120,7 +120,7 @@ fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, Undone> {
     Ok(Place { within, key })
 }
 
-/// The place in a list of so many items that a number stands for; a negative one counts from the end.
+/// The place in a list of so many items that a number represents; a negative one counts from the end.
 fn index(key: &str, count: usize) -> Result<usize, Undone> {
     let number: i64 = key.parse().map_err(|_| Undone)?;
     let place = if number < 0 { number + i64::try_from(count).map_err(|_| Undone)? } else { number };

@@ -58,7 +58,7 @@ pub(crate) enum Part {
     Status,
 }
 
-/// How a write was asked for; by default it is one past the API, which is not checked.
+/// How a write was requested; by default it is one past the API, which is not checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     /// The version of the path; empty for that in which objects are stored.

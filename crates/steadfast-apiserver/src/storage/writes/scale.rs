@@ -14,7 +14,7 @@ use crate::status::Status;
 use crate::types;
 
 const API_VERSION: &str = "autoscaling/v1";
-/// What stands for a number of replicas that is not there, so that a patch which gives none is told from others.
+/// What represents a number of replicas that is not there, so that a patch which gives none can be distinguished from others.
 const NO_REPLICAS: i64 = i32::MIN as i64;
 
 impl State {

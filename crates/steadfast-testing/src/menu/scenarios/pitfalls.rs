@@ -100,7 +100,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Reads a stream of events to its end, and keeps the values that it told last.
+/// Reads a stream of events to its end, and keeps the values that it delivered last.
 struct Reader {
     values: Arc<Mutex<BTreeMap<String, String>>>,
     task: JoinHandle<()>,

@@ -132,7 +132,7 @@ async fn idle_flow_dropped(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, seen))
 }
 
-/// Everything behind the connection stands still for two periods.
+/// Everything behind the connection is frozen for two periods.
 async fn frozen(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
@@ -198,7 +198,7 @@ async fn quiet_and_healthy(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, None))
 }
 
-/// How long a watch was asked for.
+/// For how long a watch was requested.
 fn seconds(query: &str) -> u64 {
     let asked = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
     asked.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Versions: no longer held, not reached yet, told again, lost, or begun anew.
+//! Versions: no longer held, not reached yet, reported again, lost, or begun anew.
 
 use std::time::Duration;
 
