@@ -203,6 +203,18 @@ pub enum Condition {
 }
 
 impl Evidence {
+    /// Turns to `condition` at `now`, because of `why`. A doubt that takes another form is the same doubt, until a proof
+    /// or the stop ends it.
+    pub fn turn(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+        let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
+        let same = doubted(self.condition) && doubted(condition) && condition != Condition::Stopped;
+        if self.condition != condition && !same {
+            self.since = now;
+        }
+        self.condition = condition;
+        self.why = why.into();
+    }
+
     /// The same of a reflector that was stopped at `since` and may not know of it yet.
     #[must_use]
     pub fn stopped(&self, since: Instant) -> Self {

@@ -458,13 +458,6 @@ impl Reflector {
     }
 
     fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
-        let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
-        // A doubt that takes another form is the same doubt, until a proof ends it.
-        let same = doubted(self.evidence.condition) && doubted(condition) && condition != Condition::Stopped;
-        if self.evidence.condition != condition && !same {
-            self.evidence.since = now;
-        }
-        self.evidence.condition = condition;
-        self.evidence.why = why.into();
+        self.evidence.turn(now, condition, why);
     }
 }

@@ -56,6 +56,9 @@ enum Answer {
     Over,
 }
 
+/// The longest object that is read unless set otherwise, in bytes: etcd takes 1.5 MiB, and JSON is longer than protobuf.
+pub(crate) const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
+
 /// The longest single object's metadata that is read of a probe's answer, in bytes.
 const LONGEST_METADATA: usize = 4 * 1024 * 1024;
 
@@ -156,6 +159,12 @@ impl Asker {
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
         let wanted = self.namespace.as_deref();
         wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+    }
+
+    /// What is wrong with an object that [is stray](Self::is_stray), for people.
+    pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
+        let wanted = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {wanted} that was requested")
     }
 
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.

@@ -203,9 +203,7 @@ impl<K: Kept> Driver<K> {
         tracing::error!(informer = %self.shared.name, "{why}");
         self.shared.broken.store(true, Ordering::Release);
         let mut evidence = self.reflector.evidence().clone();
-        evidence.condition = Condition::Stopped;
-        evidence.since = self.shared.environment.now();
-        evidence.why = why.into();
+        evidence.turn(self.shared.environment.now(), Condition::Stopped, why);
         self.shared.stand(&evidence);
     }
 

@@ -17,6 +17,7 @@ use steadfast_core::store::Store;
 use tokio::sync::mpsc;
 
 use crate::answers::Asker;
+use crate::answers::OBJECT_LIMIT;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Driver, Keeping, Transform};
@@ -28,9 +29,6 @@ use crate::resource::Collection;
 use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
-
-/// The longest object that is read unless set otherwise: etcd takes 1.5 MiB, and JSON is longer than protobuf.
-const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
 /// Cheap to clone.

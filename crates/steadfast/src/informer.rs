@@ -197,7 +197,7 @@ impl<K: Kept> Informer<K> {
     ///
     /// When `deadline` passes first: the state and its cause.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
-        self.wait_until(deadline, Shared::is_synced).await.map_err(|_| self.not_synced())
+        self.wait_until(deadline, |shared| shared.is_synced().then_some(())).await.map_err(|_| self.not_synced())
     }
 
     /// Waits until the cache holds `written` or a later state of its resource: reads then see that write.
@@ -302,12 +302,12 @@ impl<K: Kept> Informer<K> {
         loop {
             let passed = self.shared().environment.now().since(begun);
             let step = unaided.min(deadline.saturating_sub(passed));
-            match self.wait_until(step, &reached).await {
+            match self.wait_until(step, |shared| reached(shared).then_some(())).await {
                 Ok(()) => return Ok(()),
-                Err(Stopped(true)) => {
+                Err(Unreached::Stopped) => {
                     return Err(WaitError::Stopped { resource: self.name().to_owned(), target });
                 }
-                Err(Stopped(false)) => {}
+                Err(Unreached::Expired) => {}
             }
             let waited = self.shared().environment.now().since(begun);
             if waited >= deadline {
@@ -319,22 +319,30 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Waits for `reached`; the error says whether the informer was stopped, or else the time was up.
-    async fn wait_until(&self, deadline: Duration, reached: impl Fn(&Shared<K>) -> bool) -> Result<(), Stopped> {
+    /// Waits until `reached` finds what it looks for, and returns that.
+    pub(crate) async fn wait_until<T>(
+        &self,
+        deadline: Duration,
+        mut reached: impl FnMut(&Shared<K>) -> Option<T>,
+    ) -> Result<T, Unreached> {
         let shared = self.shared();
         let mut moved = shared.moved();
-        let timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
-        tokio::pin!(timeout);
+        let mut timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
+        let mut expired = false;
         loop {
-            if reached(shared) {
-                return Ok(());
+            // Looked at even when the time is up: the last change may have come together with that.
+            if let Some(found) = reached(shared) {
+                return Ok(found);
             }
             if shared.is_stopped() {
-                return Err(Stopped(true));
+                return Err(Unreached::Stopped);
+            }
+            if expired {
+                return Err(Unreached::Expired);
             }
             tokio::select! {
                 _ = moved.changed() => {}
-                () = &mut timeout => return if reached(shared) { Ok(()) } else { Err(Stopped(false)) },
+                () = &mut timeout => expired = true,
             }
         }
     }
@@ -354,7 +362,13 @@ impl<K: Kept> Informer<K> {
     }
 }
 
-struct Stopped(bool);
+/// Why what was waited for did not come.
+pub(crate) enum Unreached {
+    /// The informer was stopped.
+    Stopped,
+    /// The time was up.
+    Expired,
+}
 
 /// Whether the server gives no version of what it lists, so that only a list tells what it has come to (C12).
 fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {

@@ -162,7 +162,7 @@ impl<K: Send + Sync + 'static> Registration<K> {
         self.runner.counts()
     }
 
-    /// Ends the handler: no call begins any more. Returns how many events it was not told.
+    /// Ends the handler: no call begins any more. Returns how many events were not delivered to it.
     ///
     /// What the handler holds is let go, when the calls that are running have returned.
     pub fn remove(&self) -> usize {

@@ -12,7 +12,7 @@ use steadfast_core::filter::Filter;
 /// The user's predicate.
 pub(crate) type Accepts<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
-/// What stands before a handler that wants to see a part of the scope only. The driver alone passes changes through it.
+/// The filter of a handler that wants to see a part of the scope only. The driver alone passes changes through it.
 pub(crate) struct Screen<K> {
     /// Nothing once the handler has ended, so that what the predicate holds is let go.
     accepts: Mutex<Option<Accepts<K>>>,

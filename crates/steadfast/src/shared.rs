@@ -21,6 +21,7 @@ use crate::metrics::observed::{Observation, Observe, Reading};
 use crate::roster::Roster;
 use crate::runner::{Runner, drop_contained};
 use crate::scope::Scope;
+use crate::screen::Screen;
 
 /// The state of an informer.
 pub(crate) struct Shared<K> {
@@ -214,13 +215,14 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if changes.is_empty() && !viewed {
             return Vec::new();
         }
+        // The driver alone has them join, and it is here. Most informers have none, and nothing is allocated for them.
+        let has_joined = |handler: &&Arc<Runner<K>>| handler.screen.as_ref().is_some_and(Screen::has_joined);
+        let joined: Vec<_> = lock(&self.handlers).members().filter(has_joined).cloned().collect();
         let passing = |handler: Arc<Runner<K>>| {
-            let screen = handler.screen.as_ref().filter(|screen| screen.has_joined())?;
-            let passing = screen.pass(changes);
+            let passing = handler.screen.as_ref()?.pass(changes);
             (viewed || !passing.is_empty()).then_some((handler, passing))
         };
-        // The driver alone has them join, and it is here.
-        self.handlers().into_iter().filter_map(passing).collect()
+        joined.into_iter().filter_map(passing).collect()
     }
 
     /// The handlers that were added since the last call and want something of the driver.
@@ -240,7 +242,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Has `handler` look at all its objects again, unless it has not seen all of them once. Only for the driver, which
-    /// publishes nothing meanwhile: what is published is what the handler was told of.
+    /// publishes nothing meanwhile: what is published is what was delivered to the handler.
     pub(crate) fn resync(&self, handler: &Arc<Runner<K>>) {
         if !handler.is_synced() {
             return;
@@ -303,7 +305,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 return Err(Ended);
             }
             if self.is_synced() && runner.screen.is_none() {
-                // What is published is what the others were told of, while none can be told of more.
+                // What is published is what was delivered to the others, while nothing more can be.
                 runner.push(first_view(&self.snapshot()), true);
             }
             handlers.add(|seat| {

@@ -8,7 +8,7 @@ use steadfast_core::decode::Kept;
 use steadfast_core::store::{Lookup, Snapshot};
 
 use crate::error::WaitError;
-use crate::informer::Informer;
+use crate::informer::{Informer, Unreached};
 use crate::shared::Shared;
 
 impl<K: Kept> Informer<K> {
@@ -91,40 +91,29 @@ impl<K: Kept> Informer<K> {
         what: &str,
         seen: impl Fn(&Snapshot<K>) -> String,
     ) -> Result<T, WaitError> {
-        let shared = self.shared();
-        let begun = shared.environment.now();
-        let mut changed = shared.moved();
-        let mut timeout = shared.environment.sleep_until(begun + deadline);
+        let begun = self.shared().environment.now();
         let mut looked_at = None;
-        let mut expired = false;
-        loop {
-            // Looked at even when the time is up: the last change may have come together with that.
-            if let Some(snapshot) = unseen(shared, looked_at.as_ref()) {
-                if let Some(found) = condition(&snapshot) {
-                    return Ok(found);
-                }
-                looked_at = Some(snapshot);
-            }
-            let resource = self.name().to_owned();
-            if shared.is_stopped() {
-                return Err(WaitError::Stopped { resource, target: what.to_owned() });
-            }
-            if expired {
-                let seen = looked_at.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last));
-                let (target, state) = (what.to_owned(), self.freshness());
-                return Err(WaitError::Unmet {
-                    resource,
-                    target,
-                    waited: shared.environment.now().since(begun),
-                    seen,
-                    state,
-                });
-            }
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = &mut timeout => expired = true,
-            }
-        }
+        let found = self.wait_until(deadline, |shared| {
+            let snapshot = unseen(shared, looked_at.as_ref())?;
+            let found = condition(&snapshot);
+            looked_at = Some(snapshot);
+            found
+        });
+        let unreached = match found.await {
+            Ok(found) => return Ok(found),
+            Err(unreached) => unreached,
+        };
+        let (resource, target) = (self.name().to_owned(), what.to_owned());
+        Err(match unreached {
+            Unreached::Stopped => WaitError::Stopped { resource, target },
+            Unreached::Expired => WaitError::Unmet {
+                resource,
+                target,
+                waited: self.shared().environment.now().since(begun),
+                seen: looked_at.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last)),
+                state: self.freshness(),
+            },
+        })
     }
 }
 

@@ -20,11 +20,10 @@ use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, encoding: Encoding, framer: &mut LineFramer) {
-        let wanted = self.asker.wanted.clone();
         while let Some(line) = framer.next() {
             let record = match &line {
-                Line::Whole(record) => decode::watch_record(encoding, record, Some(&wanted)),
-                Line::Overlong(record) => Err(decode::overlong(record, Some(&wanted))),
+                Line::Whole(record) => decode::watch_record(encoding, record, Some(&self.asker.wanted)),
+                Line::Overlong(record) => Err(decode::overlong(record, Some(&self.asker.wanted))),
             };
             let (verdict, object) = match self.counted(record) {
                 Ok(WatchRecord::Object { object, .. }) if self.asker.is_stray(&object.identity.key) => {
@@ -204,8 +203,7 @@ impl<K: Kept> Driver<K> {
 
     /// Leaves out an object that is none of the informer's: the server, or a proxy, answers what was not asked.
     fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
-        let wanted = self.asker.namespace.as_deref().unwrap_or_default();
-        let why = format!("{} is not in the namespace {wanted} that was requested", identity.key);
+        let why = self.asker.why_stray(&identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
         self.perform(outputs);
     }

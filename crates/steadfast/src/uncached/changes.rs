@@ -18,7 +18,8 @@ use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
 
-use super::source::{OBJECT_LIMIT, Source, StreamError};
+use super::source::{Source, StreamError};
+use crate::answers::OBJECT_LIMIT;
 use crate::environment::SharedEnvironment;
 use crate::transport::{Notice, ResponseBody};
 
@@ -315,10 +316,10 @@ impl Reading {
 
     /// Takes in a line of a watch.
     async fn line<K: Kept>(&mut self, encoding: Encoding, line: &Line) -> Option<Result<Change<K>, StreamError>> {
-        let wanted = self.source.asker.wanted.clone();
+        let wanted = Some(&self.source.asker.wanted);
         let record = match line {
-            Line::Whole(record) => decode::watch_record(encoding, record, Some(&wanted)),
-            Line::Overlong(record) => Err(decode::overlong(record, Some(&wanted))),
+            Line::Whole(record) => decode::watch_record(encoding, record, wanted),
+            Line::Overlong(record) => Err(decode::overlong(record, wanted)),
         };
         match record {
             Ok(WatchRecord::Object { kind, object }) => {
@@ -359,11 +360,7 @@ impl Reading {
         self.source.backoff.reset();
         let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
-        if evidence.condition != Condition::Streaming {
-            evidence.since = now;
-        }
-        evidence.condition = Condition::Streaming;
-        evidence.why = "a proof is overdue".into();
+        evidence.turn(now, Condition::Streaming, "a proof is overdue");
         evidence.version = Some(self.at.clone());
         evidence.proven = Some(now);
         evidence.attempts = 0;
@@ -372,13 +369,7 @@ impl Reading {
 
     fn stand(&mut self, condition: Condition, why: Arc<str>) {
         let mut evidence = Evidence::clone(&self.evidence.load());
-        let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
-        // A doubt that takes another form is the same doubt.
-        if !(doubted(evidence.condition) && doubted(condition) && condition != Condition::Stopped) {
-            evidence.since = self.source.environment.now();
-        }
-        evidence.condition = condition;
-        evidence.why = why;
+        evidence.turn(self.source.environment.now(), condition, why);
         evidence.attempts = self.source.backoff.failures();
         self.evidence.store(Arc::new(evidence));
     }

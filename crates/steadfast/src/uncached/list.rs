@@ -15,7 +15,8 @@ use steadfast_core::frame::{ListFramer, ListPart};
 use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
-use super::source::{OBJECT_LIMIT, Source, StreamError};
+use super::source::{Source, StreamError};
+use crate::answers::OBJECT_LIMIT;
 use crate::transport::ResponseBody;
 
 /// The objects of a page: what a server is requested at once.
@@ -158,8 +159,7 @@ impl Reading {
         let metadata = self.source.asker.wanted.metadata;
         match page.next().await {
             Ok(Some(ListPart::Item(item))) => {
-                let wanted = self.source.asker.wanted.clone();
-                return Ok(match decode::list_item(encoding, &item, Some(&wanted)) {
+                return Ok(match decode::list_item(encoding, &item, Some(&self.source.asker.wanted)) {
                     Ok(object) => {
                         self.failing_since = None;
                         self.source.backoff.reset();
@@ -170,8 +170,8 @@ impl Reading {
                 });
             }
             Ok(Some(ListPart::Overlong(item))) => {
-                let wanted = self.source.asker.wanted.clone();
-                return Ok(Some(Err(self.source.unreadable(&decode::overlong(&item, Some(&wanted))))));
+                let error = decode::overlong(&item, Some(&self.source.asker.wanted));
+                return Ok(Some(Err(self.source.unreadable(&error))));
             }
             Ok(Some(ListPart::Meta(meta))) => {
                 // The first page's, even of one that breaks off: what it gave is as old as that.

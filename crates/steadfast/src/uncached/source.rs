@@ -17,9 +17,6 @@ use crate::resource::Collection;
 use crate::scope::Scope;
 use crate::transport::Reader;
 
-/// The longest object that is read: etcd takes 1.5 MiB, and JSON is longer than protobuf.
-pub(super) const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
-
 /// What a [`List`](super::List) or [`Changes`](super::Changes) cannot give. All but [`Unreadable`](Self::Unreadable) end the stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
@@ -101,9 +98,7 @@ impl Source {
     /// The object as it is wanted.
     pub(super) fn keep<K: Kept>(&mut self, object: &RawObject) -> Result<K, StreamError> {
         if self.asker.is_stray(&object.identity.key) {
-            let wanted = self.asker.namespace.as_deref().unwrap_or_default();
-            let why = format!("{} is not in the namespace {wanted} that was requested", object.identity.key);
-            return Err(self.unreadable(&why));
+            return Err(self.unreadable(&self.asker.why_stray(&object.identity.key)));
         }
         K::decode(object, &mut self.decoder).map_err(|error| self.unreadable(&error))
     }

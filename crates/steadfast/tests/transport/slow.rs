@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join;
-use http::Request;
+use http::{Request, Response};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use steadfast::Connection;
-use steadfast::transport::Settings;
+use steadfast::transport::{ResponseBody, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -44,6 +44,18 @@ where
     })
 }
 
+/// The answer to a request that wants a stream to what runs in a pod, and is granted one.
+async fn switched(connection: &Connection) -> Response<ResponseBody> {
+    let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
+        .header("connection", "upgrade")
+        .header("upgrade", "SPDY/3.1")
+        .body(Body::empty())
+        .expect("a request");
+    let answer = connection.send(request).await.expect("an answer");
+    assert_eq!(answer.status(), 101);
+    answer
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_runs_in_a_pod_may_be_slow_to_read() {
     let sockets = Sockets::default();
@@ -54,13 +66,7 @@ async fn what_runs_in_a_pod_may_be_slow_to_read() {
         Ok(())
     })
     .await;
-    let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
-        .header("connection", "upgrade")
-        .header("upgrade", "SPDY/3.1")
-        .body(Body::empty())
-        .expect("a request");
-    let answer = connection.send(request).await.expect("an answer");
-    assert_eq!(answer.status(), 101);
+    let _answer = switched(&connection).await;
     assert_eq!(sockets.slow(), [true], "the kernel gives up nobody who acknowledges");
 }
 
@@ -97,13 +103,7 @@ where
             Ok(sockets.watch(near))
         }
     });
-    let request = Request::post("/api/v1/namespaces/default/pods/a/exec?command=cat&stdin=true")
-        .header("connection", "upgrade")
-        .header("upgrade", "SPDY/3.1")
-        .body(Body::empty())
-        .expect("a request");
-    let answer = connection.send(request).await.expect("an answer");
-    assert_eq!(answer.status(), 101);
+    let answer = switched(&connection).await;
     let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("a stream"));
     stream.write_all(b"something").await.expect("it is taken");
     (connection, stream)
