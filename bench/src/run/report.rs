@@ -25,11 +25,7 @@ pub(crate) struct ReportArgs {
 
 const END: &str = "<!-- bench: end -->";
 
-/// The few measurements that a first page has room for.
-const FIRST_PAGE: &[&str] =
-    &["sync", "resident", "processor an event", "write to handler, p99", "get, p50", "relist, processor"];
-
-/// The faults that it has room for, by number and the beginning of their titles.
+/// The faults that a first page has room for, by number and the beginning of their titles.
 const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
 
 /// Prints and writes everything.
@@ -82,7 +78,7 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
         }
     }
     if let Some(outcomes) = &results.replayed {
-        texts.push(("replayed-first-page", figures::first_page(outcomes, FIRST_PAGE)));
+        texts.push(("replayed-first-page", figures::first_page(outcomes)));
     }
     if let Some(ordeal) = &results.faults {
         texts.push(("faults-setting", setting_of(&ordeal.setting, ordeal.seconds)));

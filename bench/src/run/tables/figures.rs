@@ -6,40 +6,51 @@ use crate::run::contestant::{Resource, Team};
 use crate::run::number::number;
 use crate::run::results::{Figure, Outcomes};
 
-/// The columns that stand together, and what they are called; of each column whether a reader of the whole looks for it first.
-const GROUPS: &[(&str, &[(&str, bool)])] = &[
+/// Where a measurement is shown, beside all places before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    /// In the tables of all.
+    Tables,
+    /// In the summary: what a reader looks for first.
+    Summary,
+    /// On a first page, which has room for a few.
+    FirstPage,
+}
+
+/// The columns that stand together, and what they are called; of each column where it is shown.
+const GROUPS: &[(&str, &[(&str, Shown)])] = &[
     (
         "sync and memory",
         &[
-            ("sync", true),
-            ("sync, processor", true),
-            ("sync, server's processor", true),
-            ("read a field of each", true),
-            ("resident", true),
-            ("resident, peak of the sync", true),
+            ("sync", Shown::FirstPage),
+            ("sync, processor", Shown::Summary),
+            ("sync, server's processor", Shown::Summary),
+            ("read a field of each", Shown::Summary),
+            ("resident", Shown::FirstPage),
+            ("resident, peak of the sync", Shown::Summary),
         ],
     ),
     (
         "events",
         &[
-            ("events", true),
-            ("processor an event", true),
-            ("server's processor a write", false),
-            ("resident, after the events", false),
-            ("write to handler, p50", true),
-            ("write to handler, p99", true),
+            ("events", Shown::Summary),
+            ("processor an event", Shown::FirstPage),
+            ("server's processor a write", Shown::Tables),
+            ("resident, after the events", Shown::Tables),
+            ("write to handler, p50", Shown::Summary),
+            ("write to handler, p99", Shown::FirstPage),
         ],
     ),
     (
         "reads beside writes, and a relist",
         &[
-            ("reads beside writes", true),
-            ("get, p50", true),
-            ("get, p99", false),
-            ("list a namespace, p50", true),
-            ("list a namespace, p99", true),
-            ("relist, processor", true),
-            ("relist, peak to settled", true),
+            ("reads beside writes", Shown::Summary),
+            ("get, p50", Shown::FirstPage),
+            ("get, p99", Shown::Tables),
+            ("list a namespace, p50", Shown::Summary),
+            ("list a namespace, p99", Shown::Summary),
+            ("relist, processor", Shown::FirstPage),
+            ("relist, peak to settled", Shown::Summary),
         ],
     ),
 ];
@@ -107,20 +118,20 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
 
 /// What a reader looks for first: each library at its best setting, for each measurement at its largest size.
 pub(in crate::run) fn summary(outcomes: &Outcomes) -> String {
-    let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
-    let whats: Vec<&str> = columns.filter(|(_, is_first)| *is_first).map(|(what, _)| *what).collect();
-    bests(outcomes, &[Resource::Pods, Resource::Widgets], &whats)
+    bests(outcomes, &[Resource::Pods, Resource::Widgets], Shown::Summary)
 }
 
 /// The same of a few measurements, of pods alone.
-pub(in crate::run) fn first_page(outcomes: &Outcomes, whats: &[&str]) -> String {
-    bests(outcomes, &[Resource::Pods], whats)
+pub(in crate::run) fn first_page(outcomes: &Outcomes) -> String {
+    bests(outcomes, &[Resource::Pods], Shown::FirstPage)
 }
 
-fn bests(outcomes: &Outcomes, resources: &[Resource], whats: &[&str]) -> String {
+fn bests(outcomes: &Outcomes, resources: &[Resource], place: Shown) -> String {
+    let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
+    let whats: Vec<&str> = columns.filter(|(_, shown)| *shown >= place).map(|(what, _)| *what).collect();
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for &resource in resources {
-        for what in whats {
+        for what in &whats {
             let figures =
                 || outcomes.figures().iter().filter(|figure| figure.resource == resource && figure.what == *what);
             let Some(size) = figures().map(|figure| figure.size).max() else { continue };
