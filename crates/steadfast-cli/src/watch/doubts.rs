@@ -115,7 +115,7 @@ async fn until_delivered(events: &Registration<DynamicObject>) {
     }
 }
 
-/// What is to be notified of a doubt: to people, and to programs.
+/// What is to be reported of a doubt: to people, and to programs.
 #[derive(Debug, PartialEq)]
 struct Told {
     line: String,
@@ -125,7 +125,7 @@ struct Told {
 /// What was reported of a cache's doubts.
 #[derive(Default)]
 struct Doubts {
-    /// The state and the cause delivered last, and when doubt began.
+    /// The state and the cause reported last, and when doubt began.
     told: Option<(&'static str, String)>,
     since: Option<Instant>,
 }

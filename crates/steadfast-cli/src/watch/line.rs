@@ -90,7 +90,7 @@ impl Style {
         }
     }
 
-    /// What people are told aside before the line of an event, where more came than could wait for its line.
+    /// What is reported to people before the line of an event, where more came than could wait for its line.
     pub(crate) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
         match self {
             Self::Text { clock, .. } if call.missed > 0 => {

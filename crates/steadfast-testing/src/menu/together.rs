@@ -1,5 +1,5 @@
-//! Several faults at once: a seed decides what is written, which of them begin and end when, on which replica, and which
-//! replica answers.
+//! Several faults at once: a seed decides what is written, which of them begin and end when, on which replica, and
+//! which replica answers.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -41,8 +41,8 @@ const SEEDED: [Fault; 3] = [Fault::HistoryRestored, Fault::SelectorChurn, Fault:
 /// What came of several faults at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// What it found out. What is noticed when depends on what else goes on, and has no bounds here; that what nobody reads
-    /// delays nobody is seen once all is over.
+    /// What it found out. What is noticed when depends on what else goes on, and has no bounds here; that what nobody
+    /// reads delays nobody is seen once all is over.
     pub findings: Findings,
     /// What was done when, a line each.
     pub log: String,
@@ -70,8 +70,8 @@ struct World {
 }
 
 /// Plays `faults` together, all switches of the menu where none is named, as the ground's seed says. Four informers of
-/// two clients look on, with every other seed two of them by handlers with a filter and with each event delivered too; the checker judges what
-/// each of them saw.
+/// two clients look on, with every other seed two of them by handlers with a filter and with each event delivered too;
+/// the checker judges what each of them saw.
 ///
 /// In real time it takes about seven minutes.
 ///
@@ -233,8 +233,8 @@ impl World {
         let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
     }
 
-    /// Writes each object once more: one that could not be decoded may have left a filter since, and only its next state
-    /// tells.
+    /// Writes each object once more: one that could not be decoded may have left a filter since, and only its next
+    /// state tells.
     fn rewrite(&mut self) {
         for name in (0..NAMES).map(name) {
             let patch = json!({ "data": { "value": "rewritten" } });
