@@ -1,0 +1,73 @@
+//! The stages that are measured, by name.
+
+mod queue;
+mod reading;
+mod store;
+mod whole;
+
+use crate::figures::{Told, processor};
+use crate::meter::Meter;
+
+/// One of the steps that each object or event takes.
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
+    /// Takes so many objects or events, and checks what became of them.
+    take: fn(&mut Meter, usize),
+    /// How many are counted.
+    units: usize,
+}
+
+/// How many are taken beforehand, so that what is done once in a process is not counted.
+const BEFOREHAND: usize = 8;
+
+impl Stage {
+    const fn new(name: &'static str, units: usize, take: fn(&mut Meter, usize)) -> Self {
+        Self { name, take, units }
+    }
+
+    /// Runs it, and says what it has counted itself.
+    pub(crate) fn run(&self) -> Told {
+        (self.take)(&mut Meter::off(), BEFOREHAND);
+        let mut meter = Meter::on();
+        (self.take)(&mut meter, self.units);
+        let Meter { allocations, bytes, .. } = meter;
+        Told { units: self.units, allocations, bytes, processor: processor() }
+    }
+}
+
+/// All of them. As many objects as make what is rare, as a leaf that splits, count by its share.
+pub(crate) const STAGES: &[Stage] = &[
+    Stage::new("json/list/frame", 200, reading::frame_list),
+    Stage::new("json/list/scan", 200, reading::scan_item),
+    Stage::new("json/watch/frame", 200, reading::frame_watch),
+    Stage::new("json/watch/scan", 200, reading::scan_event),
+    Stage::new("json/decode", 100, reading::decode),
+    Stage::new("pod/drop", 100, reading::drop_pod),
+    Stage::new("store/first list", 2_000, store::first_list),
+    Stage::new("store/relist of the same", 2_000, store::same_list),
+    Stage::new("store/edit", 1_000, store::edit),
+    Stage::new("store/publish", 1_000, store::publish),
+    Stage::new("store/get", 1_000, store::get),
+    Stage::new("store/list a namespace", 2_000, store::namespace_listed),
+    Stage::new("queue/push", 1_000, queue::push),
+    Stage::new("queue/pop and done", 1_000, queue::pop),
+    Stage::new("json/event, whole", 100, whole::event),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stage_takes_what_it_is_given() {
+        for stage in STAGES {
+            (stage.take)(&mut Meter::off(), BEFOREHAND);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: std::collections::BTreeSet<_> = STAGES.iter().map(|stage| stage.name).collect();
+        assert_eq!(names.len(), STAGES.len());
+    }
+}

@@ -1,0 +1,50 @@
+//! The queue of one handler, which sees each change before the next one comes.
+
+use std::sync::Arc;
+
+use steadfast_core::breach::Breaches;
+use steadfast_core::event::{Change, Rules};
+use steadfast_core::queue::DeliveryQueue;
+use steadfast_core::store::Store;
+use steadfast_core::time::Instant;
+
+use super::store::{WATCHED, identity};
+use crate::meter::Meter;
+
+/// Updates of different objects.
+fn changes(count: usize) -> Vec<Change<u64>> {
+    let object = Arc::default();
+    let mut store = Store::new(Rules::default());
+    let mut changes = Vec::new();
+    for version in 0..2 {
+        changes.clear();
+        for number in 0..count {
+            store.apply(identity(number, version), Ok(Arc::clone(&object)), &WATCHED, |change| changes.push(change));
+        }
+    }
+    changes
+}
+
+pub(super) fn push(meter: &mut Meter, count: usize) {
+    let mut queue = DeliveryQueue::new(Breaches::NONE);
+    for change in changes(count) {
+        meter.count(|| queue.push(change, Instant::ZERO));
+        let delivery = queue.pop().expect("what was pushed");
+        queue.done(&delivery.key);
+    }
+}
+
+pub(super) fn pop(meter: &mut Meter, count: usize) {
+    let mut queue = DeliveryQueue::new(Breaches::NONE);
+    for change in changes(count) {
+        queue.push(change, Instant::ZERO);
+        let delivery = meter.count(|| {
+            let delivery = queue.pop();
+            if let Some(delivery) = &delivery {
+                queue.done(&delivery.key);
+            }
+            delivery
+        });
+        assert_eq!(delivery.map(|delivery| delivery.event.name()), Some("Updated"));
+    }
+}

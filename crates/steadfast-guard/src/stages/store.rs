@@ -1,0 +1,150 @@
+//! The store, with as many entries as a cluster of some size has.
+
+use std::sync::Arc;
+
+use steadfast_core::ObjectKey;
+use steadfast_core::event::{Path, Rules};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Lookup, Offer, Staging, Store};
+
+use crate::meter::Meter;
+use crate::sample;
+
+/// How many entries the store has.
+pub(super) const ENTRIES: usize = 10_000;
+
+/// How many namespaces they are spread over, as those of the bench.
+const NAMESPACES: usize = 50;
+
+pub(super) const WATCHED: Path = Path::Watched { deletion: None };
+
+const LISTED: Path = Path::Listed { initial: true };
+
+/// What is kept is of no interest to the store.
+type Object = Arc<u64>;
+
+fn namespace(number: usize) -> String {
+    format!("team-{}", number % NAMESPACES)
+}
+
+/// As the bench names its pods: twenty of each deployment.
+fn name(number: usize) -> String {
+    format!(
+        "service-{}-{:010x}-{number:05}",
+        number / 20,
+        (number as u64 / 20).wrapping_mul(0x9e37_79b9) & 0xff_ffff_ffff
+    )
+}
+
+/// The entry number `number`, at a version.
+pub(super) fn identity(number: usize, version: usize) -> Identity {
+    Identity {
+        key: ObjectKey::namespaced(namespace(number), name(number)),
+        uid: format!("00000000-0000-4000-8000-{number:012x}").as_str().into(),
+        version: sample::version(version).as_str().into(),
+    }
+}
+
+/// A different one each time, so that neighbours do not follow each other.
+fn scattered(turn: usize) -> usize {
+    turn.wrapping_mul(7_919) % ENTRIES
+}
+
+fn stage(staging: &mut Staging<u64>, listed: Vec<Identity>, object: &Object) -> usize {
+    let mut wanted = 0;
+    for identity in listed {
+        if staging.offer(&identity) == Offer::Wanted {
+            wanted += 1;
+            staging.put(identity, Ok(object.clone()));
+        }
+    }
+    wanted
+}
+
+/// A store with its entries published.
+pub(super) fn filled<K: Send + Sync + 'static>(object: &Arc<K>) -> Store<K> {
+    let mut store = Store::new(Rules::default());
+    let mut staging = store.begin_relist();
+    for number in 0..ENTRIES {
+        staging.put(identity(number, 0), Ok(object.clone()));
+    }
+    store.commit(staging, Some(sample::version(0).as_str().into()), &LISTED, false, drop).expect("a newer list");
+    store.publish();
+    store
+}
+
+pub(super) fn first_list(meter: &mut Meter, count: usize) {
+    let object = Object::default();
+    let mut store = Store::new(Rules::default());
+    let listed: Vec<_> = (0..count).map(|number| identity(number, 0)).collect();
+    let changes = meter.count(|| {
+        let mut staging = store.begin_relist();
+        stage(&mut staging, listed, &object);
+        let mut changes = 0;
+        let committed =
+            store.commit(staging, Some(sample::version(0).as_str().into()), &LISTED, false, |_| changes += 1);
+        committed.map(|()| changes)
+    });
+    assert_eq!(changes, Ok(count));
+}
+
+pub(super) fn same_list(meter: &mut Meter, count: usize) {
+    let object = Object::default();
+    let mut store = Store::new(Rules::default());
+    for round in 0..2 {
+        let listed: Vec<_> = (0..count).map(|number| identity(number, 0)).collect();
+        let relist = || {
+            let mut staging = store.begin_relist();
+            let wanted = stage(&mut staging, listed, &object);
+            let version = sample::version(round).as_str().into();
+            store.commit(staging, Some(version), &LISTED, false, drop).map(|()| wanted)
+        };
+        let wanted = if round == 0 { relist() } else { meter.count(relist) };
+        assert_eq!(wanted, Ok(if round == 0 { count } else { 0 }));
+    }
+}
+
+pub(super) fn edit(meter: &mut Meter, count: usize) {
+    let object = Object::default();
+    let mut store = filled(&object);
+    for turn in 1..=count {
+        let (identity, mut changes) = (identity(scattered(turn), turn), 0);
+        meter.count(|| store.apply(identity, Ok(object.clone()), &WATCHED, |_| changes += 1));
+        assert_eq!(changes, 1);
+        store.publish();
+    }
+}
+
+pub(super) fn publish(meter: &mut Meter, count: usize) {
+    let object = Object::default();
+    let mut store = filled(&object);
+    let reader = store.reader();
+    for turn in 1..=count {
+        let identity = identity(scattered(turn), turn);
+        let version = identity.version.clone();
+        store.apply(identity, Ok(object.clone()), &WATCHED, drop);
+        store.advance(version.clone());
+        meter.count(|| store.publish());
+        assert_eq!(reader.snapshot().version(), Some(&version));
+    }
+}
+
+pub(super) fn get(meter: &mut Meter, count: usize) {
+    let reader = filled(&Object::default()).reader();
+    for turn in 0..count {
+        let (namespace, name) = (namespace(scattered(turn)), name(scattered(turn)));
+        let found = meter.count(|| reader.get(Some(&namespace), &name));
+        assert!(matches!(found, Lookup::Found(_)));
+    }
+}
+
+pub(super) fn namespace_listed(meter: &mut Meter, count: usize) {
+    let reader = filled(&Object::default()).reader();
+    let each = ENTRIES / NAMESPACES;
+    for turn in 0..count.div_ceil(each) {
+        let namespace = namespace(turn);
+        let snapshot = reader.snapshot();
+        let seen = meter.count(|| snapshot.namespace(&namespace).filter(|(_, entry)| entry.object.is_some()).count());
+        assert_eq!(seen, each);
+    }
+}
