@@ -17,6 +17,7 @@ pub mod freshness;
 pub mod key;
 pub mod keyset;
 pub mod ordmap;
+pub mod protobuf;
 pub mod queue;
 pub mod random;
 pub mod record;

@@ -1,0 +1,24 @@
+//! Kubernetes' protobuf, read by what the API server's own Go types say of it.
+//!
+//! Whatever can be deserialized from the JSON of a built-in kind can be deserialized from its protobuf, by the same
+//! implementation of serde, and to the same value: what a message says is presented as the JSON that the API server would
+//! have written. That needs more than the messages' definitions say: which fields JSON leaves out where they are empty, and
+//! which are null there. `conformance/reference/messages` finds that out, and writes the table.
+
+mod content;
+mod deserialize;
+mod embedded;
+mod envelope;
+mod error;
+mod id;
+mod message;
+mod numbers;
+mod presented;
+mod special;
+mod table;
+mod text;
+mod wire;
+
+pub use deserialize::decode;
+pub use error::{Error, Reason};
+pub use id::MessageId;

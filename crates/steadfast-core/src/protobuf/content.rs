@@ -1,0 +1,50 @@
+//! A value as it lies on the wire.
+
+use super::message::Value;
+use super::text::Moment;
+use super::wire::{Fault, Reader, Wire};
+
+/// What there is of a value on the wire.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'de> {
+    /// Nothing, and JSON says so.
+    Null,
+    Number(u64),
+    Inside(Reader<'de>),
+    /// Several, of which the first comes next.
+    Next,
+}
+
+impl<'de> Content<'de> {
+    /// Reads a `value` that lies as `wire`.
+    #[inline]
+    pub(crate) fn read(reader: &mut Reader<'de>, wire: Wire, value: Value) -> Result<Self, Fault> {
+        match value {
+            Value::Bool | Value::Int32 | Value::Int64 => reader.number(wire).map(Self::Number),
+            Value::Double if wire == Wire::Fixed64 => reader.fixed64().map(Self::Number),
+            Value::Double => Err(Fault { at: reader.at() }),
+            _ => reader.delimited(wire).map(Self::Inside),
+        }
+    }
+
+    /// What Go has for a value that is not there.
+    pub(crate) fn zero(reader: &Reader<'de>, value: Value) -> Self {
+        match value {
+            Value::Bool | Value::Int32 | Value::Int64 | Value::Double => Self::Number(0),
+            _ => Self::Inside(reader.nothing()),
+        }
+    }
+
+    /// Whether JSON leaves it out of where it leaves out what is empty.
+    #[inline]
+    pub(crate) fn is_empty(&self, value: Value) -> Result<bool, Fault> {
+        Ok(match (self, value) {
+            (Self::Number(number), Value::Int32) => *number as i32 == 0,
+            (Self::Number(number), Value::Double) => f64::from_bits(*number) == 0.0,
+            (Self::Number(number), _) => *number == 0,
+            (Self::Inside(text), Value::Text | Value::Bytes) => text.rest().is_empty(),
+            (Self::Inside(time), Value::Time) => Moment::read(*time, false)?.is_none(),
+            _ => false,
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! What is around an object that stands for itself: a mark, and a `runtime.Unknown` with its kind.
+
+use super::wire::{Fault, Reader};
+
+/// What every such object begins with. No message of Kubernetes begins so: it would be a group.
+pub(crate) const MARK: &[u8] = b"k8s\0";
+
+/// What an object says that it is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TypeMeta<'a> {
+    pub(crate) api_version: &'a [u8],
+    pub(crate) kind: &'a [u8],
+}
+
+/// The message that `bytes` are, and what its envelope says that it is where it has one.
+pub(crate) fn open(bytes: &[u8]) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
+    let mut envelope = Reader::new(bytes);
+    if !bytes.starts_with(MARK) {
+        return Ok((None, envelope));
+    }
+    envelope.stand(MARK.len());
+    let (mut types, mut message) = (TypeMeta::default(), envelope.nothing());
+    while let Some(tag) = envelope.tag()? {
+        let at = envelope.at();
+        match tag.number {
+            1 => types = type_meta(envelope.delimited(tag.wire)?)?,
+            2 => message = envelope.delimited(tag.wire)?,
+            // Its encoding, as gzip: no server sets it.
+            3 if !envelope.delimited(tag.wire)?.rest().is_empty() => return Err(Fault { at }),
+            4 => {
+                let content_type = envelope.delimited(tag.wire)?.rest();
+                if !matches!(content_type, b"" | b"application/vnd.kubernetes.protobuf") {
+                    return Err(Fault { at });
+                }
+            }
+            3 => {}
+            _ => envelope.skip(tag.wire)?,
+        }
+    }
+    Ok((Some(types), message))
+}
+
+fn type_meta(mut message: Reader<'_>) -> Result<TypeMeta<'_>, Fault> {
+    let mut types = TypeMeta::default();
+    while let Some(tag) = message.tag()? {
+        match tag.number {
+            1 => types.api_version = message.delimited(tag.wire)?.rest(),
+            2 => types.kind = message.delimited(tag.wire)?.rest(),
+            _ => message.skip(tag.wire)?,
+        }
+    }
+    Ok(types)
+}

@@ -1,0 +1,92 @@
+//! Messages that are no objects in JSON.
+
+use serde::de::Visitor;
+
+use super::error::Error;
+use super::message::Value;
+use super::numbers::integer;
+use super::table::table;
+use super::text::text;
+use super::wire::{Fault, Reader};
+
+/// A value that may be one of several things.
+pub(crate) enum Choice<'de> {
+    Null,
+    Bool(bool),
+    Schema(Reader<'de>),
+    /// All that have the number 2.
+    Several(Value),
+}
+
+/// What a schema, or something else, is.
+pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>, Error> {
+    let (mut choice, mut several) = (Choice::Null, None);
+    while let Some(tag) = reader.tag()? {
+        match (value, tag.number) {
+            (Value::SchemaOrBool, 1) => {
+                let allows = reader.number(tag.wire)? != 0;
+                if !matches!(choice, Choice::Schema(_)) {
+                    choice = Choice::Bool(allows);
+                }
+            }
+            (Value::SchemaOrBool, 2) | (_, 1) => choice = Choice::Schema(reader.delimited(tag.wire)?),
+            (Value::SchemaOrArray, 2) => several = Some(Value::Message(table().schema)),
+            (Value::SchemaOrTexts, 2) => several = Some(Value::Text),
+            _ => {}
+        }
+        if several.is_some() {
+            break;
+        }
+        if !matches!(tag.number, 1 | 2) {
+            reader.skip(tag.wire)?;
+        }
+    }
+    Ok(match (several, choice) {
+        (Some(elements), _) => Choice::Several(elements),
+        (None, Choice::Null) if value == Value::SchemaOrBool => Choice::Bool(false),
+        (None, choice) => choice,
+    })
+}
+
+/// The only field of a message, its first.
+pub(crate) fn only(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, Fault> {
+    let mut found = None;
+    while let Some(tag) = message.tag()? {
+        match tag.number {
+            1 => found = Some(message.delimited(tag.wire)?),
+            _ => message.skip(tag.wire)?,
+        }
+    }
+    Ok(found)
+}
+
+/// The duration that a message is, in nanoseconds.
+pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, Fault> {
+    let mut nanos = 0;
+    while let Some(tag) = message.tag()? {
+        match tag.number {
+            1 => nanos = message.number(tag.wire)?.cast_signed(),
+            _ => message.skip(tag.wire)?,
+        }
+    }
+    Ok(nanos)
+}
+
+/// Shows a number or a text, whichever it says that it is.
+pub(crate) fn int_or_string<'de, V: Visitor<'de>>(mut message: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
+    let (mut kind, mut number, mut written) = (0, 0, message.nothing());
+    let at = message.at();
+    while let Some(tag) = message.tag()? {
+        match tag.number {
+            1 => kind = message.number(tag.wire)?,
+            2 => number = message.number(tag.wire)? as i32,
+            3 => written = message.delimited(tag.wire)?,
+            _ => message.skip(tag.wire)?,
+        }
+    }
+    match kind {
+        0 => integer(i64::from(number), visitor),
+        1 => text(written.rest(), visitor),
+        _ => Err(Fault { at }.into()),
+    }
+}

@@ -1,0 +1,224 @@
+//! What is text in JSON, as Go writes it.
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::Visitor;
+
+use super::error::Error;
+use super::wire::{Fault, Reader};
+
+/// A text: of bytes that are no UTF-8 each is a `�`, as in Go's JSON.
+#[inline]
+pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => visitor.visit_borrowed_str(text),
+        Err(_) => visitor.visit_string(replaced(bytes)),
+    }
+}
+
+/// The text that bytes are which are not all UTF-8.
+fn replaced(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
+}
+
+/// Bytes, in base64.
+pub(crate) fn base64<'de, V: Visitor<'de>>(bytes: &[u8], visitor: V) -> Result<V::Value, Error> {
+    visitor.visit_string(STANDARD.encode(bytes))
+}
+
+/// A moment, of `meta.v1.Time` or `meta.v1.MicroTime`.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    seconds: i64,
+    /// None where they are not told.
+    micros: Option<u32>,
+}
+
+/// The zero of Go's time, in seconds before 1970: the year 1.
+const ZERO: i64 = -62_135_596_800;
+
+impl Moment {
+    /// The moment that a message is; none where it is Go's zero, which is null in JSON.
+    pub(crate) fn read(mut message: Reader<'_>, by_micros: bool) -> Result<Option<Self>, Fault> {
+        if message.rest().is_empty() {
+            return Ok(None);
+        }
+        let (mut seconds, mut nanos) = (0, 0);
+        while let Some(tag) = message.tag()? {
+            match tag.number {
+                1 => seconds = message.number(tag.wire)?.cast_signed(),
+                2 => nanos = i64::from(message.number(tag.wire)? as i32),
+                _ => message.skip(tag.wire)?,
+            }
+        }
+        if !by_micros {
+            return Ok((seconds != ZERO).then_some(Self { seconds, micros: None }));
+        }
+        // Cut towards zero first, then carried.
+        let micros = nanos / 1000;
+        seconds = seconds.wrapping_add(micros.div_euclid(1_000_000));
+        let micros = micros.rem_euclid(1_000_000) as u32;
+        Ok((seconds != ZERO || micros != 0).then_some(Self { seconds, micros: Some(micros) }))
+    }
+
+    /// In RFC 3339.
+    pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
+        let (year, month, day) = date(days);
+        let mut text = Short { bytes: [0; 40], length: 0 };
+        text.year(year);
+        for (mark, number) in
+            [(b'-', month), (b'-', day), (b'T', second / 3600), (b':', second / 60 % 60), (b':', second % 60)]
+        {
+            text.push(mark);
+            text.push_two(number);
+        }
+        if let Some(micros) = self.micros.map(i64::from) {
+            text.push(b'.');
+            for two in [micros / 10_000, micros / 100 % 100, micros % 100] {
+                text.push_two(two);
+            }
+        }
+        text.push(b'Z');
+        visitor.visit_str(text.as_str())
+    }
+}
+
+/// The date that is so many days after 1970-01-01, in the calendar that is used today, also before it was
+/// ([days to civil](https://howardhinnant.github.io/date_algorithms.html#civil_from_days)).
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
+/// A text of a few bytes, all of them ASCII.
+struct Short {
+    bytes: [u8; 40],
+    length: usize,
+}
+
+impl Short {
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    /// A number below 100.
+    fn push_two(&mut self, number: i64) {
+        let number = number.unsigned_abs();
+        self.push(b'0' + (number / 10) as u8);
+        self.push(b'0' + (number % 10) as u8);
+    }
+
+    fn year(&mut self, year: i64) {
+        if (0..10_000).contains(&year) {
+            self.push_two(year / 100);
+            self.push_two(year % 100);
+            return;
+        }
+        let digits = format!("{:04}", year.unsigned_abs());
+        for byte in (year < 0).then_some(b'-').into_iter().chain(digits.bytes()) {
+            self.push(byte);
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// A duration in nanoseconds, as Go's `Duration.String` writes it.
+pub(crate) fn duration(nanos: i64) -> String {
+    let mut text = String::new();
+    if nanos < 0 {
+        text.push('-');
+    }
+    let nanos = nanos.unsigned_abs();
+    // A string takes all that is written into it.
+    let _ = match nanos {
+        0 => write!(text, "0s"),
+        1..1_000 => write!(text, "{nanos}ns"),
+        1_000..1_000_000 => write!(text, "{}µs", fraction(nanos, 1_000)),
+        1_000_000..1_000_000_000 => write!(text, "{}ms", fraction(nanos, 1_000_000)),
+        _ => {
+            let minutes = nanos / 60_000_000_000;
+            if minutes >= 60 {
+                let _ = write!(text, "{}h", minutes / 60);
+            }
+            if minutes > 0 {
+                let _ = write!(text, "{}m", minutes % 60);
+            }
+            write!(text, "{}s", fraction(nanos % 60_000_000_000, 1_000_000_000))
+        }
+    };
+    text
+}
+
+/// `number` of which `one` is one, without zeros at its end.
+fn fraction(number: u64, one: u64) -> String {
+    let (whole, part) = (number / one, number % one);
+    if part == 0 {
+        return whole.to_string();
+    }
+    let digits = format!("{:01$}", part, one.ilog10() as usize);
+    format!("{whole}.{}", digits.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for (nanos, wanted) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_100, "1.1µs"),
+            (2_200_000, "2.2ms"),
+            (1_000_000_000, "1s"),
+            (60_000_000_000, "1m0s"),
+            (3_600_000_000_000, "1h0m0s"),
+            (5_025_300_000_000, "1h23m45.3s"),
+            (-1_500_000_000, "-1.5s"),
+            (i64::MAX, "2562047h47m16.854775807s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ] {
+            assert_eq!(duration(nanos), wanted);
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (days, wanted) in [
+            (0, (1970, 1, 1)),
+            (-1, (1969, 12, 31)),
+            (11_016, (2000, 2, 29)),
+            (20_779, (2026, 11, 22)),
+            (-719_162, (1, 1, 1)),
+            (-719_163, (0, 12, 31)),
+            (-719_528, (0, 1, 1)),
+            (2_932_896, (9999, 12, 31)),
+        ] {
+            assert_eq!(date(days), wanted, "{days}");
+        }
+    }
+
+    #[test]
+    fn every_byte_that_is_no_text_is_replaced() {
+        assert_eq!(replaced(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
+        assert_eq!(replaced("zwölf".as_bytes()), "zwölf");
+    }
+}

@@ -1,0 +1,292 @@
+//! What is decoded from protobuf is what is decoded from the JSON of the same object; what is no protobuf is an error that
+//! says where and not what, and costs no more than it is long.
+//!
+//! The corpus has a few kinds, by Go's own packages; all of them are compared where those are, in
+//! `crates/steadfast-testing/tests/protobuf_types`.
+
+#![allow(missing_docs)]
+
+mod build;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use build::{delimited, enveloped, number, text};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Value, json};
+use steadfast_core::protobuf::{Error, MessageId, Reason, decode};
+
+/// The corpus: apiVersion, kind, protobuf, JSON.
+fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str)> {
+    let lines = include_str!("corpus.txt").lines().filter(|line| !line.starts_with('#'));
+    let samples: Vec<_> = lines
+        .map(|line| match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            [api_version, kind, protobuf, json] => {
+                (api_version, kind, STANDARD.decode(protobuf).expect("base64"), json)
+            }
+            _ => panic!("a line of the corpus has four words"),
+        })
+        .collect();
+    assert!(samples.len() > 30);
+    samples
+}
+
+fn id(api_version: &str, kind: &str) -> MessageId {
+    MessageId::of_kind(api_version, kind).expect("it is built in")
+}
+
+fn pod<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    decode(id("v1", "Pod"), bytes, true)
+}
+
+fn malformed<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
+    let error = result.expect_err("it is no message");
+    assert!(*error.reason() == Reason::Malformed, "{error}");
+    error
+}
+
+#[test]
+fn an_object_is_what_its_json_is() {
+    for (api_version, kind, protobuf, json) in corpus() {
+        let wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
+        let found: Value = decode(id(api_version, kind), &protobuf, true).expect("Go writes protobuf");
+        assert_eq!(found, wanted, "{kind}");
+    }
+}
+
+#[test]
+fn every_form_of_an_object_is_what_it_is_from_json() {
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "camelCase")]
+    struct Projection {
+        metadata: ObjectMeta,
+        spec: Option<Spec>,
+    }
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        node_name: Option<String>,
+        volumes: Option<Vec<Value>>,
+    }
+    fn same<T: DeserializeOwned + PartialEq + std::fmt::Debug>(protobuf: &[u8], json: &str) {
+        assert_eq!(pod::<T>(protobuf).expect("a pod"), serde_json::from_str::<T>(json).expect("a pod"));
+    }
+    let mut compared = 0;
+    for (_, _, protobuf, json) in corpus().into_iter().filter(|(_, kind, ..)| *kind == "Pod") {
+        same::<Pod>(&protobuf, json);
+        same::<DynamicObject>(&protobuf, json);
+        same::<Projection>(&protobuf, json);
+        let metadata: PartialObjectMeta<Pod> = pod(&protobuf).expect("a pod");
+        assert_eq!(metadata.metadata, pod::<Pod>(&protobuf).expect("a pod").metadata);
+        compared += 1;
+    }
+    assert_eq!(compared, 3);
+}
+
+#[test]
+fn what_is_not_there_is_what_go_writes_of_it() {
+    let listed: Value = decode(id("v1", "PodList"), &[], true).expect("an empty list");
+    assert_eq!(listed, json!({"metadata": {}, "items": null}));
+    let service: Value = decode(id("v1", "Service"), &[], true).expect("an empty service");
+    assert_eq!(service, json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}));
+    // Its volumes have nothing but a name, and that is empty.
+    let spec = delimited(2, &delimited(1, &[]));
+    assert_eq!(pod::<Value>(&spec).expect("a pod")["spec"], json!({"volumes": [{"name": ""}], "containers": null}));
+}
+
+#[test]
+fn an_enum_of_ones_own_is_one_of_json() {
+    #[derive(Debug, Deserialize, PartialEq)]
+    enum Phase {
+        Running,
+        Failed,
+    }
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Status {
+        phase: Phase,
+    }
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "camelCase")]
+    enum Source {
+        Name(String),
+    }
+    #[derive(Debug, Deserialize)]
+    struct Object {
+        status: Status,
+        metadata: Source,
+    }
+    let bytes = [delimited(1, &text(1, "a")), delimited(3, &text(1, "Running"))].concat();
+    let object: Object = pod(&bytes).expect("it is one");
+    assert_eq!((object.status.phase, object.metadata), (Phase::Running, Source::Name("a".to_owned())));
+    let two = [delimited(1, &[text(1, "a"), text(3, "n")].concat()), delimited(3, &text(1, "Failed"))].concat();
+    assert!(pod::<Object>(&two).is_err(), "two members are no variant");
+}
+
+#[test]
+fn managed_fields_are_left_out_unless_they_are_kept() {
+    let entry = delimited(17, &text(1, "kubectl"));
+    let template = delimited(2, &delimited(1, &[]));
+    let bytes = [delimited(1, &[text(1, "a"), entry].concat()), template].concat();
+    for keep in [false, true] {
+        let value: Value = decode(id("v1", "Pod"), &bytes, keep).expect("a pod");
+        assert_eq!(value["metadata"].get("managedFields").is_some(), keep);
+        assert_eq!(value["metadata"]["name"], "a");
+    }
+}
+
+#[test]
+fn an_envelope_says_what_the_object_is() {
+    let bytes = enveloped("v1", "Pod", &delimited(1, &text(1, "a")));
+    let value: Value = pod(&bytes).expect("a pod");
+    assert_eq!((&value["apiVersion"], &value["kind"]), (&json!("v1"), &json!("Pod")));
+    let compressed = [bytes, text(3, "gzip")].concat();
+    malformed(pod::<Value>(&compressed));
+    assert_eq!(pod::<Value>(b"k8s\0").expect("an empty pod"), pod::<Value>(&[]).expect("an empty pod"));
+}
+
+#[test]
+fn fields_that_nobody_knows_are_passed_over() {
+    let group = [&[0x93, 0x03][..], &text(7, "x"), &[0x9b, 0x03, 0x9c, 0x03], &[0x94, 0x03]].concat();
+    for unknown in [
+        text(50, "x"),
+        number(51, u64::MAX),
+        [&[0x99, 0x03][..], &[0; 8]].concat(),
+        group,
+        vec![0x95, 0x03, 1, 2, 3, 4],
+    ] {
+        for bytes in [
+            [unknown.clone(), delimited(1, &text(1, "a"))].concat(),
+            [delimited(1, &text(1, "a")), unknown.clone()].concat(),
+            delimited(1, &[unknown.clone(), text(1, "a"), unknown.clone()].concat()),
+        ] {
+            assert_eq!(pod::<Value>(&bytes).expect("a pod")["metadata"], json!({"name": "a"}), "{unknown:?}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_wants_is_not_looked_at() {
+    #[derive(Debug, Deserialize)]
+    struct Named {
+        metadata: ObjectMeta,
+    }
+    // Its spec is no message at all.
+    let bytes = [delimited(2, &[0xff; 20]), delimited(1, &text(1, "a"))].concat();
+    assert_eq!(pod::<Named>(&bytes).expect("a name").metadata.name.as_deref(), Some("a"));
+    assert_eq!(malformed(pod::<Pod>(&bytes)).path(), "spec");
+    assert!(pod::<IgnoredAny>(&bytes).is_ok());
+}
+
+#[test]
+fn errors_say_where_and_never_what() {
+    #[derive(Debug, Deserialize)]
+    struct Numbers {
+        #[expect(dead_code, reason = "it is never decoded")]
+        data: std::collections::BTreeMap<String, u64>,
+    }
+    let secret = delimited(2, &[text(1, "hidden-key"), number(2, 3)].concat());
+    let error = malformed(decode::<Secret>(id("v1", "Secret"), &secret, true));
+    assert_eq!(error.path(), "data");
+    let wrong_wire = delimited(2, &delimited(2, &[text(1, "a"), number(5, 4)].concat()));
+    assert_eq!(malformed(pod::<Pod>(&wrong_wire)).path(), "spec.containers[0]");
+
+    let secret = delimited(2, &[text(1, "hidden-key"), text(2, "hidden-value")].concat());
+    let error = decode::<Numbers>(id("v1", "Secret"), &secret, true).expect_err("bytes are no numbers");
+    assert!(matches!(error.reason(), Reason::Unfit(_)));
+    assert_eq!(error.path(), "data[*]");
+    let told = format!("{error} {error:?}");
+    assert!(!told.contains("hidden") && !told.contains(&STANDARD.encode("hidden-value")), "{told}");
+}
+
+#[test]
+fn a_length_that_lies_is_an_error_wherever_it_is() {
+    for length in [1_u64, 127, 1 << 31, 1 << 32, 1 << 63, u64::MAX] {
+        let lie = [vec![0x0a], build::varint(length)].concat();
+        malformed(pod::<Value>(&lie));
+        malformed(pod::<Value>(&delimited(1, &lie)));
+        malformed(pod::<Value>(&enveloped("v1", "Pod", &delimited(2, &[0x12, 0xff, 0xff, 0x03]))));
+    }
+    // Inside what is passed over, as well.
+    malformed(pod::<Value>(&[0x92, 0x03, 0x05, 0]));
+}
+
+#[test]
+fn tags_that_are_none_are_errors() {
+    for bytes in
+        [&[0x00][..], &[0x06], &[0x0f], &[0x0c], &[0x80], &[0xff; 11], &[0x02], &[0xfa, 0xff, 0xff, 0xff, 0x7f, 0]]
+    {
+        malformed(pod::<Value>(bytes));
+    }
+    // A group has to end, and a varint too.
+    malformed(pod::<Value>(&[0x93, 0x03]));
+    malformed(pod::<Value>(&[0x90, 0x03, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80]));
+}
+
+#[test]
+fn a_field_that_comes_twice_is_an_error() {
+    malformed(pod::<Value>(&[delimited(1, &[]), delimited(1, &[])].concat()));
+    let lists = [delimited(2, &[]), text(3, "Always"), delimited(2, &[])].concat();
+    assert_eq!(malformed(pod::<Value>(&delimited(2, &lists))).path(), "spec");
+}
+
+#[test]
+fn objects_are_nested_no_deeper_than_json_may_be() {
+    let definitions = id("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let nested = |depth: usize| {
+        // `not` has the number 28.
+        let schema = (0..depth).fold(text(5, "object"), |schema, _| delimited(28, &schema));
+        delimited(2, &delimited(7, &delimited(4, &delimited(1, &schema))))
+    };
+    let decoded = |depth: usize| decode::<Value>(definitions, &nested(depth), true);
+    assert!(decoded(60).is_ok());
+    for deep in [130, 1000, 5_000] {
+        let error = decoded(deep).expect_err("deeper than 128");
+        assert!(*error.reason() == Reason::TooDeep, "{error}");
+        assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "nobody looks into it");
+    }
+    // As deep as `serde_json` goes, and not deeper.
+    let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("one is");
+    let json = decoded(deepest).expect("it is").to_string();
+    assert!(serde_json::from_str::<Value>(&json).is_ok());
+    let one_more = json.replacen("{\"not\":", "{\"not\":{\"not\":", 1).replacen("}}", "}}}", 1);
+    assert!(serde_json::from_str::<Value>(&one_more).is_err());
+    // Groups that nobody ends, as many as there are bytes.
+    malformed(pod::<Value>(&[0x93, 0x03].repeat(100_000)));
+}
+
+#[test]
+fn an_object_cut_short_anywhere_is_an_error() {
+    for (api_version, kind, protobuf, _) in corpus() {
+        let id = id(api_version, kind);
+        let whole = decode::<Value>(id, &protobuf, true).expect("it is whole");
+        // Before it are its mark and its kind, of a few bytes; without what comes after both it is an empty one.
+        let head = 6 + usize::from(protobuf[5]);
+        for end in (5..head).chain((head + 1..protobuf.len()).step_by(protobuf.len() / 300 + 1)) {
+            // What comes after the object in its envelope is empty, and may be missing.
+            let cut = decode::<Value>(id, &protobuf[..end], true);
+            assert!(cut.is_err() || cut.is_ok_and(|cut| cut == whole), "{kind} cut at {end}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), place: prop::sample::Index) {
+        for (api_version, kind, mut protobuf, _) in corpus().into_iter().step_by(3) {
+            let id = id(api_version, kind);
+            drop(decode::<Value>(id, &bytes, true));
+            let at = place.index(protobuf.len());
+            for (old, new) in protobuf[at..].iter_mut().zip(&bytes) {
+                *old ^= new;
+            }
+            if let Ok(value) = decode::<Value>(id, &protobuf, true) {
+                prop_assert!(serde_json::to_string(&value).is_ok());
+            }
+            drop(decode::<DynamicObject>(id, &protobuf, false));
+        }
+        drop(pod::<Pod>(&bytes));
+    }
+}

@@ -1,0 +1,124 @@
+//! What is decoded from protobuf is what is decoded from the JSON of the same objects, by the word of the API server's own
+//! Go packages: they write objects of every built-in kind, filled at random, in both encodings.
+//!
+//! `conformance/reference/build` builds the program that has them; without it this is skipped. `STEADFAST_SEED=17` has it
+//! make other objects.
+
+mod sample;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::process::Command;
+
+use kube::core::{DynamicObject, ObjectMeta};
+use sample::{Error, Sample};
+use serde::Deserialize;
+use serde_json::Value;
+use steadfast_core::protobuf::decode;
+use steadfast_testing::reference::{program, skip};
+
+/// What the program prints.
+fn told(arguments: &[&str]) -> Result<Option<String>, Error> {
+    let Some(program) = program("STEADFAST_MESSAGES", "messages")? else {
+        skip("what tells of protobuf is not built; conformance/reference/build does that, where there is Go")?;
+        return Ok(None);
+    };
+    let output = Command::new(program).args(arguments).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(Some(String::from_utf8(output.stdout)?))
+}
+
+/// The path at which two values differ.
+fn difference(path: &str, one: &Value, other: &Value) -> String {
+    let inside = |name: &str, one: Option<&Value>, other: Option<&Value>| {
+        let (one, other) = (one.cloned().unwrap_or("none".into()), other.cloned().unwrap_or("none".into()));
+        difference(&format!("{path}.{name}"), &one, &other)
+    };
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let mut names = one.keys().chain(other.keys());
+            let name = names.find(|name| one.get(*name) != other.get(*name));
+            name.map_or_else(|| path.to_owned(), |name| inside(name, one.get(name), other.get(name)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            let place = (0..one.len().max(other.len())).find(|place| one.get(*place) != other.get(*place));
+            place.map_or_else(|| path.to_owned(), |place| inside(&place.to_string(), one.get(place), other.get(place)))
+        }
+        _ => format!("{path}: {one} and {other}"),
+    }
+}
+
+/// A projection, with what protobuf has inline, as bytes and in maps.
+#[derive(Debug, Deserialize, PartialEq)]
+struct Projection {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_name: Option<String>,
+    #[serde(default)]
+    volumes: Option<Vec<Value>>,
+    replicas: Option<i32>,
+}
+
+#[test]
+fn the_table_is_what_the_go_types_say() -> Result<(), Error> {
+    let Some(told) = told(&["table"])? else { return Ok(()) };
+    let ours = include_str!("../../../steadfast-core/src/protobuf/table.txt");
+    let lines = told.lines().zip(ours.lines()).enumerate();
+    for (number, (told, ours)) in lines {
+        assert_eq!(
+            ours,
+            told,
+            "line {} of the table; conformance/reference/README.md says how to make it anew",
+            number + 1
+        );
+    }
+    assert_eq!(ours.len(), told.len());
+    Ok(())
+}
+
+#[test]
+fn every_kind_is_decoded_from_protobuf_as_from_json() -> Result<(), Error> {
+    let seed = env::var("STEADFAST_SEED").unwrap_or_else(|_| "1".to_owned());
+    let Some(corpus) = told(&["corpus", "-seed", &seed, "-each", "16"])? else { return Ok(()) };
+    let (mut kinds, mut dynamic) = (BTreeSet::new(), 0);
+    for line in corpus.lines() {
+        let sample = Sample::read(line)?;
+        kinds.insert(sample.kind);
+        let wanted: Value = serde_json::from_str(sample.json)?;
+        let found: Value = decode(sample.id, &sample.protobuf, true)?;
+        assert!(found == wanted, "{}", difference(&format!("{:?}", sample.kind), &found, &wanted));
+        dynamic += usize::from(sample.compare::<DynamicObject>()?);
+        sample.compare::<Projection>()?;
+    }
+    assert!(kinds.len() > 300, "only {} kinds", kinds.len());
+    assert!(dynamic > 1000, "only {dynamic} are objects by themselves");
+    Ok(())
+}
+
+#[test]
+fn every_type_of_k8s_openapi_is_decoded_from_protobuf_as_from_json() -> Result<(), Error> {
+    let Some(corpus) = told(&["corpus", "-seed", "2", "-each", "8"])? else { return Ok(()) };
+    let types = types::all();
+    let mut decoded = BTreeMap::new();
+    for line in corpus.lines() {
+        let sample = Sample::read(line)?;
+        if let Some(compare) = types.get(&sample.kind) {
+            *decoded.entry(sample.kind).or_insert(0) += usize::from(compare(&sample)?);
+        }
+    }
+    for kind in types.keys() {
+        assert!(decoded.get(kind).is_some_and(|count| *count > 0), "no {kind:?} was any that its type takes");
+    }
+    Ok(())
+}
