@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn item(item: &Bytes, value: Option<&Value>) {
-    match list_item(Encoding::Json, item, None) {
+    match list_item(Encoding::Json, &item.clone().into(), None) {
         Ok(object) => {
             if let Some(value) = value {
                 assert_identity(&object.identity, value);

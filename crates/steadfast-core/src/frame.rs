@@ -4,10 +4,12 @@
 //! more than one record, and never more of it than the limit: one that is longer passes, and is known by what was read of it
 //! on the way ([`Overlong`]). What comes after it is read as ever.
 
+mod item;
 mod lines;
 mod list;
 mod overlong;
 
+pub use item::Item;
 pub use lines::{Line, LineFramer};
 pub use list::{ListFramer, ListPart};
 pub use overlong::Overlong;

@@ -1,15 +1,18 @@
 //! What can be learned of a JSON text in one pass, without decoding it.
 //!
-//! [`skim`] finds where a value ends; [`cursor`] walks the members of an object; [`object`] finds what a cache has to
-//! know of an object: who it is, in which version, and where its `managedFields` lie. [`gist`] finds who it is while a text
-//! passes that is too long to be held.
+//! [`block`] marks strings and brackets; [`skim`] finds by them where a value ends, and [`cursor`] walks the members of an
+//! object. [`spans`] finds where an object says what a cache has to know of it: who it is, in which version, and where its
+//! `managedFields` lie; [`object`] is what it says there. [`gist`] finds who it is while a text passes that is too long to
+//! be held.
 
 mod block;
 mod cursor;
 mod gist;
-pub(crate) mod object;
-pub(crate) mod skim;
+mod object;
+mod skim;
+mod spans;
 
 pub(crate) use gist::Gist;
 pub(crate) use object::{Metadata, ObjectScan, RecordScan};
 pub(crate) use skim::{Fault, Skim};
+pub(crate) use spans::{ObjectSpans, RecordSpans, has_annotation};

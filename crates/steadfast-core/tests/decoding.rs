@@ -23,7 +23,7 @@ use steadfast_core::record::{Bookmark, RecordKind, Status};
 use steadfast_core::{Encoding, Kept, ObjectKey, RawObject, ResourceVersion, Uid};
 
 fn item(written: &str) -> Result<RawObject, RecordError> {
-    list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()), None)
+    list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()).into(), None)
 }
 
 fn record(written: &str) -> Result<WatchRecord, RecordError> {
@@ -164,7 +164,7 @@ proptest! {
         let at = at.index(written.len());
         written[at] = byte;
         let well_formed = serde_json::from_slice::<Value>(&written).is_ok();
-        match list_item(Encoding::Json, &Bytes::from(written), None) {
+        match list_item(Encoding::Json, &Bytes::from(written).into(), None) {
             Ok(raw) => {
                 let _ = decode::<ConfigMap>(&raw);
                 let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
@@ -419,14 +419,14 @@ fn an_object_of_another_kind_is_none_of_those_wanted_and_metadata_are_where_they
     ] {
         for (metadata, takes) in [(false, whole), (true, alone)] {
             let object = Bytes::from(of(types));
-            let listed = list_item(Encoding::Json, &object, Some(&wanted(metadata)));
+            let listed = list_item(Encoding::Json, &object.into(), Some(&wanted(metadata)));
             let record = Bytes::from(format!(r#"{{"type":"ADDED","object":{}}}"#, of(types)));
             let watched = watch_record(Encoding::Json, &record, Some(&wanted(metadata)));
             assert_eq!((listed.is_ok(), watched.is_ok()), (takes, takes), "{types} {metadata}");
         }
     }
     let service = Bytes::from(of(r#""kind":"Service\u001b","apiVersion":"v1","#));
-    let error = list_item(Encoding::Json, &service, Some(&wanted(false))).expect_err("it is no pod");
+    let error = list_item(Encoding::Json, &service.into(), Some(&wanted(false))).expect_err("it is no pod");
     assert_eq!(error.to_string(), r"a at version 5: a Service\u{1b} of v1, not the Pod of v1 that was requested");
     let ended = Bytes::from(r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}"#);
     assert!(matches!(watch_record(Encoding::Json, &ended, Some(&wanted(false))), Ok(WatchRecord::Error(_))));

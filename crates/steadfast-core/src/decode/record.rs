@@ -4,10 +4,9 @@ use bytes::Bytes;
 
 use super::identity::version;
 use super::{Encoding, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, envelope};
-use crate::frame::Overlong;
+use crate::frame::{Item, Overlong};
 use crate::record::{Bookmark, RecordKind, Status};
-use crate::scan::object::has_annotation;
-use crate::scan::{Metadata, ObjectScan, RecordScan};
+use crate::scan::{Metadata, ObjectScan, RecordScan, RecordSpans, has_annotation};
 use crate::version::ResourceVersion;
 
 /// The annotation of the bookmark that closes a streamed list.
@@ -45,15 +44,12 @@ pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>)
 /// # Errors
 ///
 /// Where it cannot be understood; the list can be read on.
-pub fn list_item(encoding: Encoding, item: &Bytes, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
+pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
     match encoding {
-        Encoding::Json => {
-            let mut scan = ObjectScan::default();
-            if let Err(fault) = scan.scan(item) {
-                return Err(failed(None, &scan, fault.into(), wanted));
-            }
-            json_object(item, None, &scan, wanted)
-        }
+        Encoding::Json => match item.scan() {
+            (scan, Ok(())) => json_object(item.bytes(), None, &scan, wanted),
+            (scan, Err(fault)) => Err(failed(None, &scan, fault.into(), wanted)),
+        },
     }
 }
 
@@ -77,8 +73,9 @@ fn record_kind(name: &str) -> Option<RecordKind> {
 }
 
 fn json_watch_record(record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
-    let mut scan = RecordScan::default();
-    let scanned = scan.scan(record);
+    let mut spans = RecordSpans::default();
+    let scanned = spans.scan(record);
+    let scan = spans.read(record);
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
     let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));

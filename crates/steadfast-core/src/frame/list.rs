@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::Map;
 
 use super::FrameError;
+use super::item::Item;
 use super::overlong::{Overlong, Passing};
 use crate::decode;
 use crate::record::{ListMeta, Status};
@@ -15,7 +16,7 @@ use crate::scan::{Gist, Skim};
 #[derive(Clone, PartialEq, Eq)]
 pub enum ListPart {
     /// An element of `items`.
-    Item(Bytes),
+    Item(Item),
     /// One that is longer than the limit.
     Overlong(Overlong),
     /// The list's `metadata`. The last counts, should there be several.
@@ -35,7 +36,7 @@ pub enum ListPart {
 impl fmt::Debug for ListPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Item(bytes) => write!(f, "Item({} bytes)", bytes.len()),
+            Self::Item(item) => item.fmt(f),
             Self::Overlong(item) => item.fmt(f),
             Self::Meta(meta) => f.debug_tuple("Meta").field(meta).finish(),
             Self::End { kind, items } => f.debug_struct("End").field("kind", kind).field("items", items).finish(),
@@ -259,6 +260,7 @@ impl ListFramer {
             (State::Value, _) if self.member != Name::Items || byte == b'n' => return self.begin(Place::Value),
             (State::MemberEnd, b',') => State::Member,
             (State::FirstItem | State::ItemEnd, b']') => State::MemberEnd,
+            (State::FirstItem | State::Item, b'{') => return self.object(),
             (State::FirstItem | State::Item, _) => return self.begin(Place::Item),
             (State::ItemEnd, b',') => State::Item,
             _ => return Err(self.malformed()),
@@ -266,6 +268,14 @@ impl ListFramer {
         self.at += 1;
         self.state = next;
         Ok(None)
+    }
+
+    /// Takes the object here whole, or begins it.
+    fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
+        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(Place::Item) };
+        self.at += item.len();
+        self.state = State::ItemEnd;
+        Ok(Some(ListPart::Item(item)))
     }
 
     /// Begins a value with the byte here.
@@ -329,7 +339,7 @@ impl ListFramer {
             }
             Place::Item => {
                 self.state = State::ItemEnd;
-                Ok(Some(ListPart::Item(value)))
+                Ok(Some(ListPart::Item(value.into())))
             }
         }
     }

@@ -1,10 +1,7 @@
-//! Who an object is, found in its JSON without decoding it.
+//! Who an object is, as its JSON says it.
 
 use std::borrow::Cow;
 use std::ops::Range;
-
-use super::cursor::Cursor;
-use super::skim::Fault;
 
 /// What was found of a watch record. What was found before a fault stays.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -44,94 +41,4 @@ pub(crate) struct Metadata<'a> {
     pub(crate) managed_fields: Option<Range<usize>>,
     /// Where `metadata.annotations` lies: they are read only where they matter.
     pub(crate) annotations: Option<Range<usize>>,
-}
-
-impl<'a> RecordScan<'a> {
-    /// Scans the watch record `bytes`.
-    pub(crate) fn scan(&mut self, bytes: &'a [u8]) -> Result<(), Fault> {
-        let mut cursor = Cursor::new(bytes);
-        cursor.members(|cursor, member| {
-            if member.name.is("type") {
-                self.kind = cursor.string()?;
-            } else if member.name.is("object") {
-                self.object = ObjectScan::default();
-                self.object.walk(cursor)?;
-            } else {
-                cursor.skip()?;
-            }
-            Ok(())
-        })?;
-        cursor.end()
-    }
-}
-
-impl<'a> ObjectScan<'a> {
-    /// Scans the object `bytes`.
-    pub(crate) fn scan(&mut self, bytes: &'a [u8]) -> Result<(), Fault> {
-        let mut cursor = Cursor::new(bytes);
-        self.walk(&mut cursor)?;
-        cursor.end()
-    }
-
-    fn walk(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Fault> {
-        let span = cursor.members(|cursor, member| {
-            if member.name.is("metadata") {
-                self.metadata = Metadata::default();
-                self.metadata = Metadata::walk(cursor)?;
-            } else if member.name.is("apiVersion") {
-                self.api_version = cursor.string()?;
-            } else if member.name.is("kind") {
-                self.kind = cursor.string()?;
-            } else {
-                cursor.skip()?;
-            }
-            Ok(())
-        })?;
-        self.span = Some(span);
-        Ok(())
-    }
-}
-
-impl<'a> Metadata<'a> {
-    fn walk(cursor: &mut Cursor<'a>) -> Result<Self, Fault> {
-        let mut found = Self::default();
-        cursor.members(|cursor, member| {
-            if member.name.is("namespace") {
-                found.namespace = cursor.string()?;
-            } else if member.name.is("name") {
-                found.name = cursor.string()?;
-            } else if member.name.is("uid") {
-                found.uid = cursor.string()?;
-            } else if member.name.is("resourceVersion") {
-                found.version = cursor.string()?;
-            } else if member.name.is("managedFields") {
-                let value = cursor.skip()?;
-                found.managed_fields = Some(match member.comma {
-                    Some(comma) => comma..value.end,
-                    None if cursor.peek() == Some(b',') => member.start..cursor.place() + 1,
-                    None => member.start..value.end,
-                });
-            } else if member.name.is("annotations") {
-                found.annotations = Some(cursor.skip()?);
-            } else {
-                cursor.skip()?;
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
-}
-
-/// Whether `annotations`, an object's JSON, has `name` with the value `value`.
-pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
-    let mut has = false;
-    Cursor::new(annotations).members(|cursor, member| {
-        if member.name.is(name) {
-            has = cursor.string()?.is_some_and(|read| read == value);
-        } else {
-            cursor.skip()?;
-        }
-        Ok(())
-    })?;
-    Ok(has)
 }

@@ -18,11 +18,13 @@ pub(crate) enum Json {
 }
 
 /// The string `text`.
+#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn text(text: &str) -> Json {
     Json::Text(text.to_owned())
 }
 
 /// The object with `members`.
+#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn object<const N: usize>(members: [(&str, Json); N]) -> Json {
     Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
@@ -41,6 +43,7 @@ impl Style {
     }
 
     /// On one line.
+    #[allow(dead_code, reason = "each test program uses what it needs of this module")]
     pub(crate) fn line() -> impl Strategy<Value = Self> {
         any::<u64>().prop_map(|seed| Self { seed: seed | 1, spaces: &["", "", " ", "\t"] })
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Kept, Wanted, WatchRecord};
-use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{Item, Line, LineFramer, ListFramer, ListPart};
 
 use crate::meter::Meter;
 use crate::sample;
@@ -62,7 +62,7 @@ pub(super) fn frame_watch(meter: &mut Meter, count: usize) {
 
 pub(super) fn scan_item(meter: &mut Meter, count: usize) {
     let wanted = wanted();
-    for item in sample::items(count) {
+    for item in sample::items(count).into_iter().map(Item::from) {
         let scanned = meter.count(|| decode::list_item(Encoding::Json, &item, Some(&wanted)));
         assert!(scanned.is_ok(), "{scanned:?}");
     }
@@ -80,7 +80,7 @@ pub(super) fn scan_event(meter: &mut Meter, count: usize) {
 pub(super) fn decode(meter: &mut Meter, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
     for item in sample::items(count) {
-        let raw = decode::list_item(Encoding::Json, &item, None).expect("a pod");
+        let raw = decode::list_item(Encoding::Json, &item.into(), None).expect("a pod");
         let pod = meter.count(|| Pod::decode(&raw, &mut decoder)).expect("a pod");
         assert!(pod.metadata.managed_fields.is_none());
     }
@@ -89,7 +89,7 @@ pub(super) fn decode(meter: &mut Meter, count: usize) {
 pub(super) fn drop_pod(meter: &mut Meter, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
     for item in sample::items(count) {
-        let raw = decode::list_item(Encoding::Json, &item, None).expect("a pod");
+        let raw = decode::list_item(Encoding::Json, &item.into(), None).expect("a pod");
         let pod = Pod::decode(&raw, &mut decoder).expect("a pod");
         meter.count(|| drop(pod));
     }

@@ -1,0 +1,207 @@
+//! Where in its JSON an object says who it is, found without decoding it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::cursor::{Cursor, Text};
+use super::object::{Metadata, ObjectScan, RecordScan};
+use super::skim::Fault;
+
+/// Where a string lies as it is written, quotes and all; empty where it is missing or another value is in its place.
+type Written = Range<usize>;
+
+/// Where what matters of a watch record lies. What was found before a fault stays.
+#[derive(Clone, Default)]
+pub(crate) struct RecordSpans {
+    kind: Written,
+    object: ObjectSpans,
+}
+
+/// Where what matters of an object lies. What was found before a fault stays.
+#[derive(Clone, Default)]
+pub(crate) struct ObjectSpans {
+    span: Option<Range<usize>>,
+    api_version: Written,
+    kind: Written,
+    metadata: MetadataSpans,
+}
+
+#[derive(Clone, Default)]
+struct MetadataSpans {
+    namespace: Written,
+    name: Written,
+    uid: Written,
+    version: Written,
+    managed_fields: Option<Range<usize>>,
+    annotations: Option<Range<usize>>,
+}
+
+/// The members of an object that mean something.
+enum ObjectMember {
+    ApiVersion,
+    Kind,
+    Metadata,
+}
+
+/// The members of metadata that mean something.
+enum MetadataMember {
+    Namespace,
+    Name,
+    Uid,
+    Version,
+    ManagedFields,
+    Annotations,
+}
+
+impl RecordSpans {
+    /// Scans the watch record `bytes`.
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut cursor = Cursor::new(bytes);
+        cursor.members(|cursor, member| {
+            let is_object = member.name.find(|name| match name {
+                b"type" => Some(false),
+                b"object" => Some(true),
+                _ => None,
+            });
+            match is_object {
+                Some(true) => {
+                    self.object = ObjectSpans::default();
+                    self.object.walk(cursor)?;
+                }
+                Some(false) => self.kind = cursor.string()?,
+                None => _ = cursor.skip()?,
+            }
+            Ok(())
+        })?;
+        cursor.end()
+    }
+
+    /// What `bytes`, which were scanned, say there.
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> RecordScan<'a> {
+        RecordScan { kind: read(bytes, &self.kind), object: self.object.read(bytes) }
+    }
+}
+
+impl ObjectSpans {
+    /// Scans the object `bytes`.
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut cursor = Cursor::new(bytes);
+        self.walk(&mut cursor)?;
+        cursor.end()
+    }
+
+    /// Scans the object that `bytes` begin with, and tells how long it is; none where it does not end in them, or is not
+    /// the JSON it should be.
+    pub(crate) fn scan_first(bytes: &[u8]) -> Option<(usize, Self)> {
+        let mut found = Self::default();
+        found.walk(&mut Cursor::new(bytes)).ok()?;
+        found.span.as_ref().map(|span| span.end).map(|length| (length, found))
+    }
+
+    /// What `bytes`, which were scanned, say there.
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> ObjectScan<'a> {
+        ObjectScan {
+            span: self.span.clone(),
+            api_version: read(bytes, &self.api_version),
+            kind: read(bytes, &self.kind),
+            metadata: self.metadata.read(bytes),
+        }
+    }
+
+    fn walk(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+        let span = cursor.members(|cursor, member| {
+            match member.name.find(ObjectMember::of) {
+                Some(ObjectMember::Metadata) => {
+                    self.metadata = MetadataSpans::default();
+                    self.metadata = MetadataSpans::walk(cursor)?;
+                }
+                Some(ObjectMember::ApiVersion) => self.api_version = cursor.string()?,
+                Some(ObjectMember::Kind) => self.kind = cursor.string()?,
+                None => _ = cursor.skip()?,
+            }
+            Ok(())
+        })?;
+        self.span = Some(span);
+        Ok(())
+    }
+}
+
+impl MetadataSpans {
+    fn walk(cursor: &mut Cursor<'_>) -> Result<Self, Fault> {
+        let mut found = Self::default();
+        cursor.members(|cursor, member| {
+            match member.name.find(MetadataMember::of) {
+                Some(MetadataMember::Namespace) => found.namespace = cursor.string()?,
+                Some(MetadataMember::Name) => found.name = cursor.string()?,
+                Some(MetadataMember::Uid) => found.uid = cursor.string()?,
+                Some(MetadataMember::Version) => found.version = cursor.string()?,
+                Some(MetadataMember::ManagedFields) => {
+                    let value = cursor.skip()?;
+                    found.managed_fields = Some(match member.comma {
+                        Some(comma) => comma..value.end,
+                        None if cursor.peek() == Some(b',') => member.start..cursor.place() + 1,
+                        None => member.start..value.end,
+                    });
+                }
+                Some(MetadataMember::Annotations) => found.annotations = Some(cursor.skip()?),
+                None => _ = cursor.skip()?,
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn read<'a>(&self, bytes: &'a [u8]) -> Metadata<'a> {
+        Metadata {
+            namespace: read(bytes, &self.namespace),
+            name: read(bytes, &self.name),
+            uid: read(bytes, &self.uid),
+            version: read(bytes, &self.version),
+            managed_fields: self.managed_fields.clone(),
+            annotations: self.annotations.clone(),
+        }
+    }
+}
+
+impl ObjectMember {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"apiVersion" => Self::ApiVersion,
+            b"kind" => Self::Kind,
+            b"metadata" => Self::Metadata,
+            _ => return None,
+        })
+    }
+}
+
+impl MetadataMember {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"namespace" => Self::Namespace,
+            b"name" => Self::Name,
+            b"uid" => Self::Uid,
+            b"resourceVersion" => Self::Version,
+            b"managedFields" => Self::ManagedFields,
+            b"annotations" => Self::Annotations,
+            _ => return None,
+        })
+    }
+}
+
+/// What the string says that is `written` in `bytes`.
+fn read<'a>(bytes: &'a [u8], written: &Written) -> Option<Cow<'a, str>> {
+    if written.is_empty() { None } else { Text::new(&bytes[written.clone()]).read() }
+}
+
+/// Whether `annotations`, an object's JSON, has `name` with the value `value`.
+pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
+    let mut has = 0..0;
+    Cursor::new(annotations).members(|cursor, member| {
+        match member.name.find(|said| (said == name.as_bytes()).then_some(())) {
+            Some(()) => has = cursor.string()?,
+            None => _ = cursor.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(read(annotations, &has).is_some_and(|read| read == value))
+}

@@ -1,0 +1,200 @@
+//! What the framing of a list finds of its items on the way is what `serde_json` finds, and what a scan of each finds.
+
+#![allow(missing_docs)]
+
+mod json;
+
+use bytes::Bytes;
+use json::{Json, Style, chunks, cuts, members, read, texts, values};
+use proptest::prelude::*;
+use serde_json::Value;
+use steadfast_core::Encoding;
+use steadfast_core::decode::{DecodeOptions, Decoder, RecordProblem, list_item};
+use steadfast_core::frame::{FrameError, Item, ListFramer, ListPart};
+
+const LIMIT: usize = 1 << 20;
+
+fn items(chunks: &[Bytes]) -> (Vec<Item>, Result<(), FrameError>) {
+    let mut framer = ListFramer::new(LIMIT);
+    let mut items = Vec::new();
+    for chunk in chunks {
+        framer.feed(chunk.clone());
+        while let Some(part) = framer.next() {
+            match part {
+                Ok(ListPart::Item(item)) => items.push(item),
+                Ok(_) => {}
+                Err(error) => return (items, Err(error)),
+            }
+        }
+    }
+    (items, framer.finish())
+}
+
+/// Objects with all that says who they are, and members of any name and value around and between.
+fn objects() -> impl Strategy<Value = Json> {
+    let ours = || {
+        let who = ["namespace", "name", "uid", "resourceVersion", "managedFields", "annotations", "labels"];
+        let value = prop_oneof![4 => texts().prop_map(Json::Text), 1 => values()];
+        prop::collection::vec((prop::sample::select(who.to_vec()).prop_map(str::to_owned), value), 0..10)
+    };
+    let metadata = (ours(), members()).prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle());
+    let top = || prop::sample::select(vec!["metadata", "metadata", "spec", "kind"]).prop_map(str::to_owned);
+    let whole = (prop::collection::vec((top(), metadata.prop_map(Json::Object)), 0..3), members());
+    whole.prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle()).prop_map(Json::Object)
+}
+
+/// A list whose items are `items`, with where each of them lies in it.
+fn written(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
+    let mut body = r#"{"kind":"PodList","items":["#.to_owned();
+    let mut spans = Vec::new();
+    for (item, style) in items {
+        body.push_str(if spans.is_empty() { " " } else { "\n," });
+        let item = item.write(&mut style.clone());
+        let start = body.len() + item.len() - item.trim_start().len();
+        spans.push(start..start + item.trim().len());
+        body.push_str(&item);
+    }
+    body.push_str(r#"],"metadata":{"resourceVersion":"1"}}"#);
+    (body, spans)
+}
+
+fn given<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// The places of the brackets of `text`, which is JSON.
+fn brackets(text: &[u8]) -> Vec<usize> {
+    let (mut inside, mut escaped) = (false, false);
+    let mut found = Vec::new();
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => inside = !inside,
+            b'{' | b'}' | b'[' | b']' if !inside => found.push(at),
+            _ => {}
+        }
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn an_item_is_where_it_was_written_and_who_serde_says_it_is(
+        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
+    ) {
+        let (body, spans) = written(&all);
+        let body = Bytes::from(body);
+        let cuts = if whole { vec![body.len()] } else { cuts };
+        let (found, ended) = items(&chunks(&body, &cuts));
+        prop_assert_eq!(ended, Ok(()));
+        prop_assert_eq!(found.len(), spans.len());
+        for (item, span) in found.iter().zip(spans) {
+            prop_assert_eq!(item.bytes(), &body.slice(span));
+            let scanned = list_item(Encoding::Json, item, None);
+            prop_assert_eq!(&scanned, &list_item(Encoding::Json, &item.bytes().clone().into(), None));
+
+            let value = read(item);
+            let Ok(raw) = scanned else {
+                let long = ["uid", "resourceVersion"].iter().any(|field| given(&value, field).len() > 1024);
+                prop_assert!(given(&value, "name").is_empty() || long, "{scanned:?}");
+                continue;
+            };
+            let identity = &raw.identity;
+            prop_assert_eq!(identity.key.name(), given(&value, "name"));
+            prop_assert_eq!(identity.key.namespace().unwrap_or_default(), given(&value, "namespace"));
+            prop_assert_eq!(identity.uid.as_str(), given(&value, "uid"));
+            prop_assert_eq!(identity.version.as_str(), given(&value, "resourceVersion"));
+            prop_assert_eq!(raw.managed_fields.is_some(), value["metadata"].get("managedFields").is_some());
+            let (head, tail) = raw.pieces(DecodeOptions::default());
+            let cut = serde_json::from_slice::<Value>(&[head, tail].concat());
+            prop_assert!(cut.is_ok(), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_found_on_the_way_of_a_damaged_item_is_what_a_scan_of_it_finds(
+        all in prop::collection::vec((objects(), Style::any()), 1..4), at: prop::sample::Index, bytes in prop::collection::vec(
+            prop_oneof![prop::sample::select(b"\"\\{}[],: \n0n".to_vec()), any::<u8>()], 1..3,
+        ),
+    ) {
+        let mut body = written(&all).0.into_bytes();
+        let at = at.index(body.len());
+        body.splice(at..(at + 1).min(body.len()), bytes);
+        let body = Bytes::from(body);
+        for item in items(std::slice::from_ref(&body)).0 {
+            let again = list_item(Encoding::Json, &item.bytes().clone().into(), None);
+            prop_assert_eq!(list_item(Encoding::Json, &item, None), again);
+        }
+    }
+
+    #[test]
+    fn a_bracket_too_many_or_too_few_is_told_wherever_it_is(
+        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool, at: prop::sample::Index,
+        more in prop::option::of(prop::sample::select(b"{}[]".to_vec())),
+    ) {
+        let mut body = written(&all).0.into_bytes();
+        let places = brackets(&body);
+        let at = places[at.index(places.len())];
+        match more {
+            Some(bracket) => body.insert(at, bracket),
+            None => _ = body.remove(at),
+        }
+        let body = Bytes::from(body);
+        let cuts = if whole { vec![body.len()] } else { cuts };
+        prop_assert!(items(&chunks(&body, &cuts)).1.is_err());
+    }
+
+    #[test]
+    fn a_bracket_of_the_other_sort_inside_an_item_is_that_items_alone(
+        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
+        which: prop::sample::Index, at: prop::sample::Index,
+    ) {
+        let (body, spans) = written(&all);
+        let which = which.index(spans.len());
+        let span = spans[which].clone();
+        let mut body = body.into_bytes();
+        let inner = brackets(&body[span.start + 1..span.end - 1]);
+        prop_assume!(!inner.is_empty());
+        let at = span.start + 1 + inner[at.index(inner.len())];
+        // One bit is all that tells the two sorts apart.
+        body[at] ^= 0x20;
+        let body = Bytes::from(body);
+        let cuts = if whole { vec![body.len()] } else { cuts };
+        let (found, ended) = items(&chunks(&body, &cuts));
+        prop_assert_eq!(ended, Ok(()));
+        prop_assert_eq!(found.len(), spans.len());
+        for (index, (item, span)) in found.iter().zip(spans).enumerate() {
+            prop_assert_eq!(item.bytes(), &body.slice(span));
+            if index != which {
+                continue;
+            }
+            match list_item(Encoding::Json, item, None) {
+                Ok(raw) => {
+                    let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
+                    prop_assert!(whole.decode::<Value>(&raw).is_err());
+                }
+                Err(error) => {
+                    let fine = matches!(error.problem, RecordProblem::Malformed { .. } | RecordProblem::NoIdentity { .. });
+                    prop_assert!(fine, "{error:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_item_of_which_the_chunk_lacks_the_last_byte_is_put_together() {
+    let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7"}"#;
+    let item = format!(r#"{{"metadata":{metadata},"spec":{{"x":"{}"}}}}"#, "y".repeat(1000));
+    let body = Bytes::from(format!(r#"{{"items":[{item},{item}]}}"#));
+    let first = 10 + item.len();
+    for cut in [first - 1, first, first + 1] {
+        let (found, ended) = items(&[body.slice(..cut), body.slice(cut..)]);
+        assert_eq!((found.len(), ended), (2, Ok(())), "cut at {cut}");
+        for item in found {
+            let raw = list_item(Encoding::Json, &item, None).expect("it has an identity");
+            assert_eq!((raw.identity.key.name(), raw.identity.version.as_str()), ("a", "7"));
+        }
+    }
+}
