@@ -8,6 +8,7 @@
 //! | `arm` | what came before does not count | |
 //! | `reached VERSION` | the same as `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | how long that took |
+//! | `checksum` | | what all objects come to, and how many there are |
 //! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
 
 mod answer;
@@ -87,6 +88,10 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
                 let begun = Instant::now();
                 let distinct = cache.nodes();
                 tell(&json!({ "phase": "fields", "seconds": begun.elapsed().as_secs_f64(), "distinct": distinct }));
+            }
+            "checksum" => {
+                let sum = cache.checksum()?.sum();
+                tell(&json!({ "phase": "checksum", "sum": sum, "objects": cache.len() }));
             }
             "reads" => {
                 let limit = Duration::from_secs_f64(rest.parse()?);

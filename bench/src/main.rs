@@ -8,6 +8,7 @@
 //!
 //! client-go is measured by a program in `go/`, which also generates the data.
 
+mod checksum;
 mod client;
 mod run;
 mod serve;
@@ -27,6 +28,8 @@ enum Command {
     Run(run::RunArgs),
     /// Tables and pictures once more, from what was measured before.
     Report(run::ReportArgs),
+    /// Churn for hours, and whether memory stays flat and the cache true; from the repository's root.
+    Soak(run::SoakArgs),
     /// The server that replays generated data.
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -40,6 +43,7 @@ async fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Run(args) => run::run(args).await,
         Command::Report(args) => run::report(&args),
+        Command::Soak(args) => run::soak(args).await,
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };

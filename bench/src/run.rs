@@ -13,21 +13,17 @@ mod report;
 mod request;
 mod results;
 mod session;
+mod soak;
 mod tables;
-
-use std::path::Path;
-use std::time::Instant;
-
-use tokio::process::Command;
 
 use crate::Trouble;
 use place::Place;
-use process::succeed;
 use request::Part;
 use results::Results;
 
 pub(crate) use report::{ReportArgs, run as report};
 pub(crate) use request::RunArgs;
+pub(crate) use soak::{SoakArgs, run as soak};
 
 /// Runs the parts; from the repository's root.
 pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
@@ -38,11 +34,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
             args.faults = ["F3", "F13", "F23"].map(str::to_owned).to_vec();
         }
     }
-    std::fs::create_dir_all(&args.out)?;
-    let out = args.out.canonicalize()?;
-    let place = Place { begun: Instant::now(), go: out.join("bench-go"), out, seed: args.seed };
-    place.say("building bench/go");
-    build_go(&place.go).await?;
+    let place = Place::prepare(&args.out, args.seed).await?;
     let mut results = Results::read(&place.out)?;
     let mut missed = Vec::new();
     for part in &args.parts {
@@ -61,10 +53,4 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
     report::write(&results, &place.out, &args.write)?;
     place.say(&format!("everything is in {}", args.out.display()));
     if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
-}
-
-async fn build_go(program: &Path) -> Result<(), Trouble> {
-    let mut build = Command::new("go");
-    build.args(["build", "-C", "bench/go", "-o"]).arg(program).arg(".");
-    succeed(build, "building bench/go (it needs Go)").await
 }

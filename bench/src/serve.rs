@@ -53,7 +53,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         let (collection, tls) = (collection.clone(), tls.clone());
-        tokio::spawn(async move {
+        let mut cuts = collection.cuts();
+        let served = async move {
             let service = service_fn(move |request| {
                 let collection = collection.clone();
                 async move { Ok::<_, Infallible>(answers::answer(&collection, &request)) }
@@ -73,6 +74,12 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
                     Err(_) => Ok(()),
                 },
             };
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served => {}
+                _ = cuts.changed() => {}
+            }
         });
     }
 }

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 
+use crate::checksum::Checksum;
+
 /// A cache that is kept true, as the measurements need it.
 pub(super) trait Cache {
     /// How many objects are in it.
@@ -15,6 +17,8 @@ pub(super) trait Cache {
     fn list(&self, namespace: &str) -> usize;
     /// How many nodes the objects name.
     fn nodes(&self) -> usize;
+    /// What all objects come to.
+    fn checksum(&self) -> Result<Checksum, serde_json::Error>;
 }
 
 /// What the measurements need to know of an object.

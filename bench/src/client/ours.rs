@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use kube::{Resource, ResourceExt};
+use serde::Serialize;
 use steadfast::{Connection, Event, Informer, InformerFactory, Kept, Lister, Registration, Scope};
 use tokio::time::timeout;
 
@@ -10,6 +11,7 @@ use super::cache::{Cache, Node};
 use super::progress::Progress;
 use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
+use crate::checksum::Checksum;
 
 struct Ours<K> {
     lister: Lister<K>,
@@ -26,7 +28,7 @@ pub(super) async fn start<K>(
     progress: &Progress,
 ) -> Result<impl Cache + use<K>, Trouble>
 where
-    K: Kept + Resource + Node,
+    K: Kept + Resource + Serialize + Node,
 {
     let connection = Connection::new(config)?;
     let factory = InformerFactory::new(&connection);
@@ -41,7 +43,7 @@ where
     Ok(Ours { lister: informer.lister()?, _informer: informer, _registration: registration, _factory: factory })
 }
 
-impl<K: Kept + Resource + Node> Cache for Ours<K> {
+impl<K: Kept + Resource + Serialize + Node> Cache for Ours<K> {
     fn len(&self) -> usize {
         self.lister.len()
     }
@@ -56,6 +58,12 @@ impl<K: Kept + Resource + Node> Cache for Ours<K> {
 
     fn list(&self, namespace: &str) -> usize {
         self.lister.namespace(namespace).len()
+    }
+
+    fn checksum(&self) -> Result<Checksum, serde_json::Error> {
+        let mut checksum = Checksum::default();
+        self.lister.all().iter().try_for_each(|object| checksum.add(&**object))?;
+        Ok(checksum)
     }
 
     fn nodes(&self) -> usize {

@@ -9,6 +9,7 @@ use kube::api::Api;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -16,6 +17,7 @@ use super::cache::{Cache, Node};
 use super::progress::Progress;
 use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
+use crate::checksum::Checksum;
 
 struct Peer<K: Resource + 'static>
 where
@@ -33,7 +35,7 @@ pub(super) async fn start<K>(
     progress: &Progress,
 ) -> Result<impl Cache + use<K>, Trouble>
 where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + Node + 'static,
+    K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + Node + 'static,
     K::DynamicType: Hash + Eq + Clone + Send + Sync,
 {
     let api = Api::<K>::all_with(Client::try_from(config)?, &kind);
@@ -59,7 +61,7 @@ where
 
 impl<K> Cache for Peer<K>
 where
-    K: Resource + Clone + Node,
+    K: Resource + Clone + Serialize + Node,
     K::DynamicType: Hash + Eq + Clone,
 {
     fn len(&self) -> usize {
@@ -83,6 +85,12 @@ where
         let all = self.store.state();
         let within = all.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
         within.collect::<Vec<_>>().len()
+    }
+
+    fn checksum(&self) -> Result<Checksum, serde_json::Error> {
+        let mut checksum = Checksum::default();
+        self.store.state().iter().try_for_each(|object| checksum.add(&**object))?;
+        Ok(checksum)
     }
 
     fn nodes(&self) -> usize {

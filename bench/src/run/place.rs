@@ -1,6 +1,6 @@
 //! Where a run does its work, and what it finds there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tokio::process::Command;
@@ -17,6 +17,18 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Makes the folder `out`, and builds the Go half into it.
+    pub(super) async fn prepare(out: &Path, seed: u64) -> Result<Self, Trouble> {
+        std::fs::create_dir_all(out)?;
+        let out = out.canonicalize()?;
+        let place = Self { begun: Instant::now(), go: out.join("bench-go"), out, seed };
+        place.say("building bench/go");
+        let mut build = Command::new("go");
+        build.args(["build", "-C", "bench/go", "-o"]).arg(&place.go).arg(".");
+        succeed(build, "building bench/go (it needs Go)").await?;
+        Ok(place)
+    }
+
     /// Tells how far it is.
     pub(super) fn say(&self, what: &str) {
         let seconds = self.begun.elapsed().as_secs();

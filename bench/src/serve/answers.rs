@@ -67,33 +67,38 @@ fn respond(status: StatusCode, content_type: &'static str, pieces: BoxStream<'st
 
 /// A list, or a page of it.
 fn list(of: Arc<Collection>, encoding: Encoding, query: &Query) -> BoxStream<'static, Bytes> {
-    let (version, versions) = of.snapshot();
+    let (version, objects) = of.snapshot();
     let from = query.number("continue").unwrap_or_default() as usize;
-    let limit = query.number("limit").map_or(versions.len(), |limit| limit as usize);
-    let to = versions.len().min(from + limit);
-    let next = (to < versions.len()).then_some(to);
-    let lengths = (from..to).map(|index| of.protobuf.length(index));
+    let limit = query.number("limit").map_or(objects.len(), |limit| limit as usize);
+    let to = objects.len().min(from + limit);
+    let next = (to < objects.len()).then_some(to);
+    let lengths = (from..to).filter(|index| objects[*index].is_there).map(|index| of.protobuf.length(index));
     let head = encoding.list_head(version, next, lengths);
     let tail = encoding.list_tail(version, next);
-    let items = stream::unfold(from, move |mut index| {
+    let items = stream::unfold((from, true), move |(mut index, mut first)| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
         while index < to && piece.len() < PIECE {
-            encoding.item(&mut piece, &of, index, versions[index], index == from);
+            if objects[index].is_there {
+                encoding.item(&mut piece, &of, index, objects[index].stamp(), first);
+                first = false;
+            }
             index += 1;
         }
-        std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
+        std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), (index, first))))
     });
     stream::iter([Bytes::from(head)]).chain(items).chain(stream::iter([Bytes::from(tail)])).boxed()
 }
 
 /// All objects as events, the sign of their end, and what follows.
 fn initial(of: Arc<Collection>, encoding: Encoding) -> BoxStream<'static, Bytes> {
-    let (version, versions) = of.snapshot();
+    let (version, known) = of.snapshot();
     let source = of.clone();
     let objects = stream::unfold(0, move |mut index| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-        while index < versions.len() && piece.len() < PIECE {
-            encoding.event(&mut piece, &source, "ADDED", index, versions[index], 0);
+        while index < known.len() && piece.len() < PIECE {
+            if known[index].is_there {
+                encoding.event(&mut piece, &source, "ADDED", index, known[index].stamp());
+            }
             index += 1;
         }
         std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
@@ -120,8 +125,8 @@ fn following(of: Arc<Collection>, encoding: Encoding, version: u64) -> BoxStream
             }
             let mut piece = Vec::with_capacity(PIECE);
             for change in changes {
-                encoding.event(&mut piece, &of, "MODIFIED", change.index, change.version, change.sent);
-                version = change.version;
+                encoding.event(&mut piece, &of, change.what, change.index, change.stamp);
+                version = change.stamp.version;
                 if piece.len() >= PIECE {
                     break;
                 }

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use super::collection::Collection;
-use super::records::VERSION_DIGITS;
+use super::records::{Stamp, VERSION_DIGITS};
 
 /// What the collection is called: the same objects serve as a built-in type and as a custom resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,20 +65,20 @@ impl Encoding {
     }
 
     /// Appends one object of a list.
-    pub(super) fn item(self, into: &mut Vec<u8>, of: &Collection, index: usize, version: u64, first: bool) {
+    pub(super) fn item(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp, first: bool) {
         match self {
             Self::Json(kind) => {
                 if !first {
                     into.push(b',');
                 }
                 match kind {
-                    Kind::Pods => of.json.append(into, index, 0, version, 0),
-                    Kind::Widgets => self.json_object(into, of, index, version, 0),
+                    Kind::Pods => of.json.append(into, index, 0, stamp),
+                    Kind::Widgets => self.json_object(into, of, index, stamp),
                 }
             }
             Self::Protobuf => {
                 tag(into, 2, of.protobuf.length(index));
-                of.protobuf.append(into, index, 0, version, 0);
+                of.protobuf.append(into, index, 0, stamp);
             }
         }
     }
@@ -95,17 +95,17 @@ impl Encoding {
     }
 
     /// Appends one event with an object.
-    pub(super) fn event(self, into: &mut Vec<u8>, of: &Collection, what: &str, index: usize, version: u64, sent: u64) {
+    pub(super) fn event(self, into: &mut Vec<u8>, of: &Collection, what: &str, index: usize, stamp: Stamp) {
         match self {
             Self::Json(_) => {
                 let _ = write!(into, r#"{{"type":"{what}","object":"#);
-                self.json_object(into, of, index, version, sent);
+                self.json_object(into, of, index, stamp);
                 into.extend_from_slice(b"}\n");
             }
             Self::Protobuf => {
                 let length = of.protobuf.length(index);
                 event_head(into, what, "Pod", length);
-                of.protobuf.append(into, index, 0, version, sent);
+                of.protobuf.append(into, index, 0, stamp);
             }
         }
     }
@@ -160,11 +160,11 @@ impl Encoding {
     }
 
     /// The object with its kind, which generated ones do not have.
-    fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, version: u64, sent: u64) {
+    fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp) {
         let Self::Json(kind) = self else { return };
         into.push(b'{');
         into.extend_from_slice(kind.head().as_bytes());
-        of.json.append(into, index, 1, version, sent);
+        of.json.append(into, index, 1, stamp);
     }
 }
 
