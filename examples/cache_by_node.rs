@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use steadfast::{Event, InformerFactory, ObjectKey, Scope, parse_selector};
+use steadfast::{Event, InformerFactory, Object, ObjectKey, Scope, parse_selector};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::pod;
 
@@ -39,7 +39,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     let counts: Vec<String> = by_node.snapshot().counts().map(|(node, pods)| format!("{node}: {pods}")).collect();
     println!("{}", counts.join(", "));
     assert_eq!(counts, ["node-1: 2", "node-2: 1"]);
-    let names = |pods: Vec<std::sync::Arc<Pod>>| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>();
+    let names = |pods: Vec<Object<Pod>>| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>();
     assert_eq!(names(by_node.get("node-1")), ["db-0", "web-0"]);
 
     // A change is in the index when it is in the cache.

@@ -80,7 +80,7 @@ fn known_alike(passed: &Line, held: &Line) {
             (Some(kind), identity)
         }
         Ok(_) => return,
-        Err(error) => (error.kind, error.identity),
+        Err(error) => (error.kind, *error.identity),
     };
     let error = decode::overlong(passed, None);
     // What stands for a version that was not given is made of what was held.
@@ -88,7 +88,7 @@ fn known_alike(passed: &Line, held: &Line) {
         let version = identity.version.filter(ResourceVersion::is_given);
         PartialIdentity { version, ..identity }
     };
-    assert_eq!((error.kind, told(error.identity)), (kind, told(identity)));
+    assert_eq!((error.kind, told(*error.identity)), (kind, told(identity)));
 }
 
 fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<ListPart>, Result<(), FrameError>) {

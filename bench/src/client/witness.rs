@@ -51,7 +51,7 @@ fn ours(config: kube::Config) -> Result<Read, Trouble> {
     Ok(Box::new(move || {
         // What ends with them lives as long as this.
         let _ = (&factory, &registration);
-        informer.snapshot().iter().filter_map(|(_, entry)| entry.object.as_deref()).map(known).collect()
+        informer.snapshot().iter().filter_map(|entry| entry.last()).map(|object| known(object)).collect()
     }))
 }
 

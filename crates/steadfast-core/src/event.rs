@@ -4,12 +4,10 @@
 //! delete and an add in all of them.
 
 use std::fmt;
-use std::sync::Arc;
-
-use kube::Resource;
 
 use crate::breach::{Breach, Breaches};
 use crate::key::ObjectKey;
+use crate::object::{Entry, Object};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
@@ -21,21 +19,21 @@ pub enum Event<K> {
     /// A stay begins: the object was created, or changed so that the scope has it.
     Added {
         /// The object as it is.
-        object: Arc<K>,
+        object: Object<K>,
         /// Whether it was there already when the handler's view began.
         initial: bool,
     },
     /// The object changed; states between may have been skipped, the last never is.
     Updated {
         /// What this handler last saw of it.
-        old: Arc<K>,
+        old: Object<K>,
         /// The object as it is.
-        new: Arc<K>,
+        new: Object<K>,
     },
     /// The stay ended.
     Deleted {
         /// The last state known that was in scope.
-        last: Arc<K>,
+        last: Object<K>,
         /// The deletion's own version, where the server said it.
         version: Option<ResourceVersion>,
         /// How it is known.
@@ -46,13 +44,13 @@ pub enum Event<K> {
     /// Nothing changed; the resync period wants the object to be looked at again.
     Resynced {
         /// The object as it is.
-        object: Arc<K>,
+        object: Object<K>,
     },
 }
 
 impl<K> Event<K> {
     /// The object of this event: the new state, or the last one of a deletion.
-    pub fn object(&self) -> &Arc<K> {
+    pub fn object(&self) -> &Object<K> {
         match self {
             Self::Added { object, .. } | Self::Resynced { object } => object,
             Self::Updated { new, .. } => new,
@@ -86,13 +84,13 @@ impl<K> Clone for Event<K> {
 }
 
 // Who an object is, and nothing else of it: it may be a Secret.
-impl<K: Resource> fmt::Debug for Event<K> {
+impl<K> fmt::Debug for Event<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut event = f.debug_struct(self.name());
-        event.field("object", &Named(self.object().as_ref()));
+        event.field("object", self.object());
         match self {
             Self::Added { initial, .. } => event.field("initial", initial),
-            Self::Updated { old, .. } => event.field("from", &Version(old.as_ref())),
+            Self::Updated { old, .. } => event.field("from", old.version()),
             Self::Deleted { version, certainty, reason, .. } => {
                 event.field("deleted_at", version).field("certainty", certainty).field("reason", reason)
             }
@@ -100,37 +98,6 @@ impl<K: Resource> fmt::Debug for Event<K> {
         };
         event.finish()
     }
-}
-
-/// An object by its type, its name and its version.
-struct Named<'a, K>(&'a K);
-
-/// An object's version alone.
-struct Version<'a, K>(&'a K);
-
-impl<K: Resource> fmt::Debug for Named<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let meta = self.0.meta();
-        let name = meta.name.as_deref().unwrap_or_default();
-        let key = match meta.namespace.as_deref() {
-            Some(namespace) => ObjectKey::namespaced(namespace, name),
-            None => ObjectKey::cluster(name),
-        };
-        write!(f, "{} {key} {:?}", short_type_name::<K>(), Version(self.0))
-    }
-}
-
-impl<K: Resource> fmt::Debug for Version<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", ResourceVersion::from(self.0.meta().resource_version.as_deref().unwrap_or("none")))
-    }
-}
-
-/// A type's name without the paths in it: `Pod`, `PartialObjectMeta<Pod>`.
-fn short_type_name<K>() -> String {
-    let full = std::any::type_name::<K>();
-    let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
-    full.split_inclusive(ends).map(|path| path.rsplit("::").next().unwrap_or(path)).collect()
 }
 
 /// How a deletion is known.
@@ -175,25 +142,9 @@ impl fmt::Display for DeleteReason {
     }
 }
 
-/// What the store holds of one object.
-pub struct Entry<K> {
-    /// The object's identity.
-    pub uid: Uid,
-    /// The version of its newest state, decodable or not.
-    pub version: ResourceVersion,
-    /// The last state that could be decoded; none while there has been no such state.
-    pub object: Option<Arc<K>>,
-    /// Whether the newest state could not be decoded, so that `object` is older than `version`.
-    pub tainted: bool,
-}
-
-/// A change of one key, ready for the handlers' queues.
+/// A change of one object, ready for the handlers' queues.
 pub struct Change<K> {
-    /// Where it happened.
-    pub key: ObjectKey,
-    /// Which object it happened to.
-    pub uid: Uid,
-    /// What happened.
+    /// What happened, and to which object.
     pub event: Event<K>,
     /// The version at which a watch showed it; none where a list did, or where the server gives none.
     pub version: Option<ResourceVersion>,
@@ -203,20 +154,24 @@ pub struct Change<K> {
 
 impl<K> Change<K> {
     /// A change that no watch has shown: it follows from what is there.
-    pub fn of_list(key: ObjectKey, uid: Uid, event: Event<K>) -> Self {
-        Self { key, uid, event, version: None, certainty: Certainty::Inferred }
+    pub fn of_list(event: Event<K>) -> Self {
+        Self { event, version: None, certainty: Certainty::Inferred }
+    }
+
+    /// Where it happened.
+    pub fn key(&self) -> &ObjectKey {
+        self.event.object().key()
+    }
+
+    /// Which object it happened to.
+    pub fn uid(&self) -> &Uid {
+        &self.event.object().identity().uid
     }
 }
 
 impl<K> Clone for Change<K> {
     fn clone(&self) -> Self {
-        Self {
-            key: self.key.clone(),
-            uid: self.uid.clone(),
-            event: self.event.clone(),
-            version: self.version.clone(),
-            certainty: self.certainty,
-        }
+        Self { event: self.event.clone(), version: self.version.clone(), certainty: self.certainty }
     }
 }
 
@@ -246,9 +201,8 @@ pub struct Rules {
     pub breaches: Breaches,
 }
 
-/// Tells what the change of `key` from `old` to `new` means: nothing, one change, or a delete and an add.
+/// Tells what the change of a key from `old` to `new` means: nothing, one change, or a delete and an add.
 pub fn difference<K>(
-    key: &ObjectKey,
     old: Option<&Entry<K>>,
     new: Option<&Entry<K>>,
     path: &Path,
@@ -257,12 +211,12 @@ pub fn difference<K>(
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
     // An entry that never decoded was never told, so neither its changes nor its end are.
-    let told = old.and_then(|entry| Some((entry, entry.object.clone()?)));
+    let told = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     let same = matches!((old, new), (Some(old), Some(new))
-        if old.uid.is_same(&new.uid) || rules.breaches.commit(Breach::MergedIdentities));
+        if old.uid().is_same(new.uid()) || rules.breaches.commit(Breach::MergedIdentities));
 
     let silent = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
-    if let (Some((entry, last)), false, false) = (&told, same, silent) {
+    if let (Some((_, last)), false, false) = (&told, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
             Path::Watched { deletion: None } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
@@ -273,13 +227,13 @@ pub fn difference<K>(
             (None, false) => DeleteReason::Deleted,
         };
         let event = Event::Deleted { last: last.clone(), version: version.clone(), certainty, reason };
-        tell(Change { key: key.clone(), uid: entry.uid.clone(), event, version, certainty });
+        tell(Change { event, version, certainty });
     }
-    let Some(new) = new.filter(|entry| !entry.tainted) else { return };
-    let Some(object) = new.object.clone() else { return };
+    let Some(object) = new.and_then(Entry::object).cloned() else { return };
+    let version = object.version().clone();
     let event = match told {
         Some((old, seen)) if same => {
-            if old.version == new.version && !old.tainted && *path != Path::NewEpoch {
+            if *old.version() == version && !old.is_tainted() && *path != Path::NewEpoch {
                 return;
             }
             Event::Updated { old: seen, new: object }
@@ -287,12 +241,10 @@ pub fn difference<K>(
         _ => Event::Added { object, initial },
     };
     // What could not be decoded since then may have been another state: when it came to be this one is not known.
-    let gap = matches!(old, Some(old) if old.tainted);
+    let gap = old.is_some_and(Entry::is_tainted);
     let (version, certainty) = match path {
-        Path::Watched { .. } if !gap => {
-            (Some(new.version.clone()).filter(ResourceVersion::is_given), Certainty::Observed)
-        }
+        Path::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),
         Path::Watched { .. } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
     };
-    tell(Change { key: key.clone(), uid: new.uid.clone(), event, version, certainty });
+    tell(Change { event, version, certainty });
 }

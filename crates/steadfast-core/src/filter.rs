@@ -20,7 +20,8 @@ impl Filter {
     ///
     /// `accepts` is asked about each state once, so that one which changes its mind ends a stay and breaks nothing.
     pub fn pass<K>(&mut self, change: &Change<K>, accepts: impl FnOnce(&K) -> bool) -> Option<Change<K>> {
-        let Change { key, uid, event, version, certainty } = change;
+        let Change { event, version, certainty } = change;
+        let key = change.key();
         let was_within = self.within.contains(key);
         let is_within = match event {
             Event::Added { object: state, .. } | Event::Updated { new: state, .. } => accepts(state),
@@ -43,8 +44,7 @@ impl Filter {
             },
             (event, ..) => event.clone(),
         };
-        let (version, certainty) = (version.clone(), *certainty);
-        Some(Change { key: key.clone(), uid: uid.clone(), event, version, certainty })
+        Some(Change { event, version: version.clone(), certainty: *certainty })
     }
 
     /// Whether the object of this name passed when it was last looked at.

@@ -7,11 +7,11 @@
 //! comes then is merged as everywhere else, and how many events that cost is counted and goes with the next delivery.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use crate::breach::{Breach, Breaches};
 use crate::event::{Certainty, Change, DeleteReason, Event};
 use crate::key::ObjectKey;
+use crate::object::Object;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -77,22 +77,22 @@ enum Pending<K> {
     /// It saw nothing, and there is an object.
     Add(Stay<K>),
     /// It saw an older state.
-    Update { seen: Arc<K>, object: Arc<K>, changes: u64 },
+    Update { seen: Object<K>, object: Object<K>, changes: u64 },
     /// It saw this state and is to look again.
-    Resync { object: Arc<K> },
+    Resync { object: Object<K> },
     /// It saw a stay that has ended; another may have begun.
     End { end: End<K>, next: Option<Stay<K>> },
 }
 
 /// A stay that the handler has seen nothing of.
 struct Stay<K> {
-    object: Arc<K>,
+    object: Object<K>,
     initial: bool,
     changes: u64,
 }
 
 struct End<K> {
-    last: Arc<K>,
+    last: Object<K>,
     version: Option<ResourceVersion>,
     certainty: Certainty,
     reason: DeleteReason,
@@ -128,8 +128,9 @@ impl<K> DeliveryQueue<K> {
     ///
     /// Returns the state that the handler saw, where it is given neither that nor another: this may have been its last
     /// holder, and its `Drop` is the user's. All else that is let go of is in the change too.
-    pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Arc<K>> {
-        let Change { key, event, .. } = change;
+    pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
+        let key = change.key().clone();
+        let event = change.event;
         if self.breaches.commit(Breach::UnboundedQueue) {
             self.unbounded.push_back(Delivery { key, event, since: now, changes: 1, missed: 0 });
             return None;
@@ -372,11 +373,11 @@ impl<K> Pending<K> {
 }
 
 impl<K> Stay<K> {
-    fn begun(object: Arc<K>, initial: bool) -> Self {
+    fn begun(object: Object<K>, initial: bool) -> Self {
         Self { object, initial, changes: 1 }
     }
 
-    fn changed(self, object: Arc<K>) -> Self {
+    fn changed(self, object: Object<K>) -> Self {
         Self { object, changes: self.changes + 1, ..self }
     }
 }

@@ -53,7 +53,7 @@ pub use joining::Joining;
 pub use snapshot::{Lookup, Snapshot, StoreReader};
 pub use staging::{Offer, OlderList, Staging};
 
-use entries::{Replacement, adopt, entry, inherit, refuses};
+use entries::{Replacement, entry, successor};
 use index::Maintained;
 
 /// The writer's side of a store.
@@ -95,20 +95,16 @@ impl<K: Send + Sync + 'static> Store<K> {
         path: &Path,
         tell: impl FnMut(Change<K>),
     ) -> bool {
-        let Identity { mut key, uid, version } = identity;
-        let mut came = entry(uid, version, object);
-        let mut old = None;
-        if let Some((held_key, held)) = self.working.objects.get(&key) {
-            adopt(&mut came, held);
-            if refuses(held, &came) && !self.rules.breaches.commit(Breach::RepeatedRecords) {
-                return false;
-            }
-            inherit(&mut came, held);
-            // One copy of the name is enough.
-            key = held_key.clone();
-            old = Some(held.clone());
-        }
-        self.edit(Replacement { key, old, new: Some(Arc::new(came)) }, path, tell);
+        let came = entry(identity, object);
+        let old = self.working.objects.get(came.key()).map(|(_, held)| held.clone());
+        let new = match &old {
+            Some(held) => match successor(held, came, self.rules.breaches.commit(Breach::RepeatedRecords)) {
+                Some(new) => new,
+                None => return false,
+            },
+            None => came,
+        };
+        self.edit(Replacement { key: new.key().clone(), old, new: Some(new) }, path, tell);
         true
     }
 
@@ -116,11 +112,11 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
     pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
-        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid.is_same(uid)) else {
+        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
         };
         if let Path::Watched { deletion: Some(deletion) } = path
-            && held.version.is_newer_than(deletion)
+            && held.version().is_newer_than(deletion)
             && !self.rules.breaches.commit(Breach::RepeatedRecords)
         {
             return false;
@@ -221,8 +217,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
-        for Replacement { key, old, new } in replacements {
-            difference(&key, old.as_deref(), new.as_deref(), path, self.rules, &mut tell);
+        for Replacement { old, new, .. } in replacements {
+            difference(old.as_ref(), new.as_ref(), path, self.rules, &mut tell);
         }
         Ok(())
     }
@@ -234,7 +230,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.set_tainted(&key, new.as_ref());
         self.working.set_object(&key, new.as_ref());
         self.edited = true;
-        difference(&key, old.as_deref(), new.as_deref(), path, self.rules, tell);
+        difference(old.as_ref(), new.as_ref(), path, self.rules, tell);
     }
 
     /// Brings the indexes up to date. All values are found before any index is touched.

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::key::ObjectKey;
+use crate::short::ShortText;
 
 /// The UID of an object as the server wrote it.
 ///
 /// Some aggregated APIs give none: such an object is known by its name. It is then the same object as whatever else is seen
 /// under that name, for nobody can tell otherwise (C1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uid(Arc<str>);
+pub struct Uid(ShortText<LENGTH>);
+
+/// Those of Kubernetes have 36 bytes.
+const LENGTH: usize = 38;
 
 /// What comes before a name that serves in place of a UID.
 const NAME: char = '\u{1}';
@@ -21,24 +24,25 @@ const LITERAL: char = '\0';
 
 impl Uid {
     /// The UID written `text`.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        let text = text.into();
-        if text.starts_with([NAME, LITERAL]) { Self(format!("{LITERAL}{text}").into()) } else { Self(text) }
+    pub fn new(text: &str) -> Self {
+        let text = if text.starts_with([NAME, LITERAL]) { &format!("{LITERAL}{text}") } else { text };
+        Self(text.into())
     }
 
     /// What represents the UID of the object at `key`, which has none. It is another one for each key.
     pub fn by_name(key: &ObjectKey) -> Self {
-        Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).into())
+        Self(format!("{NAME}{}\0{}", key.namespace().unwrap_or_default(), key.name()).as_str().into())
     }
 
     /// Whether the server gave it; the object is known by its name otherwise.
     pub fn is_given(&self) -> bool {
-        !self.0.starts_with(NAME)
+        self.0.as_bytes().first() != Some(&(NAME as u8))
     }
 
     /// The UID as the server gave it; empty where it gave none.
     pub fn as_str(&self) -> &str {
-        if self.is_given() { self.0.strip_prefix(LITERAL).unwrap_or(&self.0) } else { "" }
+        let text = self.mark();
+        if self.is_given() { text.strip_prefix(LITERAL).unwrap_or(text) } else { "" }
     }
 
     /// Whether two objects of one name are the same one, so far as that can be known: unless they have different UIDs.
@@ -48,7 +52,7 @@ impl Uid {
 
     /// What tells it from any other, given or not.
     pub(crate) fn mark(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 

@@ -86,7 +86,7 @@ proptest! {
             }
             Err(error) => {
                 prop_assert!(matches!(error.problem, RecordProblem::NoIdentity { .. }), "{error:?}");
-                error.identity
+                *error.identity
             }
         };
         let key = identity.key.as_ref();

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ObjectMeta, PartialObjectMeta};
-use steadfast_core::event::{Certainty, DeleteReason, Entry, Path, Rules, difference};
-use steadfast_core::{Event, ObjectKey};
+use steadfast_core::event::{Certainty, DeleteReason, Path, Rules, difference};
+use steadfast_core::record::Identity;
+use steadfast_core::{Entry, Event, Object, ObjectKey};
 
 const WATCHED: Path = Path::Watched { deletion: None };
 const LISTED: Path = Path::Listed { initial: false };
@@ -16,13 +17,18 @@ const FIRST_LIST: Path = Path::Listed { initial: true };
 /// An object is its own description.
 type Text = &'static str;
 
+fn identity(uid: &str, version: &str) -> Identity {
+    Identity { key: ObjectKey::cluster("a"), uid: uid.into(), version: version.into() }
+}
+
 fn known(uid: &str, version: &str, object: Text) -> Option<Entry<Text>> {
-    Some(Entry { uid: uid.into(), version: version.into(), object: Some(Arc::new(object)), tainted: false })
+    Some(Entry::known(Object::new(identity(uid, version), Arc::new(object))))
 }
 
 /// A tainted entry, with the last state that could be decoded.
 fn tainted(uid: &str, version: &str, last: Option<Text>) -> Option<Entry<Text>> {
-    Some(Entry { uid: uid.into(), version: version.into(), object: last.map(Arc::new), tainted: true })
+    let last = last.map(|last| Object::new(identity(uid, "0"), Arc::new(last)));
+    Some(Entry::tainted(identity(uid, version), last))
 }
 
 fn deletion(version: &str) -> Path {
@@ -31,7 +37,7 @@ fn deletion(version: &str) -> Path {
 
 fn told_in(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, path: &Path) -> Vec<String> {
     let mut told = Vec::new();
-    difference(&ObjectKey::cluster("a"), old, new, path, rules, |change| {
+    difference(old, new, path, rules, |change| {
         let event = match &change.event {
             Event::Added { object, initial } => format!("Added {object}{}", if *initial { ", initial" } else { "" }),
             Event::Updated { old, new } => format!("Updated {old} to {new}"),
@@ -43,7 +49,7 @@ fn told_in(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, p
             }
             Event::Resynced { object } => format!("Resynced {object}"),
         };
-        told.push(format!("{}: {event}", change.uid));
+        told.push(format!("{}: {event}", change.uid()));
     });
     told
 }
@@ -123,7 +129,7 @@ fn what_could_never_be_decoded_begins_with_its_first_decodable_state() {
 }
 
 /// A secret of this name in this version.
-fn secret(namespace: Option<&str>, version: &str) -> Arc<Secret> {
+fn secret(namespace: Option<&str>, version: &str) -> Object<Secret> {
     let metadata = ObjectMeta {
         name: Some("web-0".to_owned()),
         namespace: namespace.map(str::to_owned),
@@ -131,7 +137,7 @@ fn secret(namespace: Option<&str>, version: &str) -> Arc<Secret> {
         ..ObjectMeta::default()
     };
     let string_data = Some([("password".to_owned(), "planted".to_owned())].into());
-    Arc::new(Secret { metadata, string_data, ..Secret::default() })
+    Secret { metadata, string_data, ..Secret::default() }.into()
 }
 
 #[test]
@@ -154,6 +160,6 @@ fn an_event_for_people_names_its_object_and_tells_nothing_of_its_content() {
         ]
     );
     let metadata = PartialObjectMeta::<Secret> { metadata: ObjectMeta::default(), ..PartialObjectMeta::default() };
-    let event = Event::Resynced { object: Arc::new(metadata) };
+    let event = Event::Resynced { object: metadata.into() };
     assert_eq!(format!("{event:?}"), "Resynced { object: PartialObjectMeta<Secret>  vnone }");
 }

@@ -153,7 +153,7 @@ proptest! {
                 (Some(kind), PartialIdentity { key: Some(key), uid: Some(uid), version: Some(version) })
             }
             Ok(_) => return Ok(()),
-            Err(error) => (error.kind, error.identity),
+            Err(error) => (error.kind, *error.identity),
         };
         let error = overlong(passed, None);
         // What stands for a version that was not given is made of what was held.
@@ -161,7 +161,7 @@ proptest! {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }
         };
-        prop_assert_eq!((error.kind, told(error.identity)), (kind, told(identity)));
+        prop_assert_eq!((error.kind, told(*error.identity)), (kind, told(identity)));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod things;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +13,7 @@ use steadfast_core::filter::Filter;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Offer, Store};
-use steadfast_core::{Event, Instant, ObjectKey};
+use steadfast_core::{Event, Instant, Object, ObjectKey};
 use things::{Thing, at, described, thing};
 
 const NAMES: u8 = 6;
@@ -88,7 +87,7 @@ struct World {
     delivered: Vec<String>,
     missed: u64,
     /// What the handler was shown of each thing, while it lasts for it.
-    shown: BTreeMap<ObjectKey, Arc<Thing>>,
+    shown: BTreeMap<ObjectKey, Object<Thing>>,
     running: Vec<ObjectKey>,
 }
 
@@ -120,13 +119,13 @@ impl World {
     }
 
     /// What the store holds.
-    fn held(&self) -> BTreeMap<ObjectKey, Arc<Thing>> {
+    fn held(&self) -> BTreeMap<ObjectKey, Object<Thing>> {
         let held = self.store.working().iter();
-        held.filter_map(|(key, entry)| Some((key.clone(), entry.object.clone()?))).collect()
+        held.filter_map(|entry| Some((entry.key().clone(), entry.last()?.clone()))).collect()
     }
 
     /// What the handler is to see of the step from `before` to what is held now.
-    fn expected(&self, before: &BTreeMap<ObjectKey, Arc<Thing>>, known: Known) -> Vec<String> {
+    fn expected(&self, before: &BTreeMap<ObjectKey, Object<Thing>>, known: Known) -> Vec<String> {
         let after = self.held();
         let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
         let mut expected = Vec::new();
@@ -259,10 +258,9 @@ impl World {
     fn resync(&mut self) {
         let mut again = Vec::new();
         for (key, object) in self.held() {
-            let uid = object.uid.as_str().into();
             if self.filter.as_ref().is_none_or(|filter| filter.has(&key)) {
                 assert!(self.wants(&object));
-                again.push(Change::of_list(key, uid, Event::Resynced { object }));
+                again.push(Change::of_list(Event::Resynced { object }));
             }
         }
         self.push(again);
@@ -279,17 +277,16 @@ impl World {
             }
             Event::Updated { old, new } => {
                 let saw = self.shown.insert(key.clone(), new.clone()).expect("it was added");
-                assert!(Arc::ptr_eq(&saw, old) && old.uid == new.uid, "`old` is what the handler saw last");
+                assert!(saw.is(old) && old.uid == new.uid, "`old` is what the handler saw last");
                 assert!(new.version > old.version);
             }
             Event::Deleted { last, .. } => {
                 let saw = self.shown.remove(&key).expect("it was added");
                 assert!(saw.uid == last.uid && saw.version <= last.version);
             }
-            Event::Resynced { object } => assert!(Arc::ptr_eq(&self.shown[&key], object)),
+            Event::Resynced { object } => assert!(self.shown[&key].is(object)),
         }
-        let uid = event.object().uid.as_str().into();
-        self.delivered.push(described(&Change::of_list(key.clone(), uid, event)));
+        self.delivered.push(described(&Change::of_list(event)));
         self.running.push(key);
     }
 

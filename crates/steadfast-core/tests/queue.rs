@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use steadfast_core::breach::Breaches;
 use steadfast_core::event::{Certainty, Change, DeleteReason, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
-use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+use steadfast_core::record::Identity;
+use steadfast_core::{Instant, Object, ObjectKey, ResourceVersion};
 
 /// One state of an object: which stay it belongs to, and which of its states it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,10 @@ fn key_of(key: usize) -> ObjectKey {
     ObjectKey::cluster(key.to_string().as_str())
 }
 
+fn held<K>(key: ObjectKey, object: K) -> Object<K> {
+    Object::new(Identity { key, uid: "any".into(), version: "1".into() }, Arc::new(object))
+}
+
 fn number_of(key: &ObjectKey) -> usize {
     (0..KEYS).find(|number| key_of(*number) == *key).expect("a key of ours")
 }
@@ -86,20 +91,19 @@ impl World {
         State { stay, version: self.versions }
     }
 
-    fn push(queue: &mut DeliveryQueue<State>, key: usize, event: Event<State>) {
-        queue.push(Change::of_list(key_of(key), "any".into(), event), Instant::ZERO);
+    fn push(queue: &mut DeliveryQueue<State>, event: Event<State>) {
+        queue.push(Change::of_list(event), Instant::ZERO);
     }
 
     fn write(&mut self, queue: &mut DeliveryQueue<State>, key: usize, initial: bool) {
         let old = self.objects.get(&key).copied();
         let new = self.state(old.map(|old| old.stay));
         self.objects.insert(key, new);
-        let object = Arc::new(new);
+        let object = held(key_of(key), new);
         Self::push(
             queue,
-            key,
             match old {
-                Some(old) => Event::Updated { old: Arc::new(old), new: object },
+                Some(old) => Event::Updated { old: held(key_of(key), old), new: object },
                 None => Event::Added { object, initial },
             },
         );
@@ -112,7 +116,7 @@ impl World {
         let Some(last) = self.objects.remove(&key) else { return };
         let version = Some(ResourceVersion::from("7"));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
-        Self::push(queue, key, Event::Deleted { last: Arc::new(last), version, certainty, reason });
+        Self::push(queue, Event::Deleted { last: held(key_of(key), last), version, certainty, reason });
         // Overtaken by the deletion, unless it is being told right now.
         self.initial.remove(&key);
     }
@@ -190,7 +194,7 @@ proptest! {
                 }
                 Doing::Resync => {
                     for (key, object) in &world.objects {
-                        World::push(&mut queue, *key, Event::Resynced { object: Arc::new(*object) });
+                        World::push(&mut queue, Event::Resynced { object: held(key_of(*key), *object) });
                     }
                 }
                 Doing::Take => {
@@ -216,24 +220,24 @@ proptest! {
 }
 
 fn added(key: &str, object: &'static str) -> Change<&'static str> {
-    let event = Event::Added { object: Arc::new(object), initial: false };
-    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
+    let event = Event::Added { object: held(ObjectKey::cluster(key), object), initial: false };
+    Change::of_list(event)
 }
 
 fn updated(key: &str, old: &'static str, new: &'static str) -> Change<&'static str> {
-    let event = Event::Updated { old: Arc::new(old), new: Arc::new(new) };
-    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
+    let event = Event::Updated { old: held(ObjectKey::cluster(key), old), new: held(ObjectKey::cluster(key), new) };
+    Change::of_list(event)
 }
 
 fn deleted(key: &str, last: &'static str) -> Change<&'static str> {
     let (certainty, reason) = (Certainty::Inferred, DeleteReason::Deleted);
-    let event = Event::Deleted { last: Arc::new(last), version: None, certainty, reason };
-    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
+    let event = Event::Deleted { last: held(ObjectKey::cluster(key), last), version: None, certainty, reason };
+    Change::of_list(event)
 }
 
 fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
-    let event = Event::Resynced { object: Arc::new(object) };
-    Change::of_list(ObjectKey::cluster(key), "u".into(), event)
+    let event = Event::Resynced { object: held(ObjectKey::cluster(key), object) };
+    Change::of_list(event)
 }
 
 /// Everything that is told, one call after the other.

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Index, Offer, Snapshot, Store, Tainted};
-use steadfast_core::{Event, ObjectKey, Uid};
+use steadfast_core::{Entry, Event, Object, ObjectKey, Uid};
 use things::{Thing, at, described, thing};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -101,7 +101,9 @@ struct World {
 }
 
 fn content(snapshot: &Snapshot<Thing>) -> Vec<String> {
-    snapshot.iter().map(|(key, entry)| format!("{key} {} {} {}", entry.uid, entry.version, entry.tainted)).collect()
+    let entry =
+        |entry: &Entry<Thing>| format!("{} {} {} {}", entry.key(), entry.uid(), entry.version(), entry.is_tainted());
+    snapshot.iter().map(entry).collect()
 }
 
 impl World {
@@ -209,8 +211,9 @@ impl World {
         for (key, living) in &items {
             let identity = Self::identity(key, living);
             let held = self.store.working().entry(key.namespace(), key.name());
-            let same =
-                held.is_some_and(|held| *held.uid == *living.uid && held.version == identity.version && !held.tainted);
+            let same = held.is_some_and(|held| {
+                **held.uid() == *living.uid && *held.version() == identity.version && !held.is_tainted()
+            });
             assert_eq!(staging.offer(&identity) == Offer::Unchanged, same);
             if !same {
                 staging.put(identity, Self::decoded(living));
@@ -250,8 +253,9 @@ impl World {
             Happening::Replay { name } => {
                 let key = key_of(name);
                 if let Some(held) = self.store.working().entry(key.namespace(), key.name()).cloned() {
-                    let version: u64 = held.version.as_str().parse().unwrap();
-                    let older = Identity { key, uid: held.uid.clone(), version: at(version.saturating_sub(1).max(1)) };
+                    let version: u64 = held.version().as_str().parse().unwrap();
+                    let older =
+                        Identity { key, uid: held.uid().clone(), version: at(version.saturating_sub(1).max(1)) };
                     let changed = self.store.apply(older, Err(Tainted), &LIVE, |_| panic!("an old record"));
                     assert!(!changed || version == 1);
                 }
@@ -281,7 +285,7 @@ impl World {
             let living = self.server.iter().map(|(key, l)| format!("{key} {} {} {}", l.uid, l.version, l.broken));
             assert_eq!(content(working), living.collect::<Vec<_>>());
         }
-        let tainted = working.iter().filter(|(_, entry)| entry.tainted).map(|(key, _)| key);
+        let tainted = working.iter().filter(|entry| entry.is_tainted()).map(Entry::key);
         assert!(working.tainted().iter().eq(tainted));
 
         self.store.publish();
@@ -289,7 +293,7 @@ impl World {
         for group in 0..4 {
             let Some(index) = &self.index else { break };
             let found = snapshot.by_index(index, &group);
-            let all = snapshot.iter().filter_map(|(_, entry)| entry.object.as_ref());
+            let all = snapshot.iter().filter_map(Entry::last);
             assert!(found.eq(all.filter(|thing| thing.group == group)), "the index equals a scan");
         }
     }
@@ -300,21 +304,22 @@ impl World {
             assert_eq!(&content(snapshot), content_then, "a snapshot never changes");
         }
         // C1, and C5: per stay Added, Updated*, Deleted, each with the state told last.
-        let mut told: BTreeMap<ObjectKey, Arc<Thing>> = BTreeMap::new();
-        for Change { key, uid, event, .. } in self.told {
-            assert_eq!(event.object().uid, *uid);
+        let mut told: BTreeMap<ObjectKey, Object<Thing>> = BTreeMap::new();
+        for change in self.told {
+            let (key, event) = (change.key().clone(), change.event);
+            assert_eq!(event.object().uid, *event.object().identity().uid);
             match event {
                 Event::Added { object, .. } => assert!(told.insert(key, object).is_none()),
                 Event::Updated { old, new } => {
                     assert_eq!(old.uid, new.uid);
-                    assert!(Arc::ptr_eq(&told.insert(key, new).unwrap(), &old));
+                    assert!(told.insert(key, new).unwrap().is(&old));
                 }
-                Event::Deleted { last, .. } => assert!(Arc::ptr_eq(&told.remove(&key).unwrap(), &last)),
+                Event::Deleted { last, .. } => assert!(told.remove(&key).unwrap().is(&last)),
                 Event::Resynced { .. } => panic!("nobody asked"),
             }
         }
         let working = self.store.working();
-        let held = working.iter().filter_map(|(key, entry)| Some((key, entry.object.as_ref()?)));
+        let held = working.iter().filter_map(|entry| Some((entry.key(), entry.last()?)));
         assert!(told.iter().eq(held), "the events replayed are the content of the store");
     }
 }

@@ -1,7 +1,7 @@
 //! An informer's events and freshness, in the words of the checker.
 
 use kube::Resource;
-use steadfast::{Certainty, DeleteReason, Event, Freshness, Kept, Scope, Snapshot};
+use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Kept, Scope, Snapshot};
 use steadfast_contract as contract;
 
 pub(crate) fn scope(scope: &Scope) -> contract::Scope {
@@ -57,10 +57,11 @@ pub(crate) fn held<K: Kept>(
 ) -> contract::StoreHeld {
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
         None => contract::StoreHeld::Absent,
-        Some(entry) if entry.tainted => contract::StoreHeld::Unknown { version: entry.version.to_string() },
-        Some(entry) if entry.object.as_deref().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,
+        Some(entry) if entry.is_tainted() => contract::StoreHeld::Unknown { version: entry.version().to_string() },
+        Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,
         Some(entry) => {
-            contract::StoreHeld::Held { uid: entry.uid.as_str().to_owned(), version: entry.version.as_str().to_owned() }
+            let (uid, version) = (entry.uid().as_str().to_owned(), entry.version().as_str().to_owned());
+            contract::StoreHeld::Held { uid, version }
         }
     }
 }
@@ -70,10 +71,10 @@ pub(crate) fn contents<K: Kept>(
     snapshot: &Snapshot<K>,
     passes: impl Fn(&K) -> bool,
 ) -> (Vec<contract::Ref>, Vec<contract::Key>) {
-    let objects = snapshot
-        .iter()
-        .filter(|(_, entry)| !entry.tainted && entry.object.as_deref().is_none_or(&passes))
-        .map(|(key, entry)| contract::Ref::new(key.namespace(), key.name(), &entry.uid, entry.version.as_str()));
+    let objects =
+        snapshot.decodable().filter(|object| passes(object)).map(steadfast::Object::identity).map(
+            |Identity { key, uid, version }| contract::Ref::new(key.namespace(), key.name(), uid, version.as_str()),
+        );
     (objects.collect(), snapshot.tainted().iter().map(key).collect())
 }
 

@@ -330,7 +330,7 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
         let held = || -> BTreeSet<_> {
             let snapshot = informer.snapshot();
             let key = |key: &ObjectKey| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
-            snapshot.iter().map(|(found, _)| key(found)).collect()
+            snapshot.iter().map(|found| key(found.key())).collect()
         };
         for round in 0..40 {
             for namespace in NAMESPACES {

@@ -456,7 +456,7 @@ impl<K: Kept> Driver<K> {
             }
             for change in &changes {
                 if let Event::Deleted { .. } = change.event {
-                    self.disorder.ended(&change.uid);
+                    self.disorder.ended(change.uid());
                 }
             }
             self.reflector.set_tainted(store.working().tainted().clone());

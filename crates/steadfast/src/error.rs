@@ -80,7 +80,7 @@ pub enum HandlerError {
 #[error("{resource} not synced: {state}")]
 pub struct NotSynced {
     /// The resource and its scope.
-    pub resource: String,
+    pub resource: Box<str>,
     /// The state it is in, and why.
     pub state: Freshness,
 }

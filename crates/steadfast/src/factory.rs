@@ -210,7 +210,7 @@ impl InformerFactory {
             (controls, informers.closed)
         };
         let states = controls.iter().map(|control| control.state());
-        FactoryFreshness::new(states.map(|NotSynced { resource, state }| (resource, state)).collect(), closed)
+        FactoryFreshness::new(states.map(|NotSynced { resource, state }| (resource.into(), state)).collect(), closed)
     }
 
     /// Ends all informers at once, also when cut off: requests are cancelled, handlers are called no more.

@@ -149,7 +149,7 @@ impl<K: Kept> Informer<K> {
     }
 
     pub(crate) fn not_synced(&self) -> NotSynced {
-        NotSynced { resource: self.name().to_owned(), state: self.freshness() }
+        NotSynced { resource: self.name().into(), state: self.freshness() }
     }
 
     /// Adds an index by the values that `extract` finds in an object, filled when it is handed out.
@@ -263,7 +263,7 @@ impl<K: Kept> Informer<K> {
         let version = meta.resource_version.as_deref().map(ResourceVersion::from);
         let held = |snapshot: &Snapshot<K>| {
             let entry = snapshot.entry(meta.namespace.as_deref(), name);
-            entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid.is_same(uid)))
+            entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid().is_same(uid)))
         };
         let asked = self.shared().environment.now();
         let begun = self.snapshot();

@@ -92,12 +92,14 @@ pub use steadfast_core::backoff::BackoffSettings;
 #[doc(hidden)]
 pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::Kept;
-pub use steadfast_core::event::Entry;
 pub use steadfast_core::freshness::Polled;
+pub use steadfast_core::record::Identity;
 pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
-pub use steadfast_core::{Certainty, DeleteReason, Doubt, Event, Freshness, KeySet, ObjectKey, ResourceVersion, Uid};
+pub use steadfast_core::{
+    Certainty, DeleteReason, Doubt, Entry, Event, Freshness, KeySet, Object, ObjectKey, ResourceVersion, Uid,
+};
 pub use stream::Watch;
 pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
 

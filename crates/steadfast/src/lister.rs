@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::Selector;
 use steadfast_core::decode::Kept;
 use steadfast_core::store::{self, IndexSnapshot, Lookup, Snapshot};
-use steadfast_core::{Freshness, ObjectKey};
+use steadfast_core::{Entry, Freshness, Object, ObjectKey};
 
 use crate::error::Unknown;
 use crate::owner::Owner;
@@ -31,7 +31,7 @@ impl<K: Kept> Lister<K> {
     /// # Errors
     ///
     /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
-    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, Unknown> {
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
         self.look_up(Some(namespace), name)
     }
 
@@ -40,11 +40,11 @@ impl<K: Kept> Lister<K> {
     /// # Errors
     ///
     /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
-    pub fn get_cluster(&self, name: &str) -> Result<Option<Arc<K>>, Unknown> {
+    pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
         self.look_up(None, name)
     }
 
-    fn look_up(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, Unknown> {
+    fn look_up(&self, namespace: Option<&str>, name: &str) -> Result<Option<Object<K>>, Unknown> {
         match self.owner.shared.reader().get(namespace, name) {
             Lookup::Found(object) => Ok(Some(object)),
             Lookup::Absent => Ok(None),
@@ -59,12 +59,12 @@ impl<K: Kept> Lister<K> {
     }
 
     /// All objects, ordered by namespace and name, of one moment; those that could not be decoded are not among them.
-    pub fn all(&self) -> Vec<Arc<K>> {
+    pub fn all(&self) -> Vec<Object<K>> {
         known(self.snapshot().iter())
     }
 
     /// All objects of `namespace`, ordered by name, of one moment.
-    pub fn namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+    pub fn namespace(&self, namespace: &str) -> Vec<Object<K>> {
         known(self.snapshot().namespace(namespace))
     }
 
@@ -86,12 +86,12 @@ impl<K: Kept> Lister<K> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn select(&self, selector: &Selector) -> Vec<Arc<K>> {
+    pub fn select(&self, selector: &Selector) -> Vec<Object<K>> {
         self.snapshot().select(None, selector).cloned().collect()
     }
 
     /// The objects of `namespace` whose labels match `selector`, of one moment; no other namespace is looked at.
-    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Object<K>> {
         self.snapshot().select(Some(namespace), selector).cloned().collect()
     }
 
@@ -116,10 +116,8 @@ impl<K: Kept> Lister<K> {
     }
 }
 
-fn known<'a, K: 'a>(
-    entries: impl Iterator<Item = (&'a ObjectKey, &'a Arc<steadfast_core::event::Entry<K>>)>,
-) -> Vec<Arc<K>> {
-    entries.filter(|(_, entry)| !entry.tainted).filter_map(|(_, entry)| entry.object.clone()).collect()
+fn known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
+    entries.filter_map(Entry::object).cloned().collect()
 }
 
 /// Finds an informer's objects by a value that a function of the user's finds in them. Cheap to clone.
@@ -142,7 +140,7 @@ impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
     /// The objects that have `value`, ordered by namespace and name, of one moment.
     ///
     /// An index of `String`s is asked with a `&str`.
-    pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Arc<K>> {
+    pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Object<K>> {
         self.owner.shared.snapshot().by_index(&self.index, &value.to_owned()).cloned().collect()
     }
 

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
-use steadfast_core::{Instant, ObjectKey};
+use steadfast_core::{Instant, Object, ObjectKey};
 use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
@@ -57,7 +57,7 @@ struct State<K> {
     mode: Option<Mode<K>>,
     queue: DeliveryQueue<K>,
     /// What is held for nobody any more, to be dropped where no lock is held: its `Drop` is the user's.
-    unwanted: Vec<Arc<K>>,
+    unwanted: Vec<Object<K>>,
     /// The whole first view is in the queue, or was.
     viewed: bool,
     /// Workers that were given an event and have not begun to tell it.

@@ -36,7 +36,7 @@ impl<K> Screen<K> {
             filter.pass(change, |object| {
                 let accepted = std::panic::catch_unwind(AssertUnwindSafe(|| accepts(object)));
                 accepted.unwrap_or_else(|_| {
-                    tracing::error!(key = %change.key, "a handler's filter panicked; the object counts as not passing it");
+                    tracing::error!(key = %change.key(), "a handler's filter panicked; the object counts as not passing it");
                     false
                 })
             })

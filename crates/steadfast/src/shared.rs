@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
 use steadfast_core::breach::{Breach, Breaches};
-use steadfast_core::event::{Change, Entry, Event};
+use steadfast_core::event::{Change, Event};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Index, Joining, Snapshot, Store, StoreReader};
-use steadfast_core::{Freshness, Instant, ObjectKey};
+use steadfast_core::{Freshness, Instant, Object};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
@@ -247,13 +247,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if !handler.is_synced() {
             return;
         }
-        let again = |(key, entry): (&ObjectKey, &Arc<Entry<K>>)| {
-            let object = entry.object.clone().filter(|_| !entry.tainted)?;
-            let passes = handler.screen.as_ref().is_none_or(|screen| screen.has(key));
-            passes.then(|| Change::of_list(key.clone(), entry.uid.clone(), Event::Resynced { object }))
+        let again = |object: &Object<K>| {
+            let passes = handler.screen.as_ref().is_none_or(|screen| screen.has(object.key()));
+            passes.then(|| Change::of_list(Event::Resynced { object: object.clone() }))
         };
         let snapshot = self.snapshot();
-        handler.push(snapshot.iter().filter_map(again), false);
+        handler.push(snapshot.decodable().filter_map(again), false);
         handler.start();
     }
 
@@ -448,9 +447,9 @@ fn deliver<K: Send + Sync + 'static>(
 
 /// What a handler that comes late is shown. A tainted object is delivered as it last was: its end will be delivered too.
 fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
-    snapshot.iter().filter_map(|(key, entry)| {
-        let event = Event::Added { object: entry.object.clone()?, initial: true };
-        Some(Change::of_list(key.clone(), entry.uid.clone(), event))
+    snapshot.iter().filter_map(|entry| {
+        let object = entry.last()?.clone();
+        Some(Change::of_list(Event::Added { object, initial: true }))
     })
 }
 

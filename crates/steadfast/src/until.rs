@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_core::ObjectKey;
 use steadfast_core::decode::Kept;
 use steadfast_core::store::{Lookup, Snapshot};
+use steadfast_core::{Object, ObjectKey};
 
 use crate::error::WaitError;
 use crate::informer::{Informer, Unreached};
@@ -65,7 +65,7 @@ impl<K: Kept> Informer<K> {
         key: &ObjectKey,
         mut condition: impl FnMut(Option<&K>) -> bool,
         deadline: Duration,
-    ) -> Result<Option<Arc<K>>, WaitError> {
+    ) -> Result<Option<Object<K>>, WaitError> {
         let found = |snapshot: &Snapshot<K>| {
             let object = match snapshot.get(key.namespace(), key.name()) {
                 Lookup::Found(object) => Some(object),
@@ -76,8 +76,10 @@ impl<K: Kept> Informer<K> {
         };
         let seen = |snapshot: &Snapshot<K>| match snapshot.entry(key.namespace(), key.name()) {
             None => format!("no {key} among {}", summary(snapshot)),
-            Some(entry) if entry.tainted => format!("{key} at version {}, which cannot be decoded", entry.version),
-            Some(entry) => format!("{key} at version {}", entry.version),
+            Some(entry) if entry.is_tainted() => {
+                format!("{key} at version {}, which cannot be decoded", entry.version())
+            }
+            Some(entry) => format!("{key} at version {}", entry.version()),
         };
         self.hold(found, deadline, &format!("the condition on {key}"), seen).await
     }

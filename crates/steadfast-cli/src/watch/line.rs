@@ -225,9 +225,8 @@ fn reason_name(reason: DeleteReason) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
+    use steadfast::Object;
 
     use super::*;
 
@@ -236,10 +235,10 @@ mod tests {
         Subject { name: "pods".to_owned(), described, scope: Scope::namespace("shop") }
     }
 
-    fn pod() -> Arc<DynamicObject> {
+    fn pod() -> Object<DynamicObject> {
         let metadata = json!({"namespace": "shop", "name": "web-0", "uid": "u-1", "resourceVersion": "12"});
         let pod = json!({"metadata": metadata, "spec": {"nodeName": "n"}});
-        Arc::new(serde_json::from_value(pod).expect("it is an object"))
+        serde_json::from_value::<DynamicObject>(pod).expect("it is an object").into()
     }
 
     fn deleted(certainty: Certainty, version: Option<&str>) -> Event<DynamicObject> {

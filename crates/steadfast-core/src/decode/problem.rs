@@ -11,7 +11,7 @@ pub struct RecordError {
     /// What happened to its object; none where that is unknown, and for a list's item.
     pub kind: Option<RecordKind>,
     /// Who its object is, as far as that is known.
-    pub identity: PartialIdentity,
+    pub identity: Box<PartialIdentity>,
     /// What is wrong with it.
     pub problem: RecordProblem,
 }

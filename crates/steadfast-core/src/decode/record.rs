@@ -107,13 +107,13 @@ fn json_object(
 ) -> Result<RawObject, RecordError> {
     let Some(range) = scan.span.clone() else { return Err(failed(kind, scan, RecordProblem::NoObject, wanted)) };
     if let Some(problem) = contradiction(scan, wanted) {
-        return Err(RecordError { kind, identity: known(&scan.metadata, &problem), problem });
+        return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
     }
     // All of its bytes: what changes in any of them is another state.
     let made = || ResourceVersion::made_of(&text[range.clone()]);
     let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
         kind,
-        identity,
+        identity: Box::new(identity),
         problem: RecordProblem::NoIdentity { missing },
     })?;
     let cut = scan.metadata.managed_fields.as_ref();
@@ -145,7 +145,7 @@ fn failed(
     wanted: Option<&Wanted>,
 ) -> RecordError {
     let problem = contradiction(object, wanted).unwrap_or(problem);
-    RecordError { kind, identity: known(&object.metadata, &problem), problem }
+    RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
 }
 
 /// What is known of who an object is that has this `problem`: nothing else is known of its state, so that represents its

@@ -2,50 +2,60 @@
 
 use std::sync::Arc;
 
-use crate::event::Entry;
 use crate::key::ObjectKey;
+use crate::object::{Entry, Object};
 use crate::ordmap::OrdMap;
-use crate::uid::Uid;
-use crate::version::ResourceVersion;
+use crate::record::Identity;
 
 /// The newest state of an object could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tainted;
 
 /// The entries of a store by key.
-pub(super) type Objects<K> = OrdMap<ObjectKey, Arc<Entry<K>>>;
+pub(super) type Objects<K> = OrdMap<ObjectKey, Entry<K>>;
 
-/// What the entry of a key was and what it is to be.
+/// What the entry of a key was and what it is to be: at least one of them is something.
 pub(super) struct Replacement<K> {
     pub(super) key: ObjectKey,
-    pub(super) old: Option<Arc<Entry<K>>>,
-    pub(super) new: Option<Arc<Entry<K>>>,
-}
-
-/// Whether what came in is no step forward from `held`, so far as their versions tell.
-pub(super) fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
-    if held.uid == came.uid && held.version == came.version {
-        // The same state again, unless this time it could be decoded.
-        return !held.tainted || came.tainted;
-    }
-    came.version.is_older_than(&held.version)
+    pub(super) old: Option<Entry<K>>,
+    pub(super) new: Option<Entry<K>>,
 }
 
 /// The entry of a state as it came in.
-pub(super) fn entry<K>(uid: Uid, version: ResourceVersion, object: Result<Arc<K>, Tainted>) -> Entry<K> {
-    Entry { uid, version, tainted: object.is_err(), object: object.ok() }
-}
-
-/// Takes a state without a UID for one of the object that is held under its name: nothing says that it is another (C1).
-pub(super) fn adopt<K>(came: &mut Entry<K>, held: &Entry<K>) {
-    if !came.uid.is_given() {
-        came.uid.clone_from(&held.uid);
+pub(super) fn entry<K>(identity: Identity, object: Result<Arc<K>, Tainted>) -> Entry<K> {
+    match object {
+        Ok(object) => Entry::known(Object::new(identity, object)),
+        Err(Tainted) => Entry::tainted(identity, None),
     }
 }
 
-/// Lets a tainted state keep the last one of the same object that could be decoded.
-pub(super) fn inherit<K>(came: &mut Entry<K>, held: &Entry<K>) {
-    if came.tainted && came.uid.is_same(&held.uid) {
-        came.object.clone_from(&held.object);
+/// What `came` is in the place of `held`; none where it is no step forward, so far as their versions tell, and not
+/// `any` will do.
+pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Option<Entry<K>> {
+    if let Some(identity) = came.identity_mut() {
+        // One copy of the name is enough.
+        identity.key.clone_from(held.key());
+        // Nothing says that a state without a UID is of another object than the one of its name (C1).
+        if !identity.uid.is_given() {
+            identity.uid.clone_from(held.uid());
+        }
     }
+    if refuses(held, &came) && !any {
+        return None;
+    }
+    // What cannot be decoded keeps the last state of the same object that could.
+    let last = held.last().filter(|_| came.is_tainted() && came.uid().is_same(held.uid()));
+    Some(match last {
+        Some(last) => Entry::tainted(came.identity().clone(), Some(last.clone())),
+        None => came,
+    })
+}
+
+/// Whether what came in is no step forward from `held`, so far as their versions tell.
+fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
+    if held.uid() == came.uid() && held.version() == came.version() {
+        // The same state again, unless this time it could be decoded.
+        return !held.is_tainted() || came.is_tainted();
+    }
+    came.version().is_older_than(held.version())
 }

@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::entries::{Objects, Replacement};
-use crate::event::Entry;
 use crate::key::ObjectKey;
+use crate::object::{Entry, Object};
 use crate::ordmap::OrdMap;
 
 /// Hands each value of an object to the function it is given, so that none is collected on the way.
@@ -39,7 +39,7 @@ impl<K: 'static, I: 'static> Index<K, I> {
     }
 
     fn values(&self, entry: &Entry<K>, mut each: impl FnMut(I)) {
-        if let Some(object) = &entry.object {
+        if let Some(object) = entry.last() {
             (self.extract)(object, &mut each);
         }
     }
@@ -65,7 +65,7 @@ impl<K, I> Clone for Index<K, I> {
 /// An index at one moment: its values, and the objects that have them, in the same state throughout.
 pub struct IndexSnapshot<K, I> {
     index: Index<K, I>,
-    entries: OrdMap<Place<I>, Arc<Entry<K>>>,
+    entries: OrdMap<Place<I>, Entry<K>>,
 }
 
 impl<K, I: Ord + Clone> IndexSnapshot<K, I> {
@@ -91,12 +91,12 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
     }
 
     /// The objects that have `value`, in the order of their keys.
-    pub fn get<'a, Q: Ord + ?Sized>(&'a self, value: &'a Q) -> impl Iterator<Item = &'a Arc<K>>
+    pub fn get<'a, Q: Ord + ?Sized>(&'a self, value: &'a Q) -> impl Iterator<Item = &'a Object<K>>
     where
         I: Borrow<Q>,
     {
         let found = self.entries.range_by(move |place| place.value.borrow().cmp(value));
-        found.filter_map(|(_, entry)| entry.object.as_ref())
+        found.filter_map(|(_, entry)| entry.last())
     }
 
     /// How many objects have `value`.
@@ -146,9 +146,9 @@ const ROOM: usize = 64;
 /// An index by values of the type `I`.
 pub(super) struct Indexed<K, I> {
     index: Index<K, I>,
-    entries: OrdMap<Place<I>, Arc<Entry<K>>>,
+    entries: OrdMap<Place<I>, Entry<K>>,
     leaving: Vec<Place<I>>,
-    entering: Vec<(Place<I>, Arc<Entry<K>>)>,
+    entering: Vec<(Place<I>, Entry<K>)>,
     /// As it was last published, unless it was edited since.
     frozen: Option<Arc<IndexSnapshot<K, I>>>,
 }
@@ -159,7 +159,7 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
         Self { index, entries: OrdMap::default(), leaving: Vec::new(), entering: Vec::new(), frozen: None }
     }
 
-    fn enter(&mut self, key: &ObjectKey, entry: &Arc<Entry<K>>) {
+    fn enter(&mut self, key: &ObjectKey, entry: &Entry<K>) {
         self.index.values(entry, |value| self.entering.push((Place { value, key: key.clone() }, entry.clone())));
     }
 }

@@ -2,13 +2,12 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 use super::entries::{Objects, Replacement};
 use super::index::{Indexed, Maintained};
 use super::{Index, Snapshot};
-use crate::event::Entry;
 use crate::key::ObjectKey;
+use crate::object::Entry;
 use crate::ordmap::OrdMap;
 
 /// An index that is filled and not in the store yet.
@@ -90,7 +89,7 @@ impl<K> fmt::Debug for Joining<K> {
 
 /// What was replaced between two states; entries that are the same are the same by pointer.
 fn differences<K>(before: &Objects<K>, after: &Objects<K>) -> Vec<Replacement<K>> {
-    type Held<'a, K> = (&'a ObjectKey, &'a Arc<Entry<K>>);
+    type Held<'a, K> = (&'a ObjectKey, &'a Entry<K>);
     let mut replacements = Vec::new();
     let mut replaced = |key: &ObjectKey, old: Option<Held<'_, K>>, new: Option<Held<'_, K>>| {
         let entry = |held: Option<Held<'_, K>>| held.map(|(_, entry)| entry.clone());
@@ -107,7 +106,7 @@ fn differences<K>(before: &Objects<K>, after: &Objects<K>) -> Vec<Replacement<K>
         let old = if order == Ordering::Greater { None } else { before.next() };
         let new = if order == Ordering::Less { None } else { after.next() };
         if let (Some((_, old)), Some((_, new))) = (old, new)
-            && Arc::ptr_eq(old, new)
+            && old.is(new)
         {
             continue;
         }

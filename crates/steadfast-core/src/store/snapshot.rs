@@ -12,9 +12,9 @@ use kube::core::{Selector, SelectorExt};
 use super::entries::Objects;
 use super::index::{Index, IndexSnapshot};
 use crate::decode::Kept;
-use crate::event::Entry;
 use crate::key::ObjectKey;
 use crate::keyset::KeySet;
+use crate::object::{Entry, Object};
 use crate::ordmap::{OrdMap, Sought};
 use crate::version::ResourceVersion;
 
@@ -60,40 +60,43 @@ impl<K> Snapshot<K> {
 
     /// What is known of `name` in `namespace`, which is none for cluster-scoped objects.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
-        match self.entry(namespace, name).map(|entry| &**entry) {
+        match self.entry(namespace, name) {
             None => Lookup::Absent,
-            Some(Entry { object: Some(object), tainted: false, .. }) => Lookup::Found(object.clone()),
-            Some(entry) => Lookup::Unknown { version: entry.version.clone() },
+            Some(entry) => match entry.object() {
+                Some(object) => Lookup::Found(object.clone()),
+                None => Lookup::Unknown { version: entry.version().clone() },
+            },
         }
     }
 
     /// The entry of `name` in `namespace`.
-    pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Arc<Entry<K>>> {
+    pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Entry<K>> {
         self.objects.get(&Named { namespace, name }).map(|(_, entry)| entry)
     }
 
     /// All entries in the order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<Entry<K>>)> {
-        self.objects.iter()
+    pub fn iter(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.objects.iter().map(|(_, entry)| entry)
     }
 
     /// The entries of one namespace in the order of their names.
-    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = (&ObjectKey, &Arc<Entry<K>>)> {
-        self.objects.range_by(move |key| key.namespace().cmp(&Some(namespace)))
+    pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry<K>> {
+        self.objects.range_by(move |key| key.namespace().cmp(&Some(namespace))).map(|(_, entry)| entry)
     }
 
     /// The objects whose newest state is known, in the order of their keys: those that a resync looks at again.
-    pub fn decodable(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<K>)> {
-        self.objects
-            .iter()
-            .filter(|(_, entry)| !entry.tainted)
-            .filter_map(|(key, entry)| Some((key, entry.object.as_ref()?)))
+    pub fn decodable(&self) -> impl Iterator<Item = &Object<K>> {
+        self.iter().filter_map(Entry::object)
     }
 
     /// The objects whose labels match `selector`, in `namespace` or everywhere, in the order of their keys.
     ///
     /// Those whose newest state could not be decoded are not among them.
-    pub fn select<'a>(&'a self, namespace: Option<&'a str>, selector: &'a Selector) -> impl Iterator<Item = &'a Arc<K>>
+    pub fn select<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = &'a Object<K>>
     where
         K: Kept,
     {
@@ -102,7 +105,7 @@ impl<K> Snapshot<K> {
             Some(namespace) => key.namespace().cmp(&Some(namespace)),
             None => Ordering::Equal,
         });
-        let known = entries.filter(|(_, entry)| !entry.tainted).filter_map(|(_, entry)| entry.object.as_ref());
+        let known = entries.filter_map(|(_, entry)| entry.object());
         known.filter(move |object| selector.matches(object.labels().unwrap_or(&NONE)))
     }
 
@@ -115,15 +118,15 @@ impl<K> Snapshot<K> {
                 sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
         };
-        for (_, entry) in self.iter() {
-            take(entry.uid.mark());
-            take(entry.version.mark());
+        for entry in self.iter() {
+            take(entry.uid().mark());
+            take(entry.version().mark());
         }
         sum
     }
 
     /// Sets or removes the entry of `key`.
-    pub(super) fn set_object(&mut self, key: &ObjectKey, entry: Option<&Arc<Entry<K>>>) {
+    pub(super) fn set_object(&mut self, key: &ObjectKey, entry: Option<&Entry<K>>) {
         match entry {
             Some(entry) => self.objects.insert(key.clone(), entry.clone()),
             None => self.objects.remove(key),
@@ -131,8 +134,8 @@ impl<K> Snapshot<K> {
     }
 
     /// Takes note of whether `key` is tainted.
-    pub(super) fn set_tainted(&mut self, key: &ObjectKey, entry: Option<&Arc<Entry<K>>>) {
-        self.tainted.set(key, entry.is_some_and(|entry| entry.tainted));
+    pub(super) fn set_tainted(&mut self, key: &ObjectKey, entry: Option<&Entry<K>>) {
+        self.tainted.set(key, entry.is_some_and(Entry::is_tainted));
     }
 }
 
@@ -142,7 +145,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// A tainted object is found where its last decodable state was: it exists, and no handler was given anything else.
     /// A snapshot from before the index answers by looking at every object.
     #[doc(hidden)]
-    pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Arc<K>>
+    pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Object<K>>
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
@@ -153,7 +156,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
             .find(|kept| kept.is_of(index));
         let scanned = kept.is_none().then(|| {
             let entries = self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value));
-            entries.filter_map(|entry| entry.object.as_ref())
+            entries.filter_map(Entry::last)
         });
         kept.map(|kept| kept.get(value)).into_iter().flatten().chain(scanned.into_iter().flatten())
     }
@@ -213,7 +216,7 @@ impl<K> fmt::Debug for Snapshot<K> {
 /// What a store knows of a name.
 pub enum Lookup<K> {
     /// The object.
-    Found(Arc<K>),
+    Found(Object<K>),
     /// There is an object, but its newest state could not be decoded.
     Unknown {
         /// The version of that state.
@@ -225,7 +228,7 @@ pub enum Lookup<K> {
 
 impl<K> Lookup<K> {
     /// The object, if it is known.
-    pub fn found(self) -> Option<Arc<K>> {
+    pub fn found(self) -> Option<Object<K>> {
         match self {
             Self::Found(object) => Some(object),
             Self::Unknown { .. } | Self::Absent => None,

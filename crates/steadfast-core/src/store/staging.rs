@@ -1,11 +1,10 @@
 //! A relist in place: what a list brings, set beside what is held until the list is complete.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::entries::{Objects, Replacement, Tainted, adopt, entry, inherit, refuses};
-use crate::event::Entry;
+use super::entries::{Objects, Replacement, Tainted, entry, successor};
 use crate::key::ObjectKey;
+use crate::object::Entry;
 use crate::record::Identity;
 use crate::version::ResourceVersion;
 
@@ -29,16 +28,31 @@ pub enum Offer {
 }
 
 /// Listed entries by key.
-type Listed<K> = Vec<(ObjectKey, Arc<Entry<K>>)>;
+type Listed<K> = Vec<(ObjectKey, Entry<K>)>;
 
 /// A list on its way into the store.
 ///
 /// Objects come in any order; of those with the same key the last counts. What is not staged when the list is
-/// committed was not in it. An unchanged object costs two pointers.
+/// committed was not in it. An unchanged object costs three pointers.
 pub struct Staging<K> {
     held: Objects<K>,
-    /// What came, in the order in which it came; nothing for what was deleted while the list was on its way.
-    staged: Vec<(ObjectKey, Option<Arc<Entry<K>>>)>,
+    /// What came, in the order in which it came.
+    staged: Vec<Staged<K>>,
+}
+
+enum Staged<K> {
+    Listed(Entry<K>),
+    /// Deleted while the list was on its way.
+    Gone(ObjectKey),
+}
+
+impl<K> Staged<K> {
+    fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Listed(entry) => entry.key(),
+            Self::Gone(key) => key,
+        }
+    }
 }
 
 impl<K> Staging<K> {
@@ -48,15 +62,14 @@ impl<K> Staging<K> {
 
     /// Stages an object that is held in the version listed; asks for any other.
     pub fn offer(&mut self, identity: &Identity) -> Offer {
-        let held = self.held.get(&identity.key);
-        match held {
+        match self.held.get(&identity.key) {
             // A UID that was not known is to be kept.
-            Some((key, held))
-                if (held.uid == identity.uid || !identity.uid.is_given())
-                    && held.version == identity.version
-                    && !held.tainted =>
+            Some((_, held))
+                if (*held.uid() == identity.uid || !identity.uid.is_given())
+                    && *held.version() == identity.version
+                    && !held.is_tainted() =>
             {
-                self.staged.push((key.clone(), Some(held.clone())));
+                self.staged.push(Staged::Listed(held.clone()));
                 Offer::Unchanged
             }
             _ => Offer::Wanted,
@@ -65,65 +78,55 @@ impl<K> Staging<K> {
 
     /// Stages a listed object.
     pub fn put(&mut self, identity: Identity, object: Result<Arc<K>, Tainted>) {
-        let Identity { key, uid, version } = identity;
-        self.staged.push((key, Some(Arc::new(entry(uid, version, object)))));
+        self.staged.push(Staged::Listed(entry(identity, object)));
     }
 
     /// Takes back what was staged of an object: a streamed list may tell of its end before it is complete itself.
     pub fn remove(&mut self, identity: &Identity) {
-        self.staged.push((identity.key.clone(), None));
+        self.staged.push(Staged::Gone(identity.key.clone()));
     }
 
     /// What the store is to hold, in order, and how that differs from what it holds.
     pub(super) fn settle(self, held: &Objects<K>, any_age: bool) -> (Listed<K>, Vec<Replacement<K>>) {
         let mut staged = self.staged;
         // Stable, and linear for what is in order already.
-        staged.sort_by(|(a, _), (b, _)| a.cmp(b));
+        staged.sort_by(|a, b| a.key().cmp(b.key()));
         staged.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
+            let same = later.key() == earlier.key();
             if same {
                 std::mem::swap(later, earlier);
             }
             same
         });
-        let mut staged: Listed<K> = staged.into_iter().filter_map(|(key, entry)| Some((key, entry?))).collect();
 
+        let mut listed = Vec::with_capacity(staged.len());
         let mut replacements = Vec::new();
-        let gone = |(key, old): (&ObjectKey, &Arc<Entry<K>>)| Replacement {
-            key: key.clone(),
-            old: Some(old.clone()),
-            new: None,
-        };
-        let mut held = held.iter().peekable();
-        for (key, entry) in &mut staged {
-            while let Some(missing) = held.next_if(|(held, _)| *held < key) {
+        let gone = |old: &Entry<K>| Replacement { key: old.key().clone(), old: Some(old.clone()), new: None };
+        let mut held = held.iter().map(|(_, entry)| entry).peekable();
+        for staged in staged {
+            let Staged::Listed(came) = staged else { continue };
+            while let Some(missing) = held.next_if(|held| held.key() < came.key()) {
                 replacements.push(gone(missing));
             }
-            let old = match held.peek().map(|(held, _)| (*held).cmp(key)) {
-                Some(Ordering::Equal) => held.next(),
-                _ => None,
+            let old = held.next_if(|held| held.key() == came.key());
+            let new = match old {
+                None => came,
+                Some(old) if old.is(&came) => {
+                    listed.push((came.key().clone(), came));
+                    continue;
+                }
+                Some(old) => {
+                    let Some(new) = successor(old, came, any_age) else {
+                        listed.push((old.key().clone(), old.clone()));
+                        continue;
+                    };
+                    new
+                }
             };
-            if let Some((held_key, old)) = old {
-                if Arc::ptr_eq(old, entry) {
-                    continue;
-                }
-                // One copy of the name is enough.
-                key.clone_from(held_key);
-                if let Some(entry) = Arc::get_mut(entry) {
-                    adopt(entry, old);
-                }
-                if refuses(old, entry) && !any_age {
-                    entry.clone_from(old);
-                    continue;
-                }
-                if let Some(entry) = Arc::get_mut(entry) {
-                    inherit(entry, old);
-                }
-            }
-            let old = old.map(|(_, entry)| entry.clone());
-            replacements.push(Replacement { key: key.clone(), old, new: Some(entry.clone()) });
+            listed.push((new.key().clone(), new.clone()));
+            replacements.push(Replacement { key: new.key().clone(), old: old.cloned(), new: Some(new) });
         }
         replacements.extend(held.map(gone));
-        (staged, replacements)
+        (listed, replacements)
     }
 }

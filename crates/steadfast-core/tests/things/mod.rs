@@ -38,5 +38,5 @@ pub(crate) fn described(change: &Change<Thing>) -> String {
         }
         Event::Resynced { object } => format!("Resynced {}", state(object)),
     };
-    format!("{}: {event}", change.key)
+    format!("{}: {event}", change.key())
 }

@@ -144,7 +144,7 @@ pub(super) fn namespace_listed(meter: &mut Meter, count: usize) {
     for turn in 0..count.div_ceil(each) {
         let namespace = namespace(turn);
         let snapshot = reader.snapshot();
-        let seen = meter.count(|| snapshot.namespace(&namespace).filter(|(_, entry)| entry.object.is_some()).count());
+        let seen = meter.count(|| snapshot.namespace(&namespace).filter(|entry| entry.last().is_some()).count());
         assert_eq!(seen, each);
     }
 }

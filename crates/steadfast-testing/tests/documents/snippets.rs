@@ -68,7 +68,7 @@ pub(crate) mod guide {
         })?;
 
         informers.wait_for_sync(Duration::from_secs(30)).await?;      // the error names what is not synced, and why
-        let web = pods.lister()?.get("default", "web-0")?;            // Option<Arc<Pod>>, never blocks
+        let web = pods.lister()?.get("default", "web-0")?;            // Option<Object<Pod>>, never blocks
         println!("{}: {}", web.is_some(), pods.freshness());          // "true: fresh, proven 0.4 s ago"
 
         informers.shutdown_drained(Duration::from_secs(5)).await;     // says what was not delivered

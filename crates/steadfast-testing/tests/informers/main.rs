@@ -17,7 +17,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
-use steadfast::{Event, Informer, InformerFactory, Kept, Registration, Scope};
+use steadfast::{Event, Informer, InformerFactory, Kept, Object, Registration, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{InMemory, WorldError};
 
@@ -116,6 +116,6 @@ fn follow<K: Kept + Resource>(informer: &Informer<K>) -> (Told, Registration<K>)
     (told, registration)
 }
 
-fn names<K: Resource>(objects: &[Arc<K>]) -> Vec<String> {
+fn names<K: Resource>(objects: &[Object<K>]) -> Vec<String> {
     objects.iter().map(|object| object.name_any()).collect()
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
-use steadfast::{ObjectKey, Scope, Snapshot, WaitError, parse_selector};
+use steadfast::{Object, ObjectKey, Scope, Snapshot, WaitError, parse_selector};
 use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_testing::{WorldError, config_map, config_map_in, pod};
 use tokio::time::Instant;
@@ -194,7 +194,7 @@ async fn a_selector_from_text_finds_what_the_server_finds() -> Result<(), WorldE
     ] {
         let selector = parse_selector(text)?;
         let asked = ListParams::default().labels(text);
-        let found = |objects: &[Arc<ConfigMap>]| names(objects);
+        let found = |objects: &[Object<ConfigMap>]| names(objects);
         let told = |objects: Vec<ConfigMap>| objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         assert_eq!(found(&lister.select(&selector)), told(all.list(&asked).await?.items), "{text:?}");
         assert_eq!(found(&lister.select_in("shop", &selector)), told(shop.list(&asked).await?.items), "{text:?}");

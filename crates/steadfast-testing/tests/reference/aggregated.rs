@@ -83,7 +83,8 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
         let snapshot = informer.snapshot();
         snapshot
             .iter()
-            .map(|(key, _)| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned()))
+            .map(steadfast::Entry::key)
+            .map(|key| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned()))
             .collect()
     };
     let mut there: BTreeSet<(String, String)> =

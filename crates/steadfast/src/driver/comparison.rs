@@ -39,8 +39,8 @@ impl Comparison {
     pub(super) fn see<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
         match held.entry(key.namespace(), key.name()) {
-            Some(entry) if entry.uid.is_same(uid) && entry.version == *version => {
-                self.equal.insert(entry.uid.clone());
+            Some(entry) if entry.uid().is_same(uid) && entry.version() == version => {
+                self.equal.insert(entry.uid().clone());
             }
             _ => {
                 self.different.insert(key.clone(), (uid.clone(), version.clone()));
@@ -63,10 +63,10 @@ impl Comparison {
         for (key, (uid, listed)) in &self.different {
             let entry = held.entry(key.namespace(), key.name());
             let version = match entry {
-                Some(entry) if entry.version.is_newer_than(&at) => continue,
-                Some(entry) if entry.uid.is_same(uid) && entry.version == *listed => continue,
+                Some(entry) if entry.version().is_newer_than(&at) => continue,
+                Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
                 None if self.removed.contains(uid) || self.removed.len() >= MOST_REMOVALS => continue,
-                entry => entry.map(|entry| entry.version.clone()),
+                entry => entry.map(|entry| entry.version().clone()),
             };
             if let Some(version) = version.clone().filter(|version| version.is_newer_than(listed)) {
                 found.backwards = Some((version, listed.clone()));
@@ -74,10 +74,11 @@ impl Comparison {
             let (key, uid, listed) = (key.clone(), uid.clone(), Some(listed.clone()));
             self.lost.push(Note::Lost { key, uid, held: version, listed });
         }
-        for (key, entry) in held.iter() {
-            let judged = self.equal.contains(&entry.uid) || self.different.contains_key(key);
-            if !judged && !entry.version.is_newer_than(&at) {
-                let (key, uid, held) = (key.clone(), entry.uid.clone(), Some(entry.version.clone()));
+        for entry in held.iter() {
+            let judged = self.equal.contains(entry.uid()) || self.different.contains_key(entry.key());
+            if !judged && !entry.version().is_newer_than(&at) {
+                let Identity { key, uid, version } = entry.identity().clone();
+                let held = Some(version);
                 self.lost.push(Note::Lost { key, uid, held, listed: None });
             }
         }

@@ -78,10 +78,12 @@ impl Disorder {
         }
         let mut was_true = doubted.iter().filter(|(kind, record, _)| {
             let entry = listed.entry(record.key.namespace(), record.key.name());
-            let same = entry.filter(|entry| entry.uid.is_same(&record.uid));
+            let same = entry.filter(|entry| entry.uid().is_same(&record.uid));
             match kind {
                 RecordKind::Deleted => same.is_none(),
-                RecordKind::Added | RecordKind::Modified => same.is_some_and(|entry| entry.version == record.version),
+                RecordKind::Added | RecordKind::Modified => {
+                    same.is_some_and(|entry| *entry.version() == record.version)
+                }
             }
         });
         let Some((.., first)) = was_true.next() else {

@@ -182,7 +182,7 @@ impl<K: Kept> Driver<K> {
             Some((_, edited)) => Some((&edited.uid, &edited.version)),
             None => {
                 let entry = snapshot.entry(record.key.namespace(), record.key.name());
-                entry.map(|entry| (&entry.uid, &entry.version))
+                entry.map(|entry| (entry.uid(), entry.version()))
             }
         };
         if !self.disorder.is_news(kind, record, held) {
@@ -248,7 +248,7 @@ impl<K: Kept> Driver<K> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
         let told = snapshot.entry(key.namespace(), key.name());
-        if told.is_some_and(|held| held.tainted && held.uid.is_same(uid) && held.version == *version) {
+        if told.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
             return None;
         }
         Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
@@ -293,7 +293,7 @@ fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
     if let RecordProblem::OtherKind { .. } = error.problem {
         return None;
     }
-    let PartialIdentity { key, uid, version } = error.identity.clone();
+    let PartialIdentity { key, uid, version } = (*error.identity).clone();
     let kind = error.kind.unwrap_or(RecordKind::Added);
     Some((kind, Identity { key: key?, uid: uid?, version: version? }))
 }

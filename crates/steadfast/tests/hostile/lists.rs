@@ -45,7 +45,7 @@ async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
     informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let names = informer.snapshot().iter().map(|(key, _)| key.name().to_owned()).collect();
+    let names = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
     let watch = server.asked().into_iter().find(|asked| asked.contains("watch=true")).unwrap_or_default();
     (names, watch, notes.text())
 }

@@ -105,8 +105,8 @@ impl<K: Kept> World<K> {
     fn names(&self) -> (Vec<String>, Vec<String>) {
         let snapshot = self.informer.snapshot();
         let names = |tainted: bool| {
-            let entries = snapshot.iter().filter(|(_, entry)| entry.tainted == tainted);
-            entries.map(|(key, _)| key.name().to_owned()).collect::<Vec<_>>()
+            let entries = snapshot.iter().filter(|entry| entry.is_tainted() == tainted);
+            entries.map(|entry| entry.key().name().to_owned()).collect::<Vec<_>>()
         };
         (names(false), names(true))
     }
@@ -193,7 +193,7 @@ async fn what_becomes_of_an_object_over_the_limit_is_told_of_it_and_of_no_other(
     let told: Vec<_> = informer
         .snapshot()
         .iter()
-        .map(|(key, entry)| (key.name().to_owned(), entry.version.to_string(), entry.tainted))
+        .map(|entry| (entry.key().name().to_owned(), entry.version().to_string(), entry.is_tainted()))
         .collect();
     assert_eq!(
         told.iter().map(|(name, version, tainted)| (&**name, &**version, *tainted)).collect::<Vec<_>>(),
@@ -252,7 +252,7 @@ async fn one_object_without_a_uid_among_others_is_the_one_that_is_held_under_its
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let snapshot = informer.snapshot();
-    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), &*entry.uid, entry.version.as_str())).collect();
+    let held: Vec<_> = snapshot.iter().map(|it| (it.key().name(), &**it.uid(), it.version().as_str())).collect();
     assert_eq!(held, [("a", "a", "14")]);
     let told = told.text();
     assert!(!told.contains("Deleted a"), "{told}");
@@ -285,7 +285,7 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(notes.text().contains(told), "{}", notes.text());
     let snapshot = informer.snapshot();
-    let names: Vec<_> = snapshot.iter().map(|(key, _)| key.name()).collect();
+    let names: Vec<_> = snapshot.iter().map(|entry| entry.key().name()).collect();
     assert_eq!(names, ["a", "b", "c"]);
 }
 
@@ -323,7 +323,7 @@ async fn changes_below_the_version_held_are_found_by_a_list_and_then_taken_as_th
     assert!(text.contains("default/d was added at version 3, below 20 that is held"), "{text}");
     assert_eq!(text.matches("do not come from one counter").count(), 1, "{text}");
     let snapshot = informer.snapshot();
-    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), entry.version.as_str())).collect();
+    let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();
     assert_eq!(held, [("c", "19"), ("e", "2")], "{text}");
     assert!(informer.wait_for_version(&"40".into(), Duration::from_secs(1)).await.is_err(), "none can be waited for");
 }
@@ -350,7 +350,7 @@ async fn old_events_that_come_again_are_no_sign_of_another_order() {
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let snapshot = informer.snapshot();
-    let held: Vec<_> = snapshot.iter().map(|(key, entry)| (key.name(), entry.version.as_str())).collect();
+    let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();
     assert_eq!(held, [("a", "5"), ("b", "5"), ("c", "22")]);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     assert_eq!(server.asked().iter().filter(|head| head.contains("limit=500")).count(), 1);

@@ -1,0 +1,251 @@
+//! What a cache holds of an object, and the handle by which it is given away.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use kube::Resource;
+
+use crate::key::ObjectKey;
+use crate::record::Identity;
+use crate::uid::Uid;
+use crate::version::ResourceVersion;
+
+/// An object in one of its states, as a cache holds it: a handle that is cheap to clone and derefs to the object.
+///
+/// Who the object is, and in which version, is at hand without a look at the object itself, whatever is kept of it.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use steadfast_core::Object;
+/// fn describe(pod: &Object<Pod>) -> String {
+///     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+///     format!("{} at version {} on {}", pod.key(), pod.version(), node.unwrap_or("no node"))
+/// }
+/// # let mut pod = Pod::default();
+/// # (pod.metadata.name, pod.metadata.resource_version) = (Some("web-0".into()), Some("7".into()));
+/// assert_eq!(describe(&pod.into()), "web-0 at version 7 on no node");
+/// ```
+pub struct Object<K>(Arc<State<K>>);
+
+/// The object apart from who it is: that lies close together with that of others, however large the objects are.
+struct State<K> {
+    identity: Identity,
+    object: Arc<K>,
+}
+
+impl<K> Object<K> {
+    /// The object of this identity.
+    pub fn new(identity: Identity, object: Arc<K>) -> Self {
+        Self(Arc::new(State { identity, object }))
+    }
+
+    /// Who the object is, and in which of its versions.
+    pub fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// Where the object is found: its namespace and its name.
+    pub fn key(&self) -> &ObjectKey {
+        &self.0.identity.key
+    }
+
+    /// The version of this state.
+    pub fn version(&self) -> &ResourceVersion {
+        &self.0.identity.version
+    }
+
+    /// The object without the handle, for whoever needs an [`Arc`] of it.
+    pub fn arc(&self) -> &Arc<K> {
+        &self.0.object
+    }
+
+    /// Whether both are one and the same, seen without a look at the object.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<K> Deref for Object<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.0.object
+    }
+}
+
+impl<K> AsRef<K> for Object<K> {
+    fn as_ref(&self) -> &K {
+        self
+    }
+}
+
+// By hand: a derive would ask for clonable objects.
+impl<K> Clone for Object<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> From<Object<K>> for Arc<K> {
+    fn from(object: Object<K>) -> Self {
+        object.0.object.clone()
+    }
+}
+
+/// The handle of an object by what its metadata say of it: for tests of what takes handles.
+impl<K: Resource> From<K> for Object<K> {
+    fn from(object: K) -> Self {
+        let meta = object.meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        let key = match meta.namespace.as_deref() {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(name),
+        };
+        let uid = match meta.uid.as_deref().unwrap_or_default() {
+            "" => Uid::by_name(&key),
+            uid => Uid::from(uid),
+        };
+        let version = match meta.resource_version.as_deref().unwrap_or_default() {
+            "" => ResourceVersion::made_of(&[]),
+            version => ResourceVersion::from(version),
+        };
+        Self::new(Identity { key, uid, version }, Arc::new(object))
+    }
+}
+
+impl<K: PartialEq> PartialEq for Object<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || **self == **other
+    }
+}
+
+impl<K: Eq> Eq for Object<K> {}
+
+impl<K: fmt::Display> fmt::Display for Object<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        K::fmt(self, f)
+    }
+}
+
+// Who an object is, and nothing else of it: it may be a Secret.
+impl<K> fmt::Debug for Object<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {:?}", short_type_name::<K>(), self.key(), self.version())
+    }
+}
+
+/// A type's name without the paths in it: `Pod`, `PartialObjectMeta<Pod>`.
+fn short_type_name<K>() -> String {
+    let full = std::any::type_name::<K>();
+    let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
+    full.split_inclusive(ends).map(|path| path.rsplit("::").next().unwrap_or(path)).collect()
+}
+
+/// What a cache holds under a name, decodable or not. Cheap to clone.
+pub struct Entry<K>(Held<K>);
+
+enum Held<K> {
+    Known(Object<K>),
+    Tainted(Arc<Unreadable<K>>),
+}
+
+struct Unreadable<K> {
+    identity: Identity,
+    last: Option<Object<K>>,
+}
+
+impl<K> Entry<K> {
+    /// The entry of an object.
+    #[doc(hidden)]
+    pub fn known(object: Object<K>) -> Self {
+        Self(Held::Known(object))
+    }
+
+    /// The entry of an object whose newest state could not be decoded, and the last one that could.
+    #[doc(hidden)]
+    pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
+        Self(Held::Tainted(Arc::new(Unreadable { identity, last })))
+    }
+
+    /// Who the object is, in the version of its newest state, decodable or not.
+    pub fn identity(&self) -> &Identity {
+        match &self.0 {
+            Held::Known(object) => object.identity(),
+            Held::Tainted(state) => &state.identity,
+        }
+    }
+
+    /// Where the object is found.
+    pub fn key(&self) -> &ObjectKey {
+        &self.identity().key
+    }
+
+    /// What makes it this object and not the one that had its name before.
+    pub fn uid(&self) -> &Uid {
+        &self.identity().uid
+    }
+
+    /// The version of its newest state, decodable or not.
+    pub fn version(&self) -> &ResourceVersion {
+        &self.identity().version
+    }
+
+    /// The object in its newest state; none where that could not be decoded.
+    pub fn object(&self) -> Option<&Object<K>> {
+        match &self.0 {
+            Held::Known(object) => Some(object),
+            Held::Tainted(_) => None,
+        }
+    }
+
+    /// The object in the last state that could be decoded; none while there has been no such state.
+    pub fn last(&self) -> Option<&Object<K>> {
+        match &self.0 {
+            Held::Known(object) => Some(object),
+            Held::Tainted(state) => state.last.as_ref(),
+        }
+    }
+
+    /// Whether the newest state could not be decoded.
+    pub fn is_tainted(&self) -> bool {
+        matches!(self.0, Held::Tainted(_))
+    }
+
+    /// Who the object is, to be changed; none where others hold this entry, for whom it never changes.
+    pub(crate) fn identity_mut(&mut self) -> Option<&mut Identity> {
+        match &mut self.0 {
+            Held::Known(object) => Arc::get_mut(&mut object.0).map(|state| &mut state.identity),
+            Held::Tainted(state) => Arc::get_mut(state).map(|state| &mut state.identity),
+        }
+    }
+
+    /// Whether both are one and the same, seen without a look at what is in them.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Held::Known(one), Held::Known(other)) => one.is(other),
+            (Held::Tainted(one), Held::Tainted(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+// By hand: a derive would ask for clonable objects.
+impl<K> Clone for Entry<K> {
+    fn clone(&self) -> Self {
+        Self(match &self.0 {
+            Held::Known(object) => Held::Known(object.clone()),
+            Held::Tainted(state) => Held::Tainted(state.clone()),
+        })
+    }
+}
+
+// Who the object is, and nothing else of it: it may be a Secret.
+impl<K> fmt::Debug for Entry<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Held::Known(object) => object.fmt(f),
+            Held::Tainted(state) => write!(f, "{} {:?}, not decodable", state.identity.key, state.identity.version),
+        }
+    }
+}

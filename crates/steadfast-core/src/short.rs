@@ -1,0 +1,90 @@
+//! Texts that are as good as always short, kept in place.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A text of up to `N` bytes in place; a longer one is shared.
+#[derive(Clone)]
+pub(crate) enum ShortText<const N: usize> {
+    Here { len: u8, bytes: [u8; N] },
+    Shared(Arc<str>),
+}
+
+impl<const N: usize> ShortText<N> {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Here { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Shared(text) => text.as_bytes(),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Here { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of a text"),
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl<const N: usize> From<&str> for ShortText<N> {
+    fn from(text: &str) -> Self {
+        match u8::try_from(text.len()) {
+            Ok(len) if text.len() <= N => {
+                let mut bytes = [0; N];
+                bytes[..text.len()].copy_from_slice(text.as_bytes());
+                Self::Here { len, bytes }
+            }
+            _ => Self::Shared(text.into()),
+        }
+    }
+}
+
+impl<const N: usize> PartialEq for ShortText<N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl<const N: usize> Eq for ShortText<N> {}
+
+impl<const N: usize> PartialOrd for ShortText<N> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<const N: usize> Ord for ShortText<N> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl<const N: usize> Hash for ShortText<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl<const N: usize> fmt::Debug for ShortText<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_the_same_wherever_it_is_kept() {
+        for text in ["", "four", "fives", "ümläut, and longer than any"] {
+            let short = ShortText::<4>::from(text);
+            assert_eq!((short.as_str(), matches!(short, ShortText::Shared(_))), (text, text.len() > 4));
+            assert_eq!(short, ShortText::from(text));
+        }
+        assert!(ShortText::<4>::from("abcd") < ShortText::from("abcde"));
+        assert!(ShortText::<4>::from("abcde") < ShortText::from("abd"));
+    }
+}
