@@ -18,7 +18,7 @@ mod wanted;
 
 pub use encoding::{Encoding, UnsupportedContentType};
 pub use envelope::{continue_token, status};
-pub(crate) use envelope::{list_meta, status_of};
+pub(crate) use envelope::{list_meta, list_meta_of_message, status_of, status_of_message};
 pub use error::DecodeError;
 pub use identity::PartialIdentity;
 pub use kept::{Decoder, Kept};

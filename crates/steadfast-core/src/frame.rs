@@ -4,16 +4,23 @@
 //! more than one record, and never more of it than the limit: one that is longer passes, and is known by what was read of it
 //! on the way ([`Overlong`]). What comes after it is read as ever.
 
+mod by_encoding;
 mod item;
+mod lengths;
 mod lines;
 mod list;
+mod messages;
 mod overlong;
 
+pub use by_encoding::{ItemFramer, StreamFramer};
 pub use item::Item;
+pub use lengths::LengthFramer;
 pub use lines::{Line, LineFramer};
 pub use list::{ListFramer, ListPart};
+pub use messages::MessageFramer;
 pub use overlong::Overlong;
 
+use crate::decode::Encoding;
 use crate::scan::Fault;
 
 /// Why a body cannot be read on. It says where, never what.
@@ -31,9 +38,11 @@ pub enum FrameError {
         /// How many bytes of the unfinished record there were.
         bytes: u64,
     },
-    /// The body is not the JSON it should be.
-    #[error("malformed JSON at byte {offset} of the body")]
+    /// The body is not what it should be in its encoding.
+    #[error("malformed {encoding} at byte {offset} of the body")]
     Malformed {
+        /// The encoding.
+        encoding: Encoding,
         /// Where in the body.
         offset: u64,
     },
@@ -43,6 +52,6 @@ impl FrameError {
     /// The fault of a text that begins at `offset` of the body.
     fn of(fault: Fault, offset: u64) -> Self {
         let Fault::Malformed { at } = fault;
-        Self::Malformed { offset: offset + at as u64 }
+        Self::Malformed { encoding: Encoding::Json, offset: offset + at as u64 }
     }
 }

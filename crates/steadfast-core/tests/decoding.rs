@@ -35,8 +35,8 @@ fn decode<K: Kept>(raw: &RawObject) -> Result<K, DecodeError> {
 }
 
 fn without_managed_fields(raw: &RawObject) -> Value {
-    let (head, tail) = raw.pieces(DecodeOptions::default());
-    read(&[head, tail].concat())
+    let mut buffer = Vec::new();
+    read(raw.compact(DecodeOptions::default(), &mut buffer))
 }
 
 /// Members, any of them twice, ours among them in any place.
@@ -209,8 +209,7 @@ struct Lazy {
 
 impl Kept for Lazy {
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
-        let (head, tail) = raw.pieces(decoder.options());
-        Ok(Self { bytes: [head, tail].concat() })
+        Ok(Self { bytes: raw.compact(decoder.options(), &mut Vec::new()).to_vec() })
     }
 
     fn metadata_only() -> bool {

@@ -356,7 +356,7 @@ fn what_is_no_json_is_told_with_its_place() {
         (r#"{"kind" "x"}"#, 8),
         (r#"{"items":[]} x"#, 13),
     ] {
-        assert_eq!(whole_list(body).1, Err(FrameError::Malformed { offset }), "{body}");
+        assert_eq!(whole_list(body).1, Err(FrameError::Malformed { encoding: Encoding::Json, offset }), "{body}");
     }
     // Items handed out cannot be taken back.
     assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));

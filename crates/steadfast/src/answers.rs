@@ -13,7 +13,7 @@ use http::{HeaderValue, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
+use steadfast_core::decode::{self, Encoding, Kept, UnsupportedContentType, Wanted, WatchRecord};
 use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
 use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, FailureKind, Reach, Request, RequestId};
@@ -369,7 +369,12 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {
-        Ok(encoding) => Ok((encoding, body)),
+        Ok(Encoding::Json) => Ok((Encoding::Json, body)),
+        // It is known, and nobody has asked for it.
+        Ok(Encoding::Protobuf) => {
+            let content_type = content_type.chars().take(128).collect();
+            Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
+        }
         Err(error) => Err(Failure::unreadable(error.to_string()).into()),
     }
 }

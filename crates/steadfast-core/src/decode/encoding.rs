@@ -1,10 +1,23 @@
 //! How a response's body is encoded.
 
+use std::fmt;
+
 /// An encoding of API objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// `application/json`.
     Json,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json => "JSON",
+            Self::Protobuf => "protobuf",
+        })
+    }
 }
 
 /// A response is encoded in a way that was not requested.
@@ -24,8 +37,10 @@ impl Encoding {
     pub fn of_content_type(content_type: &str) -> Result<Self, UnsupportedContentType> {
         let mut parts = content_type.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
-        if media_type.eq_ignore_ascii_case("application/json") && parts.all(is_fine) {
-            return Ok(Self::Json);
+        let encodings = [("application/json", Self::Json), ("application/vnd.kubernetes.protobuf", Self::Protobuf)];
+        let named = encodings.into_iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name));
+        if let Some((_, encoding)) = named.filter(|_| parts.all(is_fine)) {
+            return Ok(encoding);
         }
         Err(UnsupportedContentType { content_type: content_type.chars().take(128).collect() })
     }
@@ -46,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_json_whatever_its_parameters_unless_they_convert_the_objects() {
+    fn an_encoding_is_itself_whatever_its_parameters_unless_they_convert_the_objects() {
         for fine in [
             "application/json",
             "Application/JSON; charset=UTF-8",
@@ -54,6 +69,9 @@ mod tests {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
         ] {
             assert_eq!(Encoding::of_content_type(fine), Ok(Encoding::Json), "{fine}");
+            let protobuf = fine.to_ascii_lowercase().replace("application/json", "application/vnd.kubernetes.protobuf");
+            let fine = protobuf.replace("partialobjectmetadatalist", "PartialObjectMetadataList");
+            assert_eq!(Encoding::of_content_type(&fine), Ok(Encoding::Protobuf), "{fine}");
         }
         for wrong in [
             "",
@@ -61,7 +79,8 @@ mod tests {
             "application/jsonp",
             "application/json;as=Table;g=meta.k8s.io;v=v1",
             "application/json; charset=latin1",
-            "application/vnd.kubernetes.protobuf",
+            "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1",
+            "application/vnd.kubernetes.protobuffer",
         ] {
             assert!(Encoding::of_content_type(wrong).is_err(), "{wrong}");
         }

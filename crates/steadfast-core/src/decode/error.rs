@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use super::encoding::Encoding;
 use crate::key::ObjectKey;
+use crate::protobuf::{self, Reason};
 use crate::record::Identity;
 use crate::version::ResourceVersion;
 
@@ -15,13 +17,17 @@ pub struct DecodeError {
     key: ObjectKey,
     version: ResourceVersion,
     offset: usize,
+    /// Of the value that does not fit; empty where that is not known.
+    path: String,
     problem: Problem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Problem {
-    /// The text is not JSON, or ends early.
-    Malformed,
+    /// It is not what it should be in this encoding, or ends early.
+    Malformed(Encoding),
+    /// It is protobuf of a kind whose fields are not known.
+    UnknownKind,
     /// It is nested deeper than `serde_json` goes.
     TooDeep,
     /// A field that has to be there is not; its name is the type's, not the object's.
@@ -53,13 +59,32 @@ const SORTS: [&str; 15] = [
 
 impl DecodeError {
     /// What `error` says of the object `identity`, at `offset` of its bytes.
-    pub(super) fn new(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
+    pub(super) fn of_json(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
         let problem = match error.to_string() {
             message if error.is_data() => Problem::of(&message),
             message if message.starts_with("recursion limit exceeded") => Problem::TooDeep,
-            _ => Problem::Malformed,
+            _ => Problem::Malformed(Encoding::Json),
         };
-        Self { key: identity.key.clone(), version: identity.version.clone(), offset, problem }
+        Self::new(identity, offset, String::new(), problem)
+    }
+
+    /// What `error` says of the object `identity`.
+    pub(super) fn of_protobuf(identity: &Identity, error: &protobuf::Error) -> Self {
+        let problem = match error.reason() {
+            Reason::Malformed => Problem::Malformed(Encoding::Protobuf),
+            Reason::TooDeep => Problem::TooDeep,
+            Reason::Unfit(message) => Problem::of(message),
+        };
+        Self::new(identity, error.offset(), error.path(), problem)
+    }
+
+    /// That nobody knows what the object `identity` is, in protobuf.
+    pub(super) fn of_unknown_kind(identity: &Identity) -> Self {
+        Self::new(identity, 0, String::new(), Problem::UnknownKind)
+    }
+
+    fn new(identity: &Identity, offset: usize, path: String, problem: Problem) -> Self {
+        Self { key: identity.key.clone(), version: identity.version.clone(), offset, path, problem }
     }
 
     /// The object.
@@ -91,10 +116,15 @@ impl Problem {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, version, offset, problem } = self;
-        write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it: ")?;
+        let Self { key, version, offset, path, problem } = self;
+        write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it")?;
+        if !path.is_empty() {
+            write!(f, ", in {path}")?;
+        }
+        f.write_str(": ")?;
         match problem {
-            Problem::Malformed => f.write_str("malformed JSON"),
+            Problem::Malformed(encoding) => write!(f, "malformed {encoding}"),
+            Problem::UnknownKind => f.write_str("protobuf of a kind that is not built in"),
             Problem::TooDeep => f.write_str("nested deeper than 128 levels"),
             Problem::MissingField(field) => write!(f, "no field {field:?}"),
             Problem::Unfit(sort) => write!(f, "the type does not take this {sort}"),

@@ -6,6 +6,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
+use crate::protobuf;
 
 /// A form in which objects are kept.
 ///
@@ -71,22 +72,24 @@ impl Decoder {
     ///
     /// Where the object does not fit `T`.
     pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
-        let (head, tail) = raw.pieces(self.options);
-        let text = if tail.is_empty() {
-            head
-        } else {
-            self.scratch.clear();
-            self.scratch.shrink_to(SCRATCH);
-            self.scratch.extend_from_slice(head);
-            self.scratch.extend_from_slice(tail);
-            &self.scratch
-        };
         match raw.encoding {
-            Encoding::Json => serde_json::from_slice(text).map_err(|error| {
-                let at = offset(text, &error);
-                let offset = if at > head.len() { at + raw.bytes.len() - text.len() } else { at };
-                DecodeError::new(&raw.identity, offset, &error)
-            }),
+            Encoding::Json => {
+                self.scratch.clear();
+                self.scratch.shrink_to(SCRATCH);
+                let text = raw.compact(self.options, &mut self.scratch);
+                serde_json::from_slice(text).map_err(|error| {
+                    let at = offset(text, &error);
+                    let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
+                    let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
+                    DecodeError::of_json(&raw.identity, offset, &error)
+                })
+            }
+            Encoding::Protobuf => {
+                let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
+                // What is not kept is passed over, and need not be cut out.
+                protobuf::decode(message, &raw.bytes, self.options.keep_managed_fields)
+                    .map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What may be wrong with a record.
 
+use super::encoding::Encoding;
 use super::identity::PartialIdentity;
+use crate::protobuf::wire;
 use crate::record::RecordKind;
 use crate::scan::Fault;
 
@@ -19,9 +21,11 @@ pub struct RecordError {
 /// What is wrong with a record. It says where, never what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordProblem {
-    /// It is not the JSON it should be.
-    #[error("malformed JSON at byte {offset} of the record")]
+    /// It is not what it should be in its encoding.
+    #[error("malformed {encoding} at byte {offset} of the record")]
     Malformed {
+        /// The encoding.
+        encoding: Encoding,
         /// Where in the record.
         offset: usize,
     },
@@ -64,6 +68,12 @@ pub enum RecordProblem {
 impl From<Fault> for RecordProblem {
     fn from(fault: Fault) -> Self {
         let Fault::Malformed { at } = fault;
-        Self::Malformed { offset: at }
+        Self::Malformed { encoding: Encoding::Json, offset: at }
+    }
+}
+
+impl From<wire::Fault> for RecordProblem {
+    fn from(fault: wire::Fault) -> Self {
+        Self::Malformed { encoding: Encoding::Protobuf, offset: fault.at }
     }
 }

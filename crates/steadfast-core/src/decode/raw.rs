@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{DecodeOptions, Encoding};
+use crate::protobuf::{self, MessageId};
 use crate::record::Identity;
 
 /// An object that is known by its identity and not decoded.
@@ -17,20 +18,32 @@ pub struct RawObject {
     pub identity: Identity,
     /// The object, encoded.
     pub bytes: Bytes,
-    /// What to cut out of `bytes` so that the object has no `metadata.managedFields`; none where it has none. Should
+    /// What to leave out of `bytes` so that the object has no `metadata.managedFields`; none where it has none. Should
     /// there be several, it is the last.
     pub managed_fields: Option<Range<usize>>,
     /// How it is encoded.
     pub encoding: Encoding,
+    /// Which message it is, where it is protobuf; none of a kind that is not known.
+    pub message: Option<MessageId>,
 }
 
 impl RawObject {
-    /// What `options` keep of the bytes, in two pieces that belong together; the second is often empty.
-    pub fn pieces(&self, options: DecodeOptions) -> (&[u8], &[u8]) {
-        match &self.managed_fields {
-            Some(cut) if !options.keep_managed_fields => (&self.bytes[..cut.start], &self.bytes[cut.end..]),
-            _ => (&self.bytes, &[]),
+    /// What `options` keep of the object, in the same encoding: all of its bytes, or what is left of them, in `buffer`.
+    ///
+    /// Of protobuf the envelope stays, where there is one.
+    pub fn compact<'a>(&'a self, options: DecodeOptions, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        let Some(cut) = self.managed_fields.as_ref().filter(|_| !options.keep_managed_fields) else {
+            return &self.bytes;
+        };
+        buffer.clear();
+        match self.encoding {
+            Encoding::Json => {
+                buffer.extend_from_slice(&self.bytes[..cut.start]);
+                buffer.extend_from_slice(&self.bytes[cut.end..]);
+            }
+            Encoding::Protobuf => protobuf::without(&self.bytes, cut.clone(), buffer),
         }
+        buffer
     }
 }
 
@@ -42,6 +55,7 @@ impl fmt::Debug for RawObject {
             .field("bytes", &self.bytes.len())
             .field("managed_fields", &self.managed_fields)
             .field("encoding", &self.encoding)
+            .field("message", &self.message)
             .finish()
     }
 }

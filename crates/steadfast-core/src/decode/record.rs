@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::identity::version;
 use super::{Encoding, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, envelope};
 use crate::frame::{Item, Overlong};
+use crate::protobuf::{self, MessageId};
 use crate::record::{Bookmark, RecordKind, Status};
 use crate::scan::{Metadata, ObjectScan, RecordScan, RecordSpans, has_annotation};
 use crate::version::ResourceVersion;
@@ -32,10 +33,18 @@ pub enum WatchRecord {
 ///
 /// # Errors
 ///
-/// Where it cannot be understood; the stream can be read on, for its records are lines.
+/// Where it cannot be understood; the stream can be read on, for it was cut into its records before.
 pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     match encoding {
-        Encoding::Json => json_watch_record(record, wanted),
+        Encoding::Json => {
+            let mut spans = RecordSpans::default();
+            let scanned = spans.scan(record).map_err(RecordProblem::from);
+            read_record(encoding, record, &spans.read(record), scanned, wanted)
+        }
+        Encoding::Protobuf => {
+            let (scan, scanned) = protobuf::scan::record(record);
+            read_record(encoding, record, &scan, scanned.map_err(RecordProblem::from), wanted)
+        }
     }
 }
 
@@ -47,7 +56,11 @@ pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>)
 pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
     match encoding {
         Encoding::Json => match item.scan() {
-            (scan, Ok(())) => json_object(item.bytes(), None, &scan, wanted),
+            (scan, Ok(())) => read_object((encoding, None), item.bytes(), None, &scan, wanted),
+            (scan, Err(fault)) => Err(failed(None, &scan, fault.into(), wanted)),
+        },
+        Encoding::Protobuf => match protobuf::scan::object(item.bytes()) {
+            (scan, Ok(())) => read_object((encoding, item.message()), item.bytes(), None, &scan, wanted),
             (scan, Err(fault)) => Err(failed(None, &scan, fault.into(), wanted)),
         },
     }
@@ -72,26 +85,36 @@ fn record_kind(name: &str) -> Option<RecordKind> {
     }
 }
 
-fn json_watch_record(record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
-    let mut spans = RecordSpans::default();
-    let scanned = spans.scan(record);
-    let scan = spans.read(record);
+fn read_record(
+    encoding: Encoding,
+    record: &Bytes,
+    scan: &RecordScan<'_>,
+    scanned: Result<(), RecordProblem>,
+    wanted: Option<&Wanted>,
+) -> Result<WatchRecord, RecordError> {
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
     let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));
-    if let Err(fault) = scanned {
-        return fail(fault.into());
+    if let Err(problem) = scanned {
+        return fail(problem);
     }
     let Some(range) = scan.object.span.clone() else { return fail(RecordProblem::NoObject) };
     match (kind, name) {
         (Some(kind), _) => {
-            json_object(record, Some(kind), &scan.object, wanted).map(|object| WatchRecord::Object { kind, object })
+            let message = match (encoding, &scan.object) {
+                (Encoding::Protobuf, ObjectScan { api_version: Some(api_version), kind: Some(kind), .. }) => {
+                    MessageId::of_kind(api_version, kind)
+                }
+                _ => None,
+            };
+            let object = read_object((encoding, message), record, Some(kind), &scan.object, wanted);
+            object.map(|object| WatchRecord::Object { kind, object })
         }
-        (None, "BOOKMARK") => match bookmark(record, &scan.object.metadata) {
+        (None, "BOOKMARK") => match bookmark(encoding, record, &scan.object.metadata) {
             Ok(bookmark) => Ok(WatchRecord::Bookmark(bookmark)),
             Err(problem) => fail(problem),
         },
-        (None, "ERROR") => match envelope::status(Encoding::Json, &record[range]) {
+        (None, "ERROR") => match envelope::status(encoding, &record[range]) {
             Some(status) => Ok(WatchRecord::Error(status)),
             None => fail(RecordProblem::NoStatus),
         },
@@ -99,7 +122,8 @@ fn json_watch_record(record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRec
     }
 }
 
-fn json_object(
+fn read_object(
+    (encoding, message): (Encoding, Option<MessageId>),
     text: &Bytes,
     kind: Option<RecordKind>,
     scan: &ObjectScan<'_>,
@@ -121,17 +145,24 @@ fn json_object(
         identity,
         managed_fields: cut.map(|cut| cut.start - range.start..cut.end - range.start),
         bytes: text.slice(range),
-        encoding: Encoding::Json,
+        encoding,
+        message,
     })
 }
 
-fn bookmark(record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordProblem> {
+fn bookmark(encoding: Encoding, record: &[u8], metadata: &Metadata<'_>) -> Result<Bookmark, RecordProblem> {
     let Some(version) = version(metadata) else {
         return Err(RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
     };
     let initial_events_end = match metadata.annotations.clone() {
-        Some(span) => has_annotation(&record[span.clone()], INITIAL_EVENTS_END, "true")
-            .map_err(|fault| RecordProblem::from(fault.after(span.start)))?,
+        Some(span) => {
+            let written = &record[span.clone()];
+            match encoding {
+                Encoding::Json => has_annotation(written, INITIAL_EVENTS_END, "true")
+                    .map_err(|fault| RecordProblem::from(fault.after(span.start)))?,
+                Encoding::Protobuf => protobuf::scan::has_annotation(written, INITIAL_EVENTS_END, "true")?,
+            }
+        }
         None => false,
     };
     Ok(Bookmark { version, initial_events_end })

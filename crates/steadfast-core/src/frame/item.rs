@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
+use crate::protobuf::MessageId;
 use crate::scan::{Fault, ObjectScan, ObjectSpans};
 
 /// An item of a list.
@@ -14,14 +15,25 @@ use crate::scan::{Fault, ObjectScan, ObjectSpans};
 pub struct Item {
     bytes: Bytes,
     known: Option<ObjectSpans>,
+    message: Option<MessageId>,
 }
 
 impl Item {
+    /// An object in protobuf.
+    pub fn of_message(bytes: Bytes, message: MessageId) -> Self {
+        Self { bytes, known: None, message: Some(message) }
+    }
+
+    /// Which message it is, where it is protobuf.
+    pub fn message(&self) -> Option<MessageId> {
+        self.message
+    }
+
     /// The object that `chunk` has at `at`, should it end there, within `limit` bytes, and be the JSON it should be.
     pub(super) fn object(chunk: &Bytes, at: usize, limit: usize) -> Option<Self> {
         let rest = &chunk[at..];
         let (length, known) = ObjectSpans::scan_first(&rest[..rest.len().min(limit)])?;
-        Some(Self { bytes: chunk.slice(at..at + length), known: Some(known) })
+        Some(Self { bytes: chunk.slice(at..at + length), known: Some(known), message: None })
     }
 
     /// Its bytes.
@@ -42,7 +54,7 @@ impl Item {
 
 impl From<Bytes> for Item {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, known: None }
+        Self { bytes, known: None, message: None }
     }
 }
 
@@ -57,7 +69,7 @@ impl Deref for Item {
 // By hand: what is known of it follows from its bytes.
 impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
-        self.bytes == other.bytes
+        self.bytes == other.bytes && self.message == other.message
     }
 }
 

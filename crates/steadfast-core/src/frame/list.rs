@@ -371,6 +371,6 @@ impl ListFramer {
     }
 
     fn malformed(&self) -> FrameError {
-        FrameError::Malformed { offset: self.before + self.at as u64 }
+        FrameError::Malformed { encoding: decode::Encoding::Json, offset: self.before + self.at as u64 }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::protobuf;
 use crate::scan::{Gist, RecordScan};
 
 /// So many times the limit a record may have before it is said that it has not ended yet.
@@ -38,19 +39,54 @@ impl fmt::Debug for Overlong {
     }
 }
 
+/// What learns who a record is about, by its encoding.
+pub(super) enum Learner {
+    Json(Gist),
+    Protobuf(protobuf::Gist),
+}
+
+impl From<Gist> for Learner {
+    fn from(gist: Gist) -> Self {
+        Self::Json(gist)
+    }
+}
+
+impl From<protobuf::Gist> for Learner {
+    fn from(gist: protobuf::Gist) -> Self {
+        Self::Protobuf(gist)
+    }
+}
+
+impl Learner {
+    fn feed(&mut self, piece: &[u8]) {
+        match self {
+            Self::Json(gist) => gist.feed(piece),
+            Self::Protobuf(gist) => gist.feed(piece),
+        }
+    }
+
+    fn end(self) -> RecordScan<'static> {
+        match self {
+            Self::Json(gist) => gist.end(),
+            Self::Protobuf(gist) => gist.end(),
+        }
+    }
+}
+
 /// A record above the limit that is on its way.
 pub(super) struct Passing {
     limit: usize,
     bytes: u64,
-    gist: Gist,
+    gist: Learner,
     told: bool,
 }
 
 impl Passing {
     /// One that began with `begun`; `gist` learns who it is about.
-    pub(super) fn new(limit: usize, mut gist: Gist, begun: &[u8]) -> Self {
-        gist.feed(begun);
-        Self { limit, bytes: begun.len() as u64, gist, told: false }
+    pub(super) fn new(limit: usize, gist: impl Into<Learner>, begun: &[u8]) -> Self {
+        let mut passing = Self { limit, bytes: 0, gist: gist.into(), told: false };
+        passing.pass(begun);
+        passing
     }
 
     /// Takes in the next piece of it.

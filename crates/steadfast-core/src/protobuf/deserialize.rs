@@ -33,7 +33,7 @@ pub fn decode<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     keep_managed_fields: bool,
 ) -> Result<T, Error> {
-    let (types, reader) = open(bytes)?;
+    let (types, reader) = open(Reader::new(bytes))?;
     T::deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
 }
 

@@ -1,5 +1,8 @@
 //! What is around an object that stands for itself: a mark, and a `runtime.Unknown` with its kind.
 
+use std::borrow::Cow;
+
+use super::text::plain;
 use super::wire::{Fault, Reader};
 
 /// What every such object begins with. No message of Kubernetes begins so: it would be a group.
@@ -12,13 +15,13 @@ pub(crate) struct TypeMeta<'a> {
     pub(crate) kind: &'a [u8],
 }
 
-/// The message that `bytes` are, and what its envelope says that it is where it has one.
-pub(crate) fn open(bytes: &[u8]) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
-    let mut envelope = Reader::new(bytes);
-    if !bytes.starts_with(MARK) {
-        return Ok((None, envelope));
+/// The message in `lies`, and what its envelope says that it is where it has one.
+pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
+    if !lies.rest().starts_with(MARK) {
+        return Ok((None, lies));
     }
-    envelope.stand(MARK.len());
+    let mut envelope = lies;
+    envelope.stand(lies.at() + MARK.len());
     let (mut types, mut message) = (TypeMeta::default(), envelope.nothing());
     while let Some(tag) = envelope.tag()? {
         let at = envelope.at();
@@ -38,6 +41,12 @@ pub(crate) fn open(bytes: &[u8]) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), F
         }
     }
     Ok((Some(types), message))
+}
+
+/// The `apiVersion` and `kind` that a `runtime.TypeMeta` has.
+pub(crate) fn types(message: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), Fault> {
+    let TypeMeta { api_version, kind } = type_meta(Reader::new(message))?;
+    Ok((plain(api_version), plain(kind)))
 }
 
 fn type_meta(mut message: Reader<'_>) -> Result<TypeMeta<'_>, Fault> {

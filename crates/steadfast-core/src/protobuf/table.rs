@@ -139,9 +139,13 @@ mod tests {
 
     #[test]
     fn whatever_is_listed_has_its_metadata_first() {
-        let listed: Vec<_> = table().kinds.values().filter_map(|id| id.items()).collect();
-        assert!(listed.len() > 100);
-        for id in listed {
+        let lists: Vec<_> = table().kinds.values().filter(|id| id.items().is_some()).collect();
+        assert!(lists.len() > 100);
+        for list in &lists {
+            let names = [1, 2].map(|number| list.message().field(number).map(|field| (field.name, field.count)));
+            assert_eq!(names, [Some(("metadata", Count::One)), Some(("items", Count::List))]);
+        }
+        for id in lists.into_iter().filter_map(|list| list.items()) {
             let field = id.message().field(1).expect("it has a first field");
             assert_eq!((field.name, field.value), ("metadata", Value::Message(table().metadata)));
         }

@@ -1,5 +1,6 @@
 //! What is text in JSON, as Go writes it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use base64::Engine;
@@ -18,7 +19,11 @@ pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result
     }
 }
 
-/// The text that bytes are which are not all UTF-8.
+/// The text that `bytes` are.
+pub(crate) fn plain(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(replaced(bytes)), Cow::Borrowed)
+}
+
 fn replaced(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_byte_that_is_no_text_is_replaced() {
-        assert_eq!(replaced(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
-        assert_eq!(replaced("zwölf".as_bytes()), "zwölf");
+        assert_eq!(plain(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
+        assert_eq!(plain("zwölf".as_bytes()), "zwölf");
     }
 }

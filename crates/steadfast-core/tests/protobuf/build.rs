@@ -27,3 +27,24 @@ pub(crate) fn enveloped(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8>
     let types = [text(1, api_version), text(2, kind)].concat();
     [b"k8s\0".to_vec(), delimited(1, &types), delimited(2, object)].concat()
 }
+
+/// A record of a watch, with its length before it.
+pub(crate) fn event(what: &str, object: &[u8]) -> Vec<u8> {
+    let event = [text(1, what), delimited(2, &delimited(1, object))].concat();
+    [&(event.len() as u32).to_be_bytes()[..], &event].concat()
+}
+
+/// The message in the envelope that Go has written around it.
+pub(crate) fn bare(enveloped: &[u8]) -> &[u8] {
+    let begin = 6 + usize::from(enveloped[5]);
+    let mut rest = enveloped[begin..].strip_prefix(&[0x12]).expect("the object comes after its kind");
+    let (mut length, mut place) = (0, 0);
+    while let [byte, after @ ..] = rest {
+        length |= usize::from(byte & 0x7f) << (7 * place);
+        (place, rest) = (place + 1, after);
+        if *byte < 0x80 {
+            break;
+        }
+    }
+    &rest[..length]
+}

@@ -7,6 +7,9 @@
 #![allow(missing_docs)]
 
 mod build;
+mod framing;
+mod records;
+mod samples;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,29 +17,11 @@ use build::{delimited, enveloped, number, text};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use proptest::prelude::*;
+use samples::{corpus, id};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
-use steadfast_core::protobuf::{Error, MessageId, Reason, decode};
-
-/// The corpus: apiVersion, kind, protobuf, JSON.
-fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str)> {
-    let lines = include_str!("corpus.txt").lines().filter(|line| !line.starts_with('#'));
-    let samples: Vec<_> = lines
-        .map(|line| match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
-            [api_version, kind, protobuf, json] => {
-                (api_version, kind, STANDARD.decode(protobuf).expect("base64"), json)
-            }
-            _ => panic!("a line of the corpus has four words"),
-        })
-        .collect();
-    assert!(samples.len() > 30);
-    samples
-}
-
-fn id(api_version: &str, kind: &str) -> MessageId {
-    MessageId::of_kind(api_version, kind).expect("it is built in")
-}
+use steadfast_core::protobuf::{Error, Reason, decode};
 
 fn pod<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     decode(id("v1", "Pod"), bytes, true)

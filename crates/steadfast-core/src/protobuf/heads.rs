@@ -1,0 +1,125 @@
+//! Tags and lengths of a message whose bytes come in pieces, cut anywhere.
+
+use super::wire::{Fault, Reader, Tag, Wire};
+
+/// The tag of a field, and how many bytes of its value come after its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) number: u32,
+    pub(crate) wire: Wire,
+    /// What comes after the head: all of it, but for a varint, which is passed over with the head.
+    pub(crate) length: u64,
+}
+
+/// The longest head, in bytes: two varints.
+const LONGEST: usize = 20;
+
+/// Reads heads, of which it holds what there is while the rest has not come.
+#[derive(Default)]
+pub(crate) struct Heads {
+    held: [u8; LONGEST],
+    count: usize,
+}
+
+impl Heads {
+    /// How many bytes of a head are held.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes the next head from the beginning of `piece`, and says how much of that it is; all of it and no head where the
+    /// rest has not come. The head and what follows have to end within the `room` that is left in their message, counted
+    /// from where the head begins.
+    pub(crate) fn next(&mut self, piece: &[u8], room: u64) -> Result<(Option<Head>, usize), Fault> {
+        let window = usize::try_from(room).unwrap_or(LONGEST).min(LONGEST);
+        let taken = piece.len().min(window.saturating_sub(self.count));
+        let seen = if self.count == 0 {
+            &piece[..taken]
+        } else {
+            self.held[self.count..self.count + taken].copy_from_slice(&piece[..taken]);
+            &self.held[..self.count + taken]
+        };
+        match read(seen) {
+            Ok((head, length)) if head.length <= room.saturating_sub(length as u64) => {
+                let taken = length - self.count;
+                self.count = 0;
+                Ok((Some(head), taken))
+            }
+            Err(_) if seen.len() < window => {
+                let length = seen.len();
+                if self.count == 0 {
+                    self.held[..taken].copy_from_slice(&piece[..taken]);
+                }
+                self.count = length;
+                Ok((None, taken))
+            }
+            Ok(_) | Err(_) => Err(Fault { at: 0 }),
+        }
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<(Head, usize), Fault> {
+    let mut reader = Reader::new(bytes);
+    let Some(Tag { number, wire }) = reader.tag()? else { return Err(Fault { at: 0 }) };
+    let length = match wire {
+        Wire::Delimited => reader.varint()?,
+        Wire::Varint => reader.varint().map(|_| 0)?,
+        Wire::Fixed64 => 8,
+        Wire::Fixed32 => 4,
+        // No list and no event of Kubernetes has one.
+        Wire::GroupStart | Wire::GroupEnd => return Err(Fault { at: 0 }),
+    };
+    Ok((Head { number, wire, length }, reader.at()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of `bytes` that come in pieces of `size`, and how much was taken.
+    fn heads(bytes: &[u8], size: usize, room: u64) -> Result<(Option<Head>, usize), Fault> {
+        let (mut heads, mut at) = (Heads::default(), 0);
+        for piece in bytes.chunks(size) {
+            let (head, taken) = heads.next(piece, room)?;
+            at += taken;
+            if head.is_some() {
+                return Ok((head, at));
+            }
+        }
+        Ok((None, at))
+    }
+
+    #[test]
+    fn a_head_is_the_same_however_it_is_cut() {
+        for (bytes, wanted) in [
+            (&[0x12, 0x03, 1, 2, 3][..], Some((2, 3, 2))),
+            (&[0x92, 0x03, 0x80, 0x01, 1, 2], Some((50, 128, 4))),
+            (&[0x10, 0xff, 0x01, 9], Some((2, 0, 3))),
+            (&[0x11, 0, 0, 0], Some((2, 8, 1))),
+            (&[0x92], None),
+            (&[0x12, 0x80], None),
+        ] {
+            for size in 1..=bytes.len() {
+                let found = heads(bytes, size, 200).expect("it is no fault");
+                let found = found.0.map(|head| (head.number, head.length, found.1));
+                assert_eq!(found, wanted, "{bytes:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_beyond_its_message_is_a_fault_however_it_is_cut() {
+        for (bytes, room) in [
+            (&[0x12, 0x03, 1, 2, 3][..], 4),
+            (&[0x12, 0x80, 0x80], 3),
+            (&[0x13; 20], 200),
+            (&[0x80; 20], 200),
+            (&[0x06; 20], 200),
+            (&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], u64::MAX),
+        ] {
+            for size in 1..=bytes.len() {
+                assert!(heads(bytes, size, room).is_err(), "{bytes:?} by {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Who an object is, found in its protobuf without decoding it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::envelope::open;
+use super::text::plain;
+use super::wire::{Fault, Reader, Tag};
+use crate::scan::{Metadata, ObjectScan, RecordScan};
+
+/// The number of `metadata` in every object and list.
+pub(crate) const METADATA: u32 = 1;
+
+/// The numbers of the fields of `meta.v1.ObjectMeta` that say who an object is, and of two more.
+pub(crate) mod numbers {
+    pub(crate) const NAME: u32 = 1;
+    pub(crate) const NAMESPACE: u32 = 3;
+    pub(crate) const UID: u32 = 5;
+    pub(crate) const VERSION: u32 = 6;
+    pub(crate) const ANNOTATIONS: u32 = 12;
+    pub(crate) const MANAGED_FIELDS: u32 = 17;
+}
+
+/// What is found of the object that `bytes` are, with or without its envelope. What was found before a fault stays.
+pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), Fault>) {
+    let mut found = ObjectScan::default();
+    let scanned = scan_object(Reader::new(bytes), &mut found);
+    (found, scanned)
+}
+
+fn scan_object<'a>(lies: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), Fault> {
+    let (types, mut message) = open(lies)?;
+    if let Some(types) = types {
+        found.api_version = Some(plain(types.api_version));
+        found.kind = Some(plain(types.kind));
+    }
+    let mut seen = false;
+    while let Some(tag) = message.tag()? {
+        if tag.number != METADATA {
+            message.skip(tag.wire)?;
+            continue;
+        }
+        if std::mem::replace(&mut seen, true) {
+            // As for who decodes it.
+            return Err(Fault { at: message.at() });
+        }
+        found.metadata = metadata(message.delimited(tag.wire)?)?;
+    }
+    found.span = Some(lies.at()..lies.at() + lies.rest().len());
+    Ok(())
+}
+
+fn metadata(mut message: Reader<'_>) -> Result<Metadata<'_>, Fault> {
+    let mut found = Metadata::default();
+    loop {
+        let before = message.at();
+        let Some(Tag { number, wire }) = message.tag()? else { return Ok(found) };
+        match number {
+            numbers::NAME => set(&mut found.name, message.delimited(wire)?)?,
+            numbers::NAMESPACE => set(&mut found.namespace, message.delimited(wire)?)?,
+            numbers::UID => set(&mut found.uid, message.delimited(wire)?)?,
+            numbers::VERSION => set(&mut found.version, message.delimited(wire)?)?,
+            numbers::ANNOTATIONS => pass_all(&mut found.annotations, before, &mut message, number)?,
+            numbers::MANAGED_FIELDS => pass_all(&mut found.managed_fields, before, &mut message, number)?,
+            _ => message.skip(wire)?,
+        }
+    }
+}
+
+fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Fault> {
+    match text.replace(plain(found.rest())) {
+        None => Ok(()),
+        Some(_) => Err(Fault { at: found.at() }),
+    }
+}
+
+/// Passes over all fields of that number; they have to lie together.
+fn pass_all(
+    span: &mut Option<Range<usize>>,
+    before: usize,
+    message: &mut Reader<'_>,
+    number: u32,
+) -> Result<(), Fault> {
+    message.stand(before);
+    message.skip_all(number)?;
+    match span.replace(before..message.at()) {
+        None => Ok(()),
+        Some(_) => Err(Fault { at: before }),
+    }
+}
+
+/// What is found of the watch record in `frame`, a `meta.v1.WatchEvent`. What was found before a fault stays.
+pub(crate) fn record(frame: &[u8]) -> (RecordScan<'_>, Result<(), Fault>) {
+    let mut found = RecordScan::default();
+    let scanned = scan_record(frame, &mut found);
+    (found, scanned)
+}
+
+fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Fault> {
+    let (mut event, mut object) = (Reader::new(frame), None);
+    while let Some(tag) = event.tag()? {
+        match tag.number {
+            1 => set(&mut found.kind, event.delimited(tag.wire)?)?,
+            2 => {
+                // A `runtime.RawExtension`.
+                let mut extension = event.delimited(tag.wire)?;
+                while let Some(tag) = extension.tag()? {
+                    match tag.number {
+                        1 => object = Some(extension.delimited(tag.wire)?),
+                        _ => extension.skip(tag.wire)?,
+                    }
+                }
+            }
+            _ => event.skip(tag.wire)?,
+        }
+    }
+    match object {
+        Some(lies) => scan_object(lies, &mut found.object),
+        None => Ok(()),
+    }
+}
+
+/// Whether the annotations, which are entries of a map, have one of that `name` and `value`. Of several of one name the last
+/// counts.
+pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
+    let (mut reader, mut has) = (Reader::new(annotations), false);
+    while let Some(tag) = reader.tag()? {
+        let mut entry = reader.delimited(tag.wire)?;
+        let (mut key, mut text) = (entry.nothing(), entry.nothing());
+        while let Some(tag) = entry.tag()? {
+            match tag.number {
+                1 => key = entry.delimited(tag.wire)?,
+                2 => text = entry.delimited(tag.wire)?,
+                _ => entry.skip(tag.wire)?,
+            }
+        }
+        if key.rest() == name.as_bytes() {
+            has = text.rest() == value.as_bytes();
+        }
+    }
+    Ok(has)
+}
+
+/// What a `meta.v1.ListMeta` says.
+#[derive(Default)]
+pub(crate) struct ListMarks<'a> {
+    /// Its `resourceVersion`.
+    pub(crate) version: Option<Cow<'a, str>>,
+    /// Its `continue`.
+    pub(crate) token: Option<Cow<'a, str>>,
+}
+
+/// What the `meta.v1.ListMeta` in `message` says.
+pub(crate) fn list_marks(message: &[u8]) -> Result<ListMarks<'_>, Fault> {
+    let (mut reader, mut found) = (Reader::new(message), ListMarks::default());
+    while let Some(tag) = reader.tag()? {
+        match tag.number {
+            2 => set(&mut found.version, reader.delimited(tag.wire)?)?,
+            3 => set(&mut found.token, reader.delimited(tag.wire)?)?,
+            _ => reader.skip(tag.wire)?,
+        }
+    }
+    Ok(found)
+}

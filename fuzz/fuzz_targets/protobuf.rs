@@ -1,0 +1,162 @@
+//! Protobuf: any bytes, cut anywhere, give the same records; and an object that can be decoded is, in every form, what it is
+//! from the JSON that it is said to be.
+//!
+//! The input is one byte for the limit, one for the length of cuts, one for the kind, and the body.
+#![no_main]
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use libfuzzer_sys::fuzz_target;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use steadfast_core::RawObject;
+use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord, list_item, watch_record};
+use steadfast_core::frame::{FrameError, Item, ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::protobuf::{MessageId, decode};
+
+const KINDS: [(&str, &str); 5] = [
+    ("v1", "Pod"),
+    ("v1", "Secret"),
+    ("v1", "PodList"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    ("meta.k8s.io/v1", "PartialObjectMetadata"),
+];
+
+fuzz_target!(|input: &[u8]| {
+    let [limit, cut, kind, body @ ..] = input else { return };
+    let limit = if *limit >= 128 { 1 << 20 } else { usize::from(*limit) * 4 };
+    let body = Bytes::copy_from_slice(body);
+    let (whole, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
+
+    let records = stream(limit, &body, &whole);
+    same(&records, &stream(limit, &body, &cut));
+    for record in records.0 {
+        match record {
+            Line::Whole(record) => event(&record),
+            Line::Overlong(record) => drop(decode::overlong(&record, None)),
+        }
+    }
+    let parts = list(limit, &body, &whole);
+    same(&parts, &list(limit, &body, &cut));
+    for part in parts.0 {
+        match part {
+            ListPart::Item(part) => item(&part),
+            ListPart::Overlong(part) => drop(decode::overlong(&part, None)),
+            _ => {}
+        }
+    }
+    event(&body);
+    let (api_version, kind) = KINDS[usize::from(*kind) % KINDS.len()];
+    item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("it is built in")));
+    drop(decode::status(Encoding::Protobuf, &body));
+    drop(decode::continue_token(Encoding::Protobuf, &body));
+});
+
+type Cut<T> = (Vec<T>, Result<(), FrameError>);
+
+/// The same records and the same end; how much was held of a body that breaks off may depend on the cuts.
+fn same<T: PartialEq + Debug>(one: &Cut<T>, other: &Cut<T>) {
+    match (one.1, other.1) {
+        (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))
+        | (Err(FrameError::Malformed { .. }), Err(FrameError::Malformed { .. })) => {}
+        (one, other) => assert_eq!(one, other),
+    }
+    assert_eq!(one.0, other.0);
+}
+
+fn stream(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<Line> {
+    let (mut framer, mut records) = (StreamFramer::new(Encoding::Protobuf, limit), Vec::new());
+    for chunk in chunks(body, cuts) {
+        framer.feed(chunk);
+        records.extend(std::iter::from_fn(|| framer.next()));
+    }
+    (records, framer.finish())
+}
+
+fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<ListPart> {
+    let (mut framer, mut parts) = (ItemFramer::new(Encoding::Protobuf, limit), Vec::new());
+    for chunk in chunks(body, cuts) {
+        framer.feed(chunk);
+        while let Some(part) = framer.next() {
+            match part {
+                Ok(part) => parts.push(part),
+                Err(error) => return (parts, Err(error)),
+            }
+        }
+    }
+    (parts, framer.finish())
+}
+
+fn chunks(body: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
+    let (mut rest, mut chunks) = (body.clone(), Vec::new());
+    for cut in cuts.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        chunks.push(rest.split_to((*cut).min(rest.len())));
+    }
+    chunks
+}
+
+fn event(record: &Bytes) {
+    match watch_record(Encoding::Protobuf, record, None) {
+        Ok(WatchRecord::Object { object, .. }) => kept(&object),
+        Ok(_) => {}
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+fn item(item: &Item) {
+    let id = item.message().expect("it has one");
+    as_in_json::<DynamicObject>(id, item);
+    as_in_json::<Pod>(id, item);
+    as_in_json::<ConfigMap>(id, item);
+    as_in_json::<Secret>(id, item);
+    as_in_json::<CustomResourceDefinition>(id, item);
+    match list_item(Encoding::Protobuf, item, None) {
+        Ok(object) => kept(&object),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// What it is in another form is the same from the JSON that it is.
+fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
+    let Ok(value) = decode::<Value>(id, bytes, true) else { return };
+    let text = value.to_string();
+    // What is embedded may be nested as deep again.
+    let Ok(again) = serde_json::from_str::<Value>(&text) else { return };
+    assert_eq!(again, value);
+    match (serde_json::from_str::<T>(&text), decode::<T>(id, bytes, true)) {
+        (Ok(json), Ok(protobuf)) => assert_eq!(json, protobuf),
+        (Err(_), Err(error)) => assert!(!error.to_string().is_empty()),
+        (json, protobuf) => panic!("{json:?} from JSON, {protobuf:?} from protobuf, {text}"),
+    }
+}
+
+/// What is left without its `managedFields` is all the rest.
+fn kept(object: &RawObject) {
+    let trimmed = Decoder::default().decode::<Value>(object);
+    let mut buffer = Vec::new();
+    let compact = Bytes::copy_from_slice(object.compact(DecodeOptions::default(), &mut buffer));
+    assert!(compact.len() <= object.bytes.len() + 8, "lengths are written no longer than they need to be");
+    let compact = RawObject { bytes: compact, managed_fields: None, ..object.clone() };
+    let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
+    match (trimmed, whole.decode::<Value>(&compact), whole.decode::<Value>(object)) {
+        (Ok(trimmed), Ok(compact), all) => {
+            assert_eq!(trimmed, compact);
+            if let Ok(mut all) = all {
+                if let Some(metadata) = all["metadata"].as_object_mut() {
+                    metadata.remove("managedFields");
+                }
+                assert_eq!(trimmed, all);
+            }
+        }
+        (Err(_), Err(_), _) => {}
+        (trimmed, compact, _) => panic!("{trimmed:?} is trimmed, {compact:?} compact"),
+    }
+    drop(Decoder::default().decode::<PartialObjectMeta<Pod>>(object));
+}
