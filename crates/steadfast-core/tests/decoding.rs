@@ -284,6 +284,27 @@ fn an_error_says_which_object_and_where_and_nothing_of_what_is_in_it() {
 }
 
 #[test]
+fn text_that_is_not_utf8_is_malformed_where_it_is_even_where_the_form_does_not_look() {
+    let metadata = r#"{"managedFields":[1,2,3],"name":"a","uid":"u","resourceVersion":"1"}"#;
+    let mut written = format!(r#"{{"metadata":{metadata},"spec":{{"other":"s3cr3t?"}}}}"#).into_bytes();
+    let at = written.len() - 4;
+    written[at] = 0xff;
+    let raw = list_item(Encoding::Json, &Bytes::from(written.clone()).into(), None).expect("it has an identity");
+    for error in [
+        decode::<PartialObjectMeta<Pod>>(&raw).map(drop).expect_err("not UTF-8"),
+        decode::<DynamicObject>(&raw).map(drop).expect_err("not UTF-8"),
+    ] {
+        assert!(error.to_string().contains("malformed JSON") && !error.to_string().contains("s3cr3t"), "{error}");
+        assert!((at..=at + 2).contains(&error.offset()), "{error}");
+    }
+    // What is cut out is not looked at.
+    written[at] = b'?';
+    written[metadata.find('1').expect("it has one") + 12] = 0xff;
+    let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("it has an identity");
+    assert_eq!(decode::<DynamicObject>(&raw).expect("an object").data["spec"]["other"], "s3cr3t?");
+}
+
+#[test]
 fn a_missing_field_is_named() {
     let raw =
         item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#).expect("it has an identity");

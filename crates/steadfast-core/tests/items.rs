@@ -79,6 +79,9 @@ fn brackets(text: &[u8]) -> Vec<usize> {
 }
 
 proptest! {
+    // Whole lists of objects in each case: they are long, and cover much.
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn an_item_is_where_it_was_written_and_who_serde_says_it_is(
         all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,

@@ -60,14 +60,14 @@ pub(super) struct Marker {
     level: Level,
     /// All bits set inside a string, none outside.
     text: u64,
-    /// Whether the byte before escapes the next.
-    escaped: bool,
+    /// Whether the byte before escapes the next: the lowest bit, alone.
+    escaped: u64,
 }
 
 impl Marker {
     /// Of a text that begins outside of a string.
     pub(super) fn new() -> Self {
-        Self { level: Level::new(), text: 0, escaped: false }
+        Self { level: Level::new(), text: 0, escaped: 0 }
     }
 
     /// Marks the next block, with which `rest` begins.
@@ -119,10 +119,10 @@ impl Marker {
         let backslashes = bytes.simd_eq(b'\\').to_bitmask();
         let mut quotes = bytes.simd_eq(b'"').to_bitmask();
         // Most blocks have none.
-        if backslashes != 0 || self.escaped {
+        if backslashes | self.escaped != 0 {
             let escaping = escaping(backslashes, self.escaped);
-            quotes &= !(escaping << 1 | u64::from(self.escaped));
-            self.escaped = escaping >> (length - 1) & 1 == 1;
+            quotes &= !(escaping << 1 | self.escaped);
+            self.escaped = escaping >> (length - 1) & 1;
         }
         let text = parity(quotes) ^ self.text;
         self.text = if text >> (BLOCK - 1) == 1 { u64::MAX } else { 0 };
@@ -144,14 +144,14 @@ fn parity(mut bits: u64) -> u64 {
     bits
 }
 
-/// The backslashes that escape the byte after them. `escaped` says whether the byte before the block escapes its first.
+/// The backslashes that escape the byte after them. `escaped` is the first bit where the byte before the block escapes it.
 ///
 /// A run of backslashes escapes every second byte of it: a subtraction carries through each run and leaves, where the
 /// run has an odd start, the even bits of it (as in simdjson).
 #[inline]
-fn escaping(backslashes: u64, escaped: bool) -> u64 {
+fn escaping(backslashes: u64, escaped: u64) -> u64 {
     const ODD: u64 = 0xAAAA_AAAA_AAAA_AAAA;
-    let starts = backslashes & !u64::from(escaped);
+    let starts = backslashes & !escaped;
     (((starts << 1) | ODD).wrapping_sub(starts) ^ ODD) & backslashes
 }
 
@@ -255,7 +255,7 @@ mod tests {
             // The union of two has the long runs that one alone seldom has.
             for bits in [bits, bits | more] {
                 let (mut odd, mut escaped) = (false, before);
-                let (found, escapes) = (parity(bits), escaping(bits, before));
+                let (found, escapes) = (parity(bits), escaping(bits, u64::from(before)));
                 for index in 0..64 {
                     let bit = bits >> index & 1 == 1;
                     odd ^= bit;

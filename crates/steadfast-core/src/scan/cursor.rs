@@ -121,9 +121,11 @@ impl<'a> Cursor<'a> {
                 return self.malformed();
             }
             let start = self.at;
-            let span = self.skip()?;
+            let end = self.text_end(start);
+            self.at = self.ended(end)?;
+            let name = Text(&self.bytes[start..self.at]);
             self.take(b':')?;
-            visit(self, Member { name: Text(&self.bytes[span]), start, comma })?;
+            visit(self, Member { name, start, comma })?;
             match self.peek() {
                 Some(b',') => comma = Some(self.at),
                 Some(b'}') => {
@@ -150,8 +152,13 @@ impl<'a> Cursor<'a> {
             }
             None => return self.malformed(),
         };
-        self.at = end.ok_or(Fault::Malformed { at: self.bytes.len() })?;
+        self.at = self.ended(end)?;
         Ok(begin..self.at)
+    }
+
+    /// The end of a value, which it has to have.
+    fn ended(&self, end: Option<usize>) -> Result<usize, Fault> {
+        end.ok_or(Fault::Malformed { at: self.bytes.len() })
     }
 
     /// Where the string ends that begins at `quote`.
