@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figures, Machine, Trouble};
 
-/// By how much more instructions may be where all they depend on is the same. Runs of one program differ by far less;
-/// what the rest leaves room for is a compiler that lays out code otherwise because of a change elsewhere.
-pub(crate) const TOLERANCE: f64 = 0.02;
+/// By how much more instructions may be where all they depend on is the same. Runs of one program differ by a thousandth;
+/// the rest is for what a change elsewhere does to a stage: other functions are inlined, memory lies otherwise.
+pub(crate) const TOLERANCE: f64 = 0.03;
 
 /// By how much more they may be with another compiler or another libc.
 pub(crate) const TOLERANCE_ELSEWHERE: f64 = 0.10;
@@ -114,8 +114,8 @@ mod tests {
     fn a_stage_may_cost_a_little_more_and_no_more() {
         let here = || machine("one", "x");
         assert_eq!(judged(ONE, here()), Verdict::Same);
-        assert_eq!(judged(Figures { instructions: 1019.0, ..ONE }, here()), Verdict::Same);
-        assert_eq!(judged(Figures { instructions: 1021.0, ..ONE }, here()), Verdict::Worse);
+        assert_eq!(judged(Figures { instructions: 1029.0, ..ONE }, here()), Verdict::Same);
+        assert_eq!(judged(Figures { instructions: 1031.0, ..ONE }, here()), Verdict::Worse);
         assert_eq!(judged(Figures { allocations: 5.0, ..ONE }, here()), Verdict::Worse);
         assert_eq!(judged(Figures { bytes: 102.0, ..ONE }, here()), Verdict::Worse);
         assert_eq!(judged(Figures { instructions: 500.0, ..ONE }, here()), Verdict::Better);

@@ -1,25 +1,32 @@
-//! The pods that are read: four of those that the bench generates (`bench/go`), 8.9 KB of JSON each, and 37 % of it
-//! `managedFields`. `go run . generate -out FOLDER -count 4` there writes them again, byte for byte.
+//! The pods that are read: four of those that the bench generates (`bench/go`), 8.9 KB of JSON or 6.2 KB of protobuf each,
+//! and 37 % of the JSON `managedFields`. `go run . generate -out FOLDER -count 4` there writes them again, byte for byte.
+
+mod message;
 
 use bytes::Bytes;
+use steadfast_core::decode::Encoding;
+use steadfast_core::frame::Item;
+use steadfast_core::protobuf::MessageId;
 
 /// As the bench's generator writes them: before each its length and the places of its version and of the time at which it
 /// was sent, 32 bits each.
 const JSON: &[u8] = include_bytes!("../sample/pods.json");
 
+/// The same pods.
+const PROTOBUF: &[u8] = include_bytes!("../sample/pods.protobuf");
+
 /// The digits of a version.
 const VERSION_DIGITS: usize = 10;
 
-/// One pod as a server would send it, without its braces' first.
+/// One pod as a server would send it.
 struct Record {
     bytes: &'static [u8],
     /// Where its version is.
     version: usize,
 }
 
-fn records() -> Vec<Record> {
+fn records(mut rest: &'static [u8]) -> Vec<Record> {
     let mut records = Vec::new();
-    let mut rest = JSON;
     while let Some((header, tail)) = rest.split_first_chunk::<12>() {
         let number =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
@@ -43,34 +50,54 @@ pub(crate) fn version(index: usize) -> String {
     format!("{:0VERSION_DIGITS$}", 1_000_000_000 + index)
 }
 
-/// Items of a list.
-pub(crate) fn items(count: usize) -> Vec<Bytes> {
-    let records = records();
-    (0..count).map(|index| pod(&records, index).into()).collect()
+/// Pods as the items of a list are encoded.
+fn texts(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8>> {
+    let records = records(match encoding {
+        Encoding::Json => JSON,
+        Encoding::Protobuf => PROTOBUF,
+    });
+    (0..count).map(move |index| pod(&records, index))
+}
+
+/// Items of a list, of which nothing was found out yet.
+pub(crate) fn items(encoding: Encoding, count: usize) -> Vec<Item> {
+    let message = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
+    let item = |text: Vec<u8>| match encoding {
+        Encoding::Json => Item::from(Bytes::from(text)),
+        Encoding::Protobuf => Item::of_message(text.into(), message),
+    };
+    texts(encoding, count).map(item).collect()
 }
 
 /// A whole list.
-pub(crate) fn list(count: usize) -> Bytes {
-    let mut text =
-        br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1000000000"},"items":["#.to_vec();
-    text.extend(items(count).join(&b","[..]));
-    text.extend_from_slice(b"]}\n");
+pub(crate) fn list(encoding: Encoding, count: usize) -> Bytes {
+    let items: Vec<Vec<u8>> = texts(encoding, count).collect();
+    let version = version(0);
+    let text = match encoding {
+        Encoding::Json => {
+            let head = format!(
+                r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":["#
+            );
+            [head.as_bytes(), &items.join(&b","[..]), b"]}\n"].concat()
+        }
+        Encoding::Protobuf => message::list("PodList", &version, &items),
+    };
     text.into()
 }
 
-/// Events of a watch, each with its line end.
-pub(crate) fn events(count: usize) -> Vec<Bytes> {
-    let records = records();
-    let event = |index| {
-        let mut text = br#"{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","#.to_vec();
-        text.extend_from_slice(&pod(&records, index)[1..]);
-        text.extend_from_slice(b"}\n");
-        text.into()
+/// Events of a watch, each with what parts it from the next.
+pub(crate) fn events(encoding: Encoding, count: usize) -> Vec<Bytes> {
+    let event = |text: Vec<u8>| match encoding {
+        Encoding::Json => {
+            let head = br#"{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","#;
+            [head, &text[1..], b"}\n"].concat().into()
+        }
+        Encoding::Protobuf => message::event("MODIFIED", "Pod", &text).into(),
     };
-    (0..count).map(event).collect()
+    texts(encoding, count).map(event).collect()
 }
 
 /// How many different pods there are.
 pub(crate) fn pods() -> usize {
-    records().len()
+    records(JSON).len()
 }

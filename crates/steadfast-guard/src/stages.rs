@@ -2,8 +2,11 @@
 
 mod queue;
 mod reading;
+mod reflector;
 mod store;
 mod whole;
+
+use steadfast_core::decode::Encoding::{Json, Protobuf};
 
 use crate::figures::{Told, processor};
 use crate::meter::Meter;
@@ -37,12 +40,22 @@ impl Stage {
 
 /// All of them. As many objects as make what is rare, as a leaf that splits, count by its share.
 pub(crate) const STAGES: &[Stage] = &[
-    Stage::new("json/list/frame", 200, reading::frame_list),
-    Stage::new("json/list/scan", 200, reading::scan_item),
-    Stage::new("json/watch/frame", 200, reading::frame_watch),
-    Stage::new("json/watch/scan", 200, reading::scan_event),
-    Stage::new("json/decode", 100, reading::decode),
+    Stage::new("json/list/frame", 200, |meter, count| reading::frame_list(meter, Json, count)),
+    Stage::new("json/list/frame and scan", 200, |meter, count| reading::read_list(meter, Json, count)),
+    Stage::new("json/list/scan", 200, |meter, count| reading::scan_item(meter, Json, count)),
+    Stage::new("json/watch/frame", 200, |meter, count| reading::frame_watch(meter, Json, count)),
+    Stage::new("json/watch/scan", 200, |meter, count| reading::scan_event(meter, Json, count)),
+    Stage::new("json/decode", 100, |meter, count| reading::decode(meter, Json, count)),
+    Stage::new("json/event, whole", 100, |meter, count| whole::event(meter, Json, count)),
+    Stage::new("protobuf/list/frame", 200, |meter, count| reading::frame_list(meter, Protobuf, count)),
+    Stage::new("protobuf/list/frame and scan", 200, |meter, count| reading::read_list(meter, Protobuf, count)),
+    Stage::new("protobuf/list/scan", 200, |meter, count| reading::scan_item(meter, Protobuf, count)),
+    Stage::new("protobuf/watch/frame", 200, |meter, count| reading::frame_watch(meter, Protobuf, count)),
+    Stage::new("protobuf/watch/scan", 200, |meter, count| reading::scan_event(meter, Protobuf, count)),
+    Stage::new("protobuf/decode", 100, |meter, count| reading::decode(meter, Protobuf, count)),
+    Stage::new("protobuf/event, whole", 100, |meter, count| whole::event(meter, Protobuf, count)),
     Stage::new("pod/drop", 100, reading::drop_pod),
+    Stage::new("reflector/record", 1_000, reflector::record),
     Stage::new("store/first list", 2_000, store::first_list),
     Stage::new("store/relist of the same", 2_000, store::same_list),
     Stage::new("store/edit", 1_000, store::edit),
@@ -51,7 +64,6 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("store/list a namespace", 2_000, store::namespace_listed),
     Stage::new("queue/push", 1_000, queue::push),
     Stage::new("queue/pop and done", 1_000, queue::pop),
-    Stage::new("json/event, whole", 100, whole::event),
 ];
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Kept, Wanted, WatchRecord};
-use steadfast_core::frame::{Item, Line, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 
 use crate::meter::Meter;
 use crate::sample;
@@ -28,10 +28,10 @@ fn chunks(mut body: Bytes) -> Vec<Bytes> {
     chunks
 }
 
-pub(super) fn frame_list(meter: &mut Meter, count: usize) {
-    let chunks = chunks(sample::list(count));
+pub(super) fn frame_list(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let chunks = chunks(sample::list(encoding, count));
     let framed = meter.count(|| {
-        let mut framer = ListFramer::new(LIMIT);
+        let mut framer = ItemFramer::new(encoding, LIMIT);
         let mut found = 0;
         for chunk in chunks {
             framer.feed(chunk);
@@ -44,10 +44,28 @@ pub(super) fn frame_list(meter: &mut Meter, count: usize) {
     assert_eq!(framed, Ok(count));
 }
 
-pub(super) fn frame_watch(meter: &mut Meter, count: usize) {
-    let chunks = chunks(sample::events(count).concat().into());
+/// The way of an item: what its framing has found of it is not looked for again.
+pub(super) fn read_list(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let (chunks, wanted) = (chunks(sample::list(encoding, count)), wanted());
+    let scanned = meter.count(|| {
+        let mut framer = ItemFramer::new(encoding, LIMIT);
+        let mut scanned = 0;
+        for chunk in chunks {
+            framer.feed(chunk);
+            while let Some(part) = framer.next() {
+                let Ok(ListPart::Item(item)) = part else { continue };
+                scanned += usize::from(decode::list_item(encoding, &item, Some(&wanted)).is_ok());
+            }
+        }
+        scanned
+    });
+    assert_eq!(scanned, count);
+}
+
+pub(super) fn frame_watch(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let chunks = chunks(sample::events(encoding, count).concat().into());
     let framed = meter.count(|| {
-        let mut framer = LineFramer::new(LIMIT);
+        let mut framer = StreamFramer::new(encoding, LIMIT);
         let mut found = 0;
         for chunk in chunks {
             framer.feed(chunk);
@@ -55,42 +73,47 @@ pub(super) fn frame_watch(meter: &mut Meter, count: usize) {
                 found += usize::from(matches!(line, Line::Whole(_)));
             }
         }
-        found
+        framer.finish().map(|()| found)
     });
-    assert_eq!(framed, count);
+    assert_eq!(framed, Ok(count));
 }
 
-pub(super) fn scan_item(meter: &mut Meter, count: usize) {
+/// The way of an item that its framing has found nothing of, for it did not lie whole in a chunk.
+pub(super) fn scan_item(meter: &mut Meter, encoding: Encoding, count: usize) {
     let wanted = wanted();
-    for item in sample::items(count).into_iter().map(Item::from) {
-        let scanned = meter.count(|| decode::list_item(Encoding::Json, &item, Some(&wanted)));
+    for item in sample::items(encoding, count) {
+        let scanned = meter.count(|| decode::list_item(encoding, &item, Some(&wanted)));
         assert!(scanned.is_ok(), "{scanned:?}");
     }
 }
 
-pub(super) fn scan_event(meter: &mut Meter, count: usize) {
+pub(super) fn scan_event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let wanted = wanted();
-    for event in sample::events(count) {
-        let line = event.slice(..event.len() - 1);
-        let scanned = meter.count(|| decode::watch_record(Encoding::Json, &line, Some(&wanted)));
+    let mut framer = StreamFramer::new(encoding, LIMIT);
+    for event in sample::events(encoding, count) {
+        framer.feed(event);
+        let Some(Line::Whole(line)) = framer.next() else { panic!("an event") };
+        let scanned = meter.count(|| decode::watch_record(encoding, &line, Some(&wanted)));
         assert!(matches!(scanned, Ok(WatchRecord::Object { .. })), "{scanned:?}");
     }
 }
 
-pub(super) fn decode(meter: &mut Meter, count: usize) {
+pub(super) fn decode(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
-    for item in sample::items(count) {
-        let raw = decode::list_item(Encoding::Json, &item.into(), None).expect("a pod");
+    for item in sample::items(encoding, count) {
+        let raw = decode::list_item(encoding, &item, None).expect("a pod");
         let pod = meter.count(|| Pod::decode(&raw, &mut decoder)).expect("a pod");
         assert!(pod.metadata.managed_fields.is_none());
     }
 }
 
+/// Of many that are there, one after the other: what `free` has to do depends on its neighbours.
 pub(super) fn drop_pod(meter: &mut Meter, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
-    for item in sample::items(count) {
-        let raw = decode::list_item(Encoding::Json, &item.into(), None).expect("a pod");
-        let pod = Pod::decode(&raw, &mut decoder).expect("a pod");
+    let mut decode = |item| Pod::decode(&decode::list_item(Encoding::Json, &item, None).expect("a pod"), &mut decoder);
+    let pods: Vec<Pod> =
+        sample::items(Encoding::Json, count).into_iter().map(|item| decode(item).expect("a pod")).collect();
+    for pod in pods {
         meter.count(|| drop(pod));
     }
 }

@@ -5,33 +5,38 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Kept, WatchRecord};
-use steadfast_core::frame::{Line, LineFramer};
+use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::queue::DeliveryQueue;
+use steadfast_core::reflector::{Record, Verdict};
 use steadfast_core::time::Instant;
 
 use super::reading::{LIMIT, wanted};
+use super::reflector::watching;
 use super::store::{WATCHED, filled};
 use crate::meter::Meter;
 use crate::sample;
 
-/// As the driver does it, but for the reflector's word on what the record means.
-pub(super) fn event(meter: &mut Meter, count: usize) {
+/// As the driver does it.
+pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut store = filled(&Arc::new(Pod::default()));
     let mut decoder = Decoder::new(DecodeOptions::default());
     let mut queue = DeliveryQueue::new(Breaches::NONE);
-    let mut framer = LineFramer::new(LIMIT);
+    let mut framer = StreamFramer::new(encoding, LIMIT);
+    let (mut reflector, watch) = watching();
     let wanted = wanted();
     // Of the pods that the sample has, once each beforehand: an event is an update of what is held.
     let beforehand = sample::pods();
-    for (turn, chunk) in sample::events(beforehand + count).into_iter().enumerate() {
+    for (turn, chunk) in sample::events(encoding, beforehand + count).into_iter().enumerate() {
         let handle = || {
             framer.feed(chunk);
             let Some(Line::Whole(line)) = framer.next() else { return None };
-            let Ok(WatchRecord::Object { object: raw, .. }) =
-                decode::watch_record(Encoding::Json, &line, Some(&wanted))
+            let Ok(WatchRecord::Object { kind, object: raw }) = decode::watch_record(encoding, &line, Some(&wanted))
             else {
                 return None;
             };
+            if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != Verdict::Apply {
+                return None;
+            }
             let pod = Arc::new(Pod::decode(&raw, &mut decoder).ok()?);
             let (version, mut changes) = (raw.identity.version.clone(), Vec::new());
             store.apply(raw.identity, Ok(pod), &WATCHED, |change| changes.push(change));

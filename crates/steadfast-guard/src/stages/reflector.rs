@@ -1,0 +1,36 @@
+//! The reflector's word on what a record means.
+
+use steadfast_core::record::{Bookmark, RecordKind};
+use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, RequestId, Verdict};
+use steadfast_core::time::Instant;
+
+use super::store::identity;
+use crate::meter::Meter;
+
+/// The version that the watch begins at, below all of the sample's.
+const BEGINNING: &str = "999999999";
+
+/// One that watches, and the watch.
+pub(super) fn watching() -> (Reflector, RequestId) {
+    let mut reflector = Reflector::new(ReflectorSettings { streamed_lists: true, ..ReflectorSettings::default() }, 1);
+    reflector.step(Instant::ZERO, Input::Start);
+    let outputs = reflector.step(Instant::ZERO, Input::TransferGranted);
+    let sent = outputs.iter().find_map(|output| match output {
+        Output::Send(id, _) => Some(*id),
+        _ => None,
+    });
+    let id = sent.expect("a streamed list");
+    reflector.step(Instant::ZERO, Input::Opened(id));
+    let end = Bookmark { version: BEGINNING.into(), initial_events_end: true };
+    reflector.record(Instant::ZERO, id, Record::Bookmark(&end));
+    (reflector, id)
+}
+
+pub(super) fn record(meter: &mut Meter, count: usize) {
+    let (mut reflector, watch) = watching();
+    for version in 1..=count {
+        let identity = identity(version, version);
+        let record = Record::Object(RecordKind::Modified, &identity);
+        assert_eq!(meter.count(|| reflector.record(Instant::ZERO, watch, record)), Verdict::Apply);
+    }
+}
