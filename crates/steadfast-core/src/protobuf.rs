@@ -24,6 +24,7 @@ mod trim;
 pub(crate) mod wire;
 
 pub use deserialize::decode;
+pub(crate) use deserialize::decode_seed;
 pub(crate) use envelope::{MARK, types};
 pub use error::{Error, Reason};
 pub(crate) use gist::Gist;

@@ -12,6 +12,7 @@ mod object;
 mod skim;
 mod spans;
 
+pub(crate) use cursor::Cursor;
 pub(crate) use gist::Gist;
 pub(crate) use object::{Metadata, ObjectScan, RecordScan};
 pub(crate) use skim::{Fault, Skim};

@@ -42,6 +42,7 @@ use arc_swap::ArcSwap;
 use crate::breach::Breach;
 use crate::event::{Change, Path, Rules, difference};
 use crate::key::ObjectKey;
+use crate::object::Entry;
 use crate::ordmap::OrdMap;
 use crate::record::Identity;
 use crate::uid::Uid;
@@ -122,6 +123,20 @@ impl<K: Send + Sync + 'static> Store<K> {
             return false;
         }
         self.edit(Replacement { key: key.clone(), old: Some(held.clone()), new: None }, path, tell);
+        true
+    }
+
+    /// Takes note that the state of `key` at `version` cannot be decoded after all; returns whether it is held.
+    ///
+    /// Nothing is told: what was given to the handlers is what there was to give, and ends as it.
+    pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
+        let Some((_, held)) = self.working.objects.get(key) else { return false };
+        let Some(object) = held.object().filter(|held| held.version() == version).cloned() else { return false };
+        let entry = Entry::tainted(object.identity().clone(), Some(object));
+        let key = entry.key().clone();
+        self.working.set_tainted(&key, Some(&entry));
+        self.working.set_object(&key, Some(&entry));
+        self.edited = true;
         true
     }
 

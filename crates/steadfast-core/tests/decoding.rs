@@ -4,7 +4,6 @@
 
 mod json;
 
-use std::collections::BTreeMap;
 use std::error::Error;
 
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use steadfast_core::decode::{
     status, watch_record,
 };
 use steadfast_core::record::{Bookmark, RecordKind, Status};
-use steadfast_core::{Encoding, Kept, ObjectKey, RawObject, ResourceVersion, Uid};
+use steadfast_core::{Encoding, Kept, Lazy, ObjectKey, RawObject, ResourceVersion, Uid};
 
 fn item(written: &str) -> Result<RawObject, RecordError> {
     list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()).into(), None)
@@ -202,25 +201,6 @@ struct BackupSpec {
     size: u32,
 }
 
-/// A form that is no resource: what is kept are the bytes.
-struct Lazy {
-    bytes: Vec<u8>,
-}
-
-impl Kept for Lazy {
-    fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
-        Ok(Self { bytes: raw.compact(decoder.options(), &mut Vec::new()).to_vec() })
-    }
-
-    fn metadata_only() -> bool {
-        false
-    }
-
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        None
-    }
-}
-
 #[test]
 fn every_form_is_decoded_from_the_same_object() {
     let raw = item(POD).expect("it has an identity");
@@ -228,12 +208,12 @@ fn every_form_is_decoded_from_the_same_object() {
     assert_eq!((&*raw.identity.uid, raw.identity.version.as_str()), ("u-1", "12"));
 
     let pod: Pod = decode(&raw).expect("a pod");
-    assert_eq!(Kept::labels(&pod).and_then(|labels| labels.get("app")).map(String::as_str), Some("web"));
+    assert_eq!(Kept::labels(&pod).unwrap_or_default().get("app").map(String::as_str), Some("web"));
     assert_eq!(pod.metadata.managed_fields, None);
     assert_eq!(decode::<DynamicObject>(&raw).expect("any object").data["status"]["phase"], "Running");
     assert_eq!(decode::<PartialObjectMeta<Pod>>(&raw).expect("metadata").metadata.uid.as_deref(), Some("u-1"));
     assert_eq!(decode::<Slim>(&raw).expect("my own").spec.node_name, "node-1");
-    assert_eq!(read(&decode::<Lazy>(&raw).expect("bytes").bytes), without_managed_fields(&raw));
+    assert_eq!(read(decode::<Lazy<Pod>>(&raw).expect("bytes").bytes()), without_managed_fields(&raw));
 
     assert!(<PartialObjectMeta<Pod> as Kept>::metadata_only());
     assert!(!<Pod as Kept>::metadata_only() && !<Slim as Kept>::metadata_only());
@@ -379,7 +359,7 @@ fn an_object_that_is_nested_too_deep_to_be_decoded_is_known_and_kept_in_a_form_t
     let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("it is an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(
-        decode::<Lazy>(&object).expect("bytes").bytes.len(),
+        decode::<Lazy<Pod>>(&object).expect("bytes").bytes().len(),
         written.len() - deep.len() - r#""managedFields":[],"#.len()
     );
 }

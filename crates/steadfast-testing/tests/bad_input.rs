@@ -71,7 +71,7 @@ fn informer<K>(
     streamed: bool,
 ) -> Result<(Informer<K>, Notes), WorldError>
 where
-    K: Kept + kube::Resource,
+    K: Kept<Resource = K> + kube::Resource,
 {
     listen();
     let factory = InformerFactory::new(connection);

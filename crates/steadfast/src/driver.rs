@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steadfast_core::decode::{DecodeOptions, Decoder, Kept};
+use steadfast_core::decode::{DecodeError, Decoder, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     SeekProof,
     /// Look after handlers that were added.
     Handlers,
+    /// Take note of an object that turned out, when it was read, not to fit.
+    Unread(DecodeError),
     /// End the watch, and the handlers with it or after they have been given what waits.
     Stop { handlers: bool },
 }
@@ -59,7 +61,6 @@ pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
 
 /// How objects are kept.
 pub(crate) struct Keeping<K> {
-    pub(crate) decode: DecodeOptions,
     pub(crate) transform: Option<Transform<K>>,
     /// The longest record that is read, in bytes.
     pub(crate) object_limit: usize,
@@ -111,6 +112,7 @@ impl<K: Kept> Driver<K> {
         reflector: Reflector,
         asker: Asker,
         keeping: Keeping<K>,
+        decoder: Decoder,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let reachable = asker.connection.reachability();
@@ -119,7 +121,7 @@ impl<K: Kept> Driver<K> {
             alarm: Alarm::new(shared.environment.clone()),
             shared,
             reflector,
-            decoder: Decoder::new(keeping.decode),
+            decoder,
             asker,
             keeping,
             answers: Answers::default(),
@@ -169,6 +171,7 @@ impl<K: Kept> Driver<K> {
                 Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
                 Wake::Command(Some(Command::Handlers)) => self.look_after_newcomers(),
+                Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
                     self.step(Input::TransferGranted);

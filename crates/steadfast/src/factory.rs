@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kube::Resource;
 use steadfast_core::breach::Breaches;
-use steadfast_core::decode::{DecodeOptions, Kept};
+use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
 use steadfast_core::event::Rules;
 use steadfast_core::reflector::{Reflector, ReflectorSettings};
 use steadfast_core::store::Store;
@@ -20,12 +19,12 @@ use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
-use crate::driver::{Driver, Keeping, Transform};
+use crate::driver::{Command, Driver, Keeping, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
 use crate::informer::Informer;
 use crate::owner::Owner;
 use crate::readiness::FactoryFreshness;
-use crate::resource::Collection;
+use crate::resource::{Collection, DynamicType};
 use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
@@ -134,8 +133,8 @@ impl InformerFactory {
     /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
     pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
     where
-        K: Kept + Resource,
-        K::DynamicType: Default,
+        K: Kept,
+        DynamicType<K>: Default,
     {
         self.build::<K>(scope).start()
     }
@@ -145,25 +144,21 @@ impl InformerFactory {
     /// # Errors
     ///
     /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
-    pub fn informer_with<K: Kept + Resource>(
-        &self,
-        kind: &K::DynamicType,
-        scope: Scope,
-    ) -> Result<Informer<K>, InformerError> {
+    pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
         self.build_with::<K>(kind, scope).start()
     }
 
     /// An informer of `K` in `scope`, with choices.
     pub fn build<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
     where
-        K: Kept + Resource,
-        K::DynamicType: Default,
+        K: Kept,
+        DynamicType<K>: Default,
     {
-        self.build_with::<K>(&K::DynamicType::default(), scope)
+        self.build_with::<K>(&DynamicType::<K>::default(), scope)
     }
 
     /// An informer of the resource that `kind` describes, with choices.
-    pub fn build_with<K: Kept + Resource>(&self, kind: &K::DynamicType, scope: Scope) -> InformerBuilder<'_, K> {
+    pub fn build_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
         InformerBuilder {
             factory: self,
             collection: Collection::of::<K>(kind, &scope),
@@ -433,18 +428,23 @@ impl<K: Kept> InformerBuilder<'_, K> {
             reflector.evidence().clone(),
         ));
         let asker = Asker::new::<K>(connection, &self.collection, &self.scope);
-        let keeping = Keeping {
-            decode: DecodeOptions { keep_managed_fields: managed_fields },
-            transform: self.transform,
-            object_limit,
-        };
+        let keeping = Keeping { transform: self.transform, object_limit };
         #[cfg(feature = "metrics")]
         {
             let observed = asker.connection.observed();
             shared.observe(observed.add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _));
         }
         let (commands, received) = mpsc::unbounded_channel();
-        let driver = Driver::new(shared.clone(), reflector, asker, keeping, received);
+        // It does not hold the informer: what is kept may be held for longer than that.
+        let own = commands.downgrade();
+        let unread = move |error: &DecodeError| {
+            if let Some(commands) = own.upgrade() {
+                drop(commands.send(Command::Unread(error.clone())));
+            }
+        };
+        let options = DecodeOptions { keep_managed_fields: managed_fields };
+        let decoder = Decoder::new(options).tell_unread(Arc::new(unread));
+        let driver = Driver::new(shared.clone(), reflector, asker, keeping, decoder, received);
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands }))
     }

@@ -69,8 +69,6 @@ pub mod unstable;
 mod until;
 mod wishes;
 
-use kube::Resource;
-
 /// The Kubernetes types that informers are made for; a program has to enable a feature of it, such as `latest`.
 pub use k8s_openapi;
 /// The client library whose types this one speaks: a program has to use the same one.
@@ -85,6 +83,7 @@ pub use informer::Informer;
 pub use lister::{Index, Lister};
 pub use readiness::FactoryFreshness;
 pub use registration::{HandlerBuilder, Registration};
+pub use resource::DynamicType;
 pub use scope::Scope;
 pub use shared::Undelivered;
 pub use steadfast_core::backoff::BackoffSettings;
@@ -98,7 +97,8 @@ pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};
 pub use steadfast_core::selector::{SelectorError, parse_selector};
 pub use steadfast_core::store::{IndexSnapshot, Lookup, Snapshot};
 pub use steadfast_core::{
-    Certainty, DeleteReason, Doubt, Entry, Event, Freshness, KeySet, Object, ObjectKey, ResourceVersion, Uid,
+    Certainty, DeleteReason, Doubt, Entry, Event, FieldPath, Freshness, KeySet, Lazy, Object, ObjectKey,
+    ResourceVersion, Uid,
 };
 pub use stream::Watch;
 pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
@@ -110,10 +110,10 @@ pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_fr
 /// Where a namespace is given for what is in none.
 pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
 where
-    K: Kept + Resource,
-    K::DynamicType: Default,
+    K: Kept,
+    DynamicType<K>: Default,
 {
-    watch_with(connection, &K::DynamicType::default(), scope)
+    watch_with(connection, &DynamicType::<K>::default(), scope)
 }
 
 /// The events of the resource that `kind` describes in `scope` as a stream, by a watch of its own.
@@ -121,9 +121,9 @@ where
 /// # Errors
 ///
 /// Where a namespace is given for what is in none.
-pub fn watch_with<K: Kept + Resource>(
+pub fn watch_with<K: Kept>(
     connection: &Connection,
-    kind: &K::DynamicType,
+    kind: &DynamicType<K>,
     scope: Scope,
 ) -> Result<Watch<K>, InformerError> {
     let factory = InformerFactory::new(connection);

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
-use steadfast_core::decode::Wanted;
+use steadfast_core::decode::{Kept, Wanted};
 
 use crate::scope::Scope;
+
+/// What is said at run time of the resource that `K` is a form of: nothing, where its type says all.
+pub type DynamicType<K> = <<K as Kept>::Resource as Resource>::DynamicType;
 
 /// A resource's collection: its path and its name for people.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,8 +29,12 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// The collection of `K`'s objects within `scope`.
-    pub(crate) fn of<K: Resource + 'static>(kind: &K::DynamicType, scope: &Scope) -> Self {
+    /// The collection of the objects within `scope` that `K` is a form of.
+    pub(crate) fn of<K: Kept>(kind: &DynamicType<K>, scope: &Scope) -> Self {
+        Self::of_resource::<K::Resource>(kind, scope)
+    }
+
+    fn of_resource<K: Resource + 'static>(kind: &K::DynamicType, scope: &Scope) -> Self {
         let group = K::group(kind);
         let plural = K::plural(kind);
         let name = if group.is_empty() { plural.clone().into_owned() } else { format!("{plural}.{group}") };

@@ -7,11 +7,11 @@ mod changes;
 mod list;
 mod source;
 
-use kube::Resource;
 use steadfast_core::ResourceVersion;
 use steadfast_core::decode::Kept;
 
 use crate::connection::Connection;
+use crate::resource::DynamicType;
 use crate::scope::Scope;
 use source::Source;
 
@@ -22,30 +22,30 @@ pub use source::StreamError;
 /// The objects of `K` in `scope`, once, one after the other as they arrive: see [`List`].
 pub fn list<K>(connection: &Connection, scope: Scope) -> List<K>
 where
-    K: Kept + Resource,
-    K::DynamicType: Default,
+    K: Kept,
+    DynamicType<K>: Default,
 {
-    list_with(connection, &K::DynamicType::default(), scope)
+    list_with(connection, &DynamicType::<K>::default(), scope)
 }
 
 /// The objects of the resource that `kind` describes in `scope`, once: see [`List`].
-pub fn list_with<K: Kept + Resource>(connection: &Connection, kind: &K::DynamicType, scope: Scope) -> List<K> {
+pub fn list_with<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> List<K> {
     List::new(Source::new::<K>(connection, kind, scope))
 }
 
 /// The changes of `K` in `scope` after `version`, which the caller has: see [`Changes`].
 pub fn watch_from<K>(connection: &Connection, scope: Scope, version: &ResourceVersion) -> Changes<K>
 where
-    K: Kept + Resource,
-    K::DynamicType: Default,
+    K: Kept,
+    DynamicType<K>: Default,
 {
-    watch_from_with(connection, &K::DynamicType::default(), scope, version)
+    watch_from_with(connection, &DynamicType::<K>::default(), scope, version)
 }
 
 /// The changes of the resource that `kind` describes in `scope` after `version`: see [`Changes`].
-pub fn watch_from_with<K: Kept + Resource>(
+pub fn watch_from_with<K: Kept>(
     connection: &Connection,
-    kind: &K::DynamicType,
+    kind: &DynamicType<K>,
     scope: Scope,
     version: &ResourceVersion,
 ) -> Changes<K> {

@@ -59,7 +59,7 @@ const SORTS: [&str; 15] = [
 
 impl DecodeError {
     /// What `error` says of the object `identity`, at `offset` of its bytes.
-    pub(super) fn of_json(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
+    pub(crate) fn of_json(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
         let problem = match error.to_string() {
             message if error.is_data() => Problem::of(&message),
             message if message.starts_with("recursion limit exceeded") => Problem::TooDeep,
@@ -69,7 +69,7 @@ impl DecodeError {
     }
 
     /// What `error` says of the object `identity`.
-    pub(super) fn of_protobuf(identity: &Identity, error: &protobuf::Error) -> Self {
+    pub(crate) fn of_protobuf(identity: &Identity, error: &protobuf::Error) -> Self {
         let problem = match error.reason() {
             Reason::Malformed => Problem::Malformed(Encoding::Protobuf),
             Reason::TooDeep => Problem::TooDeep,
@@ -79,7 +79,7 @@ impl DecodeError {
     }
 
     /// That nobody knows what the object `identity` is, in protobuf.
-    pub(super) fn of_unknown_kind(identity: &Identity) -> Self {
+    pub(crate) fn of_unknown_kind(identity: &Identity) -> Self {
         Self::new(identity, 0, String::new(), Problem::UnknownKind)
     }
 
@@ -101,6 +101,15 @@ impl DecodeError {
     pub fn offset(&self) -> usize {
         self.offset
     }
+}
+
+/// Where in `text` the error arose: `serde_json` counts lines and, in bytes, columns.
+pub(crate) fn place(text: &[u8], error: &serde_json::Error) -> usize {
+    let line = match error.line() {
+        0 | 1 => 0,
+        line => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(0, |end| end + 1),
+    };
+    line + error.column()
 }
 
 impl Problem {

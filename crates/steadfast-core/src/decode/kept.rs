@@ -1,20 +1,27 @@
 //! What is kept of an object is decided by the type that is requested.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::error::place;
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 
 /// A form in which objects are kept.
 ///
 /// Every [`kube::Resource`] that can be deserialized is one: the types of `k8s-openapi`, derived custom resources,
-/// `DynamicObject`, `PartialObjectMeta<K>`, and a struct of one's own with just the fields one needs. Who an object is
-/// never depends on the form: that is the [`RawObject`]'s.
+/// `DynamicObject`, `PartialObjectMeta<K>`, and a struct of one's own with just the fields one needs. So is
+/// [`Lazy<K>`](crate::Lazy) of each of them. Who an object is never depends on the form: that is the [`RawObject`]'s.
 pub trait Kept: Send + Sync + Sized + 'static {
+    /// What it is a form of: where the objects are to be had.
+    type Resource: Resource + 'static;
+
     /// The form of `raw`.
     ///
     /// # Errors
@@ -26,13 +33,15 @@ pub trait Kept: Send + Sync + Sized + 'static {
     fn metadata_only() -> bool;
 
     /// The labels, for readers that select by them.
-    fn labels(&self) -> Option<&BTreeMap<String, String>>;
+    fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>;
 }
 
 impl<K> Kept for K
 where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
+    type Resource = K;
+
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         decoder.decode(raw)
     }
@@ -41,8 +50,8 @@ where
         K::metadata_api()
     }
 
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.meta().labels.as_ref()
+    fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
+        self.meta().labels.as_ref().map(Cow::Borrowed)
     }
 }
 
@@ -51,7 +60,13 @@ where
 pub struct Decoder {
     options: DecodeOptions,
     scratch: Vec<u8>,
+    unread: Option<Unread>,
+    /// What the kept objects share.
+    shared: Option<Arc<dyn Any + Send + Sync>>,
 }
+
+/// Is told of an object that turns out, when it is read, not to fit.
+pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
 
 /// What the buffer may hold on to: one large object must not cost its size for ever.
 const SCRATCH: usize = 256 * 1024;
@@ -59,12 +74,40 @@ const SCRATCH: usize = 256 * 1024;
 impl Decoder {
     /// A decoder with these options.
     pub fn new(options: DecodeOptions) -> Self {
-        Self { options, scratch: Vec::new() }
+        Self { options, ..Self::default() }
+    }
+
+    /// Has `unread` told of each object that turns out, when it is read, not to fit.
+    #[must_use]
+    pub fn tell_unread(self, unread: Unread) -> Self {
+        Self { unread: Some(unread), ..self }
+    }
+
+    /// Who is told of such objects.
+    pub(crate) fn unread(&self) -> Option<&Unread> {
+        self.unread.as_ref()
+    }
+
+    /// What all objects share that this decodes, made by the first of them.
+    pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(shared) = self.shared.clone().and_then(|shared| shared.downcast().ok()) {
+            return shared;
+        }
+        let first = Arc::new(make());
+        self.shared = Some(first.clone());
+        first
     }
 
     /// What it decodes of objects.
     pub fn options(&self) -> DecodeOptions {
         self.options
+    }
+
+    /// What is kept of the bytes of `raw`.
+    pub(crate) fn compact<'a>(&'a mut self, raw: &'a RawObject) -> &'a [u8] {
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH);
+        raw.compact(self.options, &mut self.scratch)
     }
 
     /// Decodes `raw`, without its `managedFields` unless they are to be kept.
@@ -79,7 +122,7 @@ impl Decoder {
                 self.scratch.shrink_to(SCRATCH);
                 let text = raw.compact(self.options, &mut self.scratch);
                 json(text).map_err(|error| {
-                    let at = offset(text, &error);
+                    let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
                     let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
                     DecodeError::of_json(&raw.identity, offset, &error)
@@ -96,20 +139,11 @@ impl Decoder {
 }
 
 /// Reads `text`, of which all has to be UTF-8, also where `T` does not look.
-fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+pub(crate) fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     match str::from_utf8(text) {
         // Looked at in one go: `serde_json` would do so string by string, which is an eighth of its work.
         Ok(text) => serde_json::from_str(text),
         // The type that looks everywhere finds the place.
         Err(error) => serde_json::from_slice::<Value>(text).and_then(|_| Err(serde::de::Error::custom(error))),
     }
-}
-
-/// Where in `text` the error arose: `serde_json` counts lines and, in bytes, columns.
-fn offset(text: &[u8], error: &serde_json::Error) -> usize {
-    let line = match error.line() {
-        0 | 1 => 0,
-        line => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(0, |end| end + 1),
-    };
-    line + error.column()
 }

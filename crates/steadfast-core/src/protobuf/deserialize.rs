@@ -3,6 +3,8 @@
 //! It goes through the bytes once and decodes what is asked for; what nobody wants is passed over by its length. What JSON
 //! says of a field that is not there is said after all that are.
 
+use std::marker::PhantomData;
+
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
 
@@ -33,8 +35,22 @@ pub fn decode<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     keep_managed_fields: bool,
 ) -> Result<T, Error> {
+    decode_seed(PhantomData::<T>, id, bytes, keep_managed_fields)
+}
+
+/// Has `seed` decode the object in `bytes`, as [`decode`] does.
+///
+/// # Errors
+///
+/// Where the bytes are no such message, or the seed does not take what they say.
+pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    id: MessageId,
+    bytes: &'de [u8],
+    keep_managed_fields: bool,
+) -> Result<S::Value, Error> {
     let (types, reader) = open(Reader::new(bytes))?;
-    T::deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
+    seed.deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
 }
 
 /// An object that stands for itself.

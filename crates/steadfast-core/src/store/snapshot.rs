@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -100,13 +99,12 @@ impl<K> Snapshot<K> {
     where
         K: Kept,
     {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
         let entries = self.objects.range_by(move |key| match namespace {
             Some(namespace) => key.namespace().cmp(&Some(namespace)),
             None => Ordering::Equal,
         });
         let known = entries.filter_map(|(_, entry)| entry.object());
-        known.filter(move |object| selector.matches(object.labels().unwrap_or(&NONE)))
+        known.filter(move |object| selector.matches(&object.labels().unwrap_or_default()))
     }
 
     /// A number that two stores share if, and almost only if, they hold the same objects in the same versions.

@@ -8,6 +8,7 @@
 
 mod build;
 mod framing;
+mod kept;
 mod records;
 mod samples;
 

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use steadfast_core::ResourceVersion;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::{Change, Path};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
+use steadfast_core::{ObjectKey, ResourceVersion};
 
 /// What is to be done to the store.
 pub(super) enum Edit<K> {
     /// Take in what a watch says of an object.
     Apply(RecordKind, Identity, Result<Arc<K>, Tainted>),
+    /// Take note that a state cannot be decoded after all.
+    Taint(ObjectKey, ResourceVersion),
     /// Put a complete list in the store's place.
     Commit { staging: Staging<K>, version: Option<ResourceVersion>, initial: bool, new_epoch: bool },
     /// Take note that nothing up to this version is missing.
@@ -42,6 +44,10 @@ impl<K: Kept> Edit<K> {
                     tracing::error!(%informer, %error, "a list was refused by the store");
                 }
                 committed.is_ok()
+            }
+            Self::Taint(key, version) => {
+                store.taint(&key, &version);
+                false
             }
             Self::Advance(version) => {
                 store.advance(version);

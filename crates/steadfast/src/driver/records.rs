@@ -254,6 +254,18 @@ impl<K: Kept> Driver<K> {
         Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
     }
 
+    /// Takes note of a state that was kept and could not be decoded when it was read (R8).
+    pub(super) fn unread(&mut self, error: &DecodeError) {
+        let (key, version) = (error.key(), error.version());
+        let snapshot = self.shared.snapshot();
+        let held = snapshot.entry(key.namespace(), key.name());
+        if let Some(held) = held.filter(|held| held.version() == version && !held.is_tainted()) {
+            self.notes.extend(self.undecodable(held.identity(), error));
+            self.edits.push(Edit::Taint(key.clone(), version.clone()));
+            self.flush();
+        }
+    }
+
     fn unstage(&mut self, identity: &Identity) {
         if let Some(staging) = &mut self.staging {
             staging.remove(identity);

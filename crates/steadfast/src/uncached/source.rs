@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Resource;
 use steadfast_core::ResourceVersion;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::decode::{DecodeOptions, Decoder, Kept, RawObject};
@@ -13,7 +12,7 @@ use steadfast_core::reflector::{Failure, FailureKind};
 use crate::answers::Asker;
 use crate::connection::Connection;
 use crate::environment::SharedEnvironment;
-use crate::resource::Collection;
+use crate::resource::{Collection, DynamicType};
 use crate::scope::Scope;
 use crate::transport::Reader;
 
@@ -69,7 +68,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new<K: Kept + Resource>(connection: &Connection, kind: &K::DynamicType, scope: Scope) -> Self {
+    pub(super) fn new<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
         // Nobody says when an answer is read: it must not hold up what informers read.
         let asker = Asker { reader: Reader::Caller, ..Asker::new::<K>(connection.clone(), &collection, &scope) };

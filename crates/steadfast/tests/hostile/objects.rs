@@ -74,7 +74,7 @@ struct World<K: Kept> {
 
 async fn world<K>(kind: &K::DynamicType, way: Way, objects: &[String]) -> World<K>
 where
-    K: Kept + kube::Resource,
+    K: Kept<Resource = K> + kube::Resource,
 {
     let server = Server::default();
     server.attack(Some(match way {

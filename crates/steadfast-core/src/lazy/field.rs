@@ -1,0 +1,85 @@
+//! One field of an object, decoded by serde without the rest.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// The way to a field, and what was found there.
+pub(super) struct Field<'a, T> {
+    /// The names on the way, the outermost first.
+    pub(super) names: &'a [Box<str>],
+    /// What is there; nothing where it is missing or null.
+    pub(super) found: &'a mut Option<T>,
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Field<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.names.is_empty() {
+            *self.found = Option::deserialize(deserializer)?;
+            return Ok(());
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+/// What is no object has no members.
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let Some((name, inner)) = self.names.split_first() else { return Ok(()) };
+        while let Some(member) = members.next_key::<Cow<'_, str>>()? {
+            if *member == **name {
+                *self.found = None;
+                members.next_value_seed(Field { names: inner, found: &mut *self.found })?;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}

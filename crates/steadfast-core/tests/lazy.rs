@@ -1,0 +1,132 @@
+//! What is kept encoded says the same as what is decoded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use serde_json::json;
+use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept, list_item};
+use steadfast_core::{Encoding, Event, FieldPath, Lazy, Object, RawObject};
+
+fn raw(object: &serde_json::Value) -> RawObject {
+    list_item(Encoding::Json, &Bytes::from(object.to_string()).into(), None).expect("it has an identity")
+}
+
+fn pod() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "uid": "u-1",
+            "resourceVersion": "12",
+            "labels": { "app": "web", "tier/\"odd\"": "a" },
+            "annotations": { "example.com/team": "blue" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o-1" }],
+            "managedFields": [{ "manager": "kubelet", "fieldsV1": { "f:status": {} } }],
+        },
+        "spec": { "nodeName": "node-1", "containers": [{ "name": "main" }], "priority": null },
+        "status": { "phase": "Running" },
+    })
+}
+
+/// An object in its handle, as a cache holds it.
+fn held<K: Kept>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
+    Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("it is kept")))
+}
+
+#[test]
+fn it_is_what_would_have_been_decoded_at_once_without_managed_fields() {
+    let raw = raw(&pod());
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw);
+    let pod: Object<Pod> = held(&mut Decoder::default(), &raw);
+    assert_eq!(*lazy.get().unwrap(), *pod);
+    assert_eq!(pod.metadata.managed_fields, None);
+    assert_eq!(lazy.decoded().unwrap(), pod);
+    assert_eq!(lazy.identity(), pod.identity());
+    assert!(lazy.bytes().len() < raw.bytes.len());
+
+    let keep_all = DecodeOptions { keep_managed_fields: true };
+    let whole: Object<Lazy<Pod>> = held(&mut Decoder::new(keep_all), &raw);
+    assert_eq!(whole.bytes(), raw.bytes);
+}
+
+#[test]
+fn what_is_decoded_is_the_same_as_long_as_somebody_holds_it() {
+    let mut decoder = Decoder::default();
+    let lazy: Object<Lazy<Pod>> = held(&mut decoder, &raw(&pod()));
+    let first = lazy.get().unwrap();
+    assert!(Arc::ptr_eq(&first, &lazy.get().unwrap()));
+    let weak = Arc::downgrade(&first);
+    drop(first);
+    assert!(weak.upgrade().is_none(), "nothing else holds it");
+
+    let (one, other): (Object<Lazy<Pod>>, Object<Lazy<Pod>>) =
+        (held(&mut decoder, &raw(&pod())), held(&mut decoder, &raw(&pod())));
+    assert!(!Arc::ptr_eq(&one.get().unwrap(), &other.get().unwrap()));
+}
+
+#[test]
+fn fields_are_read_by_their_paths_without_the_rest() {
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw(&pod()));
+    let text = |path: FieldPath| lazy.read::<String>(&path).unwrap();
+    assert_eq!(text("spec.nodeName".into()), Some("node-1".to_owned()));
+    assert_eq!(text(FieldPath::new("metadata.annotations").then("example.com/team")), Some("blue".to_owned()));
+    for nothing in ["spec.priority", "spec.nodeName.deeper", "spec.hostname", "nothing.at.all", "status.phase.x"] {
+        assert_eq!(text(nothing.into()), None, "{nothing}");
+    }
+    let spec = lazy.read::<PodSpec>(&"spec".into()).unwrap().unwrap();
+    assert_eq!(spec.containers[0].name, "main");
+
+    let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier/\"odd\"".to_owned(), "a".to_owned())]);
+    assert_eq!(lazy.labels().unwrap(), labels);
+    assert_eq!(Kept::labels(&*lazy).unwrap().into_owned(), labels);
+    assert_eq!(lazy.annotations().unwrap()["example.com/team"], "blue");
+    assert_eq!(lazy.owner_references().unwrap()[0].name, "web");
+    assert!(!lazy.is_being_deleted().unwrap());
+}
+
+#[test]
+fn of_several_members_of_one_name_the_last_counts_as_for_serde() {
+    let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"nodeName":"n-1"},"sp\u0065c":{"hostname":"h"}}"#;
+    let raw = list_item(Encoding::Json, &Bytes::from(text).into(), None).unwrap();
+    let lazy: Object<Lazy<kube::core::DynamicObject>> = held(&mut Decoder::default(), &raw);
+    assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), None);
+    assert_eq!(lazy.read::<String>(&"spec.hostname".into()).unwrap(), Some("h".to_owned()));
+    assert_eq!(lazy.get().unwrap().data["spec"], json!({ "hostname": "h" }));
+}
+
+#[test]
+fn what_does_not_fit_is_told_when_it_is_read_by_name_and_place_and_not_by_content() {
+    let mut object = pod();
+    object["spec"]["containers"] = json!("s3cr3t");
+    let (own, told) = mpsc::channel();
+    let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
+    let raw = raw(&object);
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw);
+    assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), Some("node-1".to_owned()));
+    assert!(told.try_recv().is_err(), "it was not read");
+
+    let error = lazy.get().unwrap_err();
+    let eager = Pod::decode(&raw, &mut Decoder::new(DecodeOptions { keep_managed_fields: true })).unwrap_err();
+    assert_eq!((error.key(), error.version()), (eager.key(), eager.version()));
+    assert!(error.to_string().contains("string") && !error.to_string().contains("s3cr3t"), "{error}");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [error]);
+
+    let error = lazy.read::<u32>(&"spec.nodeName".into()).unwrap_err();
+    assert!(error.to_string().contains("shop/web-0") && !error.to_string().contains("node-1"), "{error}");
+}
+
+#[test]
+fn an_event_is_decoded_with_all_its_states() {
+    let mut decoder = Decoder::default();
+    let mut later = pod();
+    later["metadata"]["resourceVersion"] = json!("13");
+    let (old, new) = (held::<Lazy<Pod>>(&mut decoder, &raw(&pod())), held::<Lazy<Pod>>(&mut decoder, &raw(&later)));
+    let event = Event::Updated { old, new };
+    assert_eq!(format!("{event:?}"), "Updated { object: Lazy<Pod> shop/web-0 v13, from: v12 }");
+    let Event::Updated { old, new } = event.decoded().unwrap() else { panic!("it is the same event") };
+    assert_eq!((old.metadata.resource_version.as_deref(), new.version().as_str()), (Some("12"), "13"));
+}

@@ -1,0 +1,81 @@
+//! Caches that keep objects encoded.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use steadfast::{FieldPath, Lazy, Scope, parse_selector};
+use steadfast_testing::{WorldError, config_map, pod};
+
+use super::{SOON, Told, World, settled};
+
+fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
+    objects.iter().map(|object| object.key().name()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_read_indexed_and_selected_as_any_other() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
+        let mut pod = pod(name, node);
+        pod.labels_mut().insert("app".to_owned(), name.to_owned());
+        world.server.create(&pod)?;
+    }
+    let pods = world.factory.informer::<Lazy<Pod>>(Scope::all())?;
+    let node = FieldPath::new("spec.nodeName");
+    let by_node = pods.index(move |pod: &Lazy<Pod>| pod.read::<String>(&node).ok().flatten());
+    let (told, own) = (Told::default(), Told::default());
+    let say = own.clone();
+    let _handler = pods.on_event(move |event| match event.decoded() {
+        Ok(event) => say.event(&event),
+        Err(error) => say.say(error.to_string()),
+    })?;
+    let typed = world.factory.informer::<Pod>(Scope::all())?;
+    let plain = told.clone();
+    let _plain_handler = typed.on_event(move |event| plain.event(&event))?;
+    world.factory.wait_for_sync(SOON).await?;
+    let lister = pods.lister()?;
+    assert_eq!(names(&by_node.get("n-1")), ["a", "c"]);
+    assert_eq!(names(&lister.select(&parse_selector("app in (b,c)")?)), ["b", "c"]);
+    let a = lister.get("default", "a")?.ok_or("it is there")?;
+    assert_eq!(a.get()?.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("n-1"));
+    assert!(a.get()?.metadata.managed_fields.is_none());
+
+    world.server.delete_named("pods", "default", "a")?;
+    settled().await;
+    assert_eq!(names(&by_node.get("n-1")), ["c"]);
+    assert!(pods.freshness().is_fresh(), "{}", pods.freshness());
+    assert_eq!(own.all().len(), 4, "three were added, and one deleted");
+    assert_eq!(own.all(), told.all(), "a handler sees the same");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_again() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.create(&config_map("b", "1"))?;
+    world.server.faults().undecodable("default", "a", true);
+    let informer = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
+    let notes = Told::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.say(note.to_string()));
+    informer.wait_for_sync(SOON).await?;
+    let lister = informer.lister()?;
+    let a = lister.get("default", "a")?.ok_or("nobody has read it")?;
+    assert_eq!(lister.snapshot().tainted().len(), 0);
+
+    let error = a.get().expect_err("it does not fit");
+    settled().await;
+    assert!(lister.get("default", "a").is_err(), "{error}");
+    assert_eq!(lister.snapshot().tainted().len(), 1);
+    assert!(informer.freshness().to_string().contains("default/a"), "{}", informer.freshness());
+    assert!(notes.all().iter().any(|note| note.contains("default/a")), "it is noted");
+    assert!(a.get().is_err() && lister.get("default", "b")?.is_some());
+
+    world.server.faults().undecodable("default", "a", false);
+    let written = world.write("a", "2")?;
+    informer.wait_for(&written).await?;
+    let a = lister.get("default", "a")?.ok_or("it fits again")?;
+    assert_eq!(a.get()?.data, written.data);
+    assert_eq!(lister.snapshot().tainted().len(), 0);
+    Ok(())
+}
