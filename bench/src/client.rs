@@ -13,6 +13,7 @@
 
 mod answer;
 mod cache;
+mod form;
 mod measure;
 mod ours;
 mod peer;
@@ -26,6 +27,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
+use steadfast::Lazy;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
@@ -54,6 +56,12 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         plural: "widgets".into(),
     };
     let cache: Box<dyn Cache> = match (args.library, args.resource.as_str()) {
+        (Library::Steadfast, "pods") if args.lazy => {
+            Box::new(ours::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
+        }
+        (Library::Steadfast, _) if args.lazy => {
+            Box::new(ours::start::<Lazy<DynamicObject>>(config, &widgets, &args, &progress).await?)
+        }
         (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 
+use crate::Trouble;
 use crate::checksum::Checksum;
 
 /// A cache that is kept true, as the measurements need it.
@@ -18,7 +19,7 @@ pub(super) trait Cache {
     /// How many nodes the objects name.
     fn nodes(&self) -> usize;
     /// What all objects come to.
-    fn checksum(&self) -> Result<Checksum, serde_json::Error>;
+    fn checksum(&self) -> Result<Checksum, Trouble>;
 }
 
 /// What the measurements need to know of an object.

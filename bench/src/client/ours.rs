@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use steadfast::{Connection, Event, Informer, InformerFactory, Kept, Lister, Registration, Scope};
+use steadfast::{Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration, Scope};
 use tokio::time::timeout;
 
-use super::cache::{Cache, Node};
+use super::cache::Cache;
+use super::form::Form;
 use super::progress::Progress;
 use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
@@ -21,35 +20,34 @@ struct Ours<K> {
 }
 
 /// An informer with one handler that has been told everything there is.
-pub(super) async fn start<K>(
+pub(super) async fn start<K: Form>(
     config: kube::Config,
-    kind: &K::DynamicType,
+    kind: &DynamicType<K>,
     args: &ClientArgs,
     progress: &Progress,
-) -> Result<impl Cache + use<K>, Trouble>
-where
-    K: Kept + Resource + Serialize + Node,
-{
+) -> Result<impl Cache + use<K>, Trouble> {
     let connection = Connection::new(config)?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged).start()?;
     let seen = progress.clone();
     let registration = informer.on_event(move |event| match event {
-        Event::Added { object, .. } => seen.see(&*object),
-        Event::Updated { new, .. } => seen.see(&*new),
+        Event::Added { object, .. } | Event::Updated { new: object, .. } => {
+            seen.see(object.version().as_str(), || object.sent());
+        }
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
     timeout(PATIENCE, registration.until_synced()).await?;
     Ok(Ours { lister: informer.lister()?, _informer: informer, _registration: registration, _factory: factory })
 }
 
-impl<K: Kept + Resource + Serialize + Node> Cache for Ours<K> {
+impl<K: Form> Cache for Ours<K> {
     fn len(&self) -> usize {
         self.lister.len()
     }
 
     fn keys(&self) -> Vec<(String, String)> {
-        self.lister.all().iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any())).collect()
+        let key = |key: &steadfast::ObjectKey| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
+        self.lister.all().iter().map(|object| key(object.key())).collect()
     }
 
     fn has(&self, namespace: &str, name: &str) -> bool {
@@ -60,13 +58,13 @@ impl<K: Kept + Resource + Serialize + Node> Cache for Ours<K> {
         self.lister.namespace(namespace).len()
     }
 
-    fn checksum(&self) -> Result<Checksum, serde_json::Error> {
+    fn checksum(&self) -> Result<Checksum, Trouble> {
         let mut checksum = Checksum::default();
-        self.lister.all().iter().try_for_each(|object| checksum.add(&**object))?;
+        self.lister.all().iter().try_for_each(|object| object.sum(&mut checksum))?;
         Ok(checksum)
     }
 
     fn nodes(&self) -> usize {
-        self.lister.all().iter().filter_map(|object| object.node().map(str::to_owned)).collect::<BTreeSet<_>>().len()
+        self.lister.all().iter().filter_map(|object| object.node_name()).collect::<BTreeSet<_>>().len()
     }
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::cache::{Cache, Node};
-use super::progress::Progress;
+use super::progress::{Progress, SENT};
 use super::request::{ClientArgs, PATIENCE};
 use crate::Trouble;
 use crate::checksum::Checksum;
@@ -51,7 +51,7 @@ where
     });
     tokio::spawn(reflector::reflector(writer, events).for_each(move |event| {
         if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
-            seen.see(&object);
+            seen.see(&object.resource_version().unwrap_or_default(), || object.annotations().get(SENT)?.parse().ok());
         }
         std::future::ready(())
     }));
@@ -87,7 +87,7 @@ where
         within.collect::<Vec<_>>().len()
     }
 
-    fn checksum(&self) -> Result<Checksum, serde_json::Error> {
+    fn checksum(&self) -> Result<Checksum, Trouble> {
         let mut checksum = Checksum::default();
         self.store.state().iter().try_for_each(|object| checksum.add(&**object))?;
         Ok(checksum)

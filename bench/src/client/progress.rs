@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kube::ResourceExt;
 use serde_json::{Value, json};
+
+/// The annotation that says when the server sent an object, in nanoseconds since 1970.
+pub(super) const SENT: &str = "bench.steadfast.dev/sent";
 
 /// So many times of travel are remembered.
 const REMEMBERED: usize = 1 << 16;
@@ -27,20 +29,19 @@ struct Inner {
 }
 
 impl Progress {
-    /// The handler was given `object`.
-    pub(super) fn see(&self, object: &impl ResourceExt) {
+    /// The handler was given an object in this version, which the server `sent` at that time.
+    pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        let sent = object.annotations().get("bench.steadfast.dev/sent").and_then(|sent| sent.parse().ok());
-        if let Some(sent) = sent.filter(|sent| (1..now).contains(sent)) {
+        if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
             let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
             if travelled.len() < REMEMBERED {
                 travelled.push(now - sent);
             }
         }
         inner.seen.fetch_add(1, Ordering::Relaxed);
-        if let Some(version) = object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()) {
+        if let Ok(version) = version.parse() {
             inner.version.fetch_max(version, Ordering::Relaxed);
         }
     }

@@ -24,6 +24,9 @@ pub(crate) struct ClientArgs {
     /// `pods`, or the custom resource `widgets` as dynamic objects.
     #[arg(long, default_value = "pods")]
     pub(super) resource: String,
+    /// Keep objects as the server wrote them; Steadfast alone can.
+    #[arg(long)]
+    pub(super) lazy: bool,
     /// A list in pages instead of streamed initial events.
     #[arg(long)]
     pub(super) paged: bool,

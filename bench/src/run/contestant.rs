@@ -66,6 +66,8 @@ const fn of(name: &'static str, team: Team, resource: Resource, arguments: &'sta
 const ALL: &[Contestant] = &[
     of("steadfast, JSON, streamed", Team::Steadfast, Resource::Pods, &[]),
     of("steadfast, JSON, pages", Team::Steadfast, Resource::Pods, &["--paged"]),
+    of("steadfast, lazy, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy"]),
+    of("steadfast, lazy, JSON, pages", Team::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
     of("kube-runtime, JSON, streamed", Team::Kube, Resource::Pods, &[]),
     of("kube-runtime, JSON, pages", Team::Kube, Resource::Pods, &["--paged"]),
     of("kube-runtime, JSON, streamed, no managedFields", Team::Kube, Resource::Pods, &["--trim"]),
@@ -75,6 +77,7 @@ const ALL: &[Contestant] = &[
     of("client-go, JSON, streamed", Team::ClientGo, Resource::Pods, &["-json"]),
     of("client-go, JSON, list", Team::ClientGo, Resource::Pods, &["-json", "-paged"]),
     of("steadfast, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets"]),
+    of("steadfast, lazy, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets", "--lazy"]),
     of("kube-runtime, dynamic", Team::Kube, Resource::Widgets, &["--resource=widgets"]),
     of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];

@@ -59,6 +59,10 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
         Ok(Self { bytes, encoding, message, number, cache })
     }
 
+    fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
+        Ok(read(&*self.get()?))
+    }
+
     fn metadata_only() -> bool {
         K::metadata_api()
     }

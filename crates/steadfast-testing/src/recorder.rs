@@ -147,7 +147,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Where no tokio runtime is current: the observer runs as a task.
-    pub fn record<K: Kept + Resource>(&self, informer: &Informer<K>) -> Recording<K> {
+    pub fn record<K: Kept>(&self, informer: &Informer<K>) -> Recording<K> {
         self.record_as(informer, informer.name())
     }
 
@@ -156,7 +156,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Where no tokio runtime is current: the observer runs as a task.
-    pub fn record_as<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
+    pub fn record_as<K: Kept>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
         self.observe(informer, name, informer.scope(), &Part(None));
         self.handle(informer, name, |_| {})
     }
@@ -167,7 +167,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Where no tokio runtime is current, and where the informer was stopped.
-    pub fn record_with<K: Kept + Resource>(
+    pub fn record_with<K: Kept>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -183,7 +183,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Where no tokio runtime is current, and where the informer was stopped.
-    pub fn record_filtered<K: Kept + Resource>(
+    pub fn record_filtered<K: Kept>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -202,7 +202,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Where the informer was stopped.
-    pub fn handle<K: Kept + Resource>(
+    pub fn handle<K: Kept>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -211,7 +211,7 @@ impl Recorder {
         self.add(informer, name, &Part(None), |handler| handler, act)
     }
 
-    fn add<K: Kept + Resource>(
+    fn add<K: Kept>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -240,7 +240,7 @@ impl Recorder {
     }
 
     /// Declares `informer` and follows its freshness and its relists.
-    fn observe<K: Kept + Resource>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
+    fn observe<K: Kept>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
         let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
         if informers.iter().any(|known| known.name() == name) {
             return;
@@ -408,7 +408,7 @@ struct Scribe<K: Kept, F> {
 
 impl<K, F> Handler<K> for Scribe<K, F>
 where
-    K: Kept + Resource,
+    K: Kept,
     F: Fn(&Event<K>) + Send + Sync + 'static,
 {
     fn handle(&self, event: Event<K>, call: Call) {

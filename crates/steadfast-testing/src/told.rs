@@ -1,7 +1,7 @@
 //! An informer's events and freshness, in the words of the checker.
 
 use kube::Resource;
-use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Kept, Scope, Snapshot};
+use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Kept, Object, Scope, Snapshot};
 use steadfast_contract as contract;
 
 pub(crate) fn scope(scope: &Scope) -> contract::Scope {
@@ -10,6 +10,14 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
         labels: scope.label_selector().map(str::to_owned),
         fields: scope.field_selector().map(str::to_owned),
     }
+}
+
+/// Which object, in which version: what it says of itself, unless it does not fit its type.
+fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
+    object.read_whole(reference).unwrap_or_else(|_| {
+        let Identity { key, uid, version } = object.identity();
+        contract::Ref::new(key.namespace(), key.name(), uid, version.as_str())
+    })
 }
 
 /// Which object, in which version.
@@ -23,16 +31,12 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
     )
 }
 
-pub(crate) fn seen<K: Resource>(event: &Event<K>) -> contract::Seen {
+pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
     match event {
-        Event::Added { object, initial } => {
-            contract::Seen::Added { object: reference(object.as_ref()), initial: *initial }
-        }
-        Event::Updated { old, new } => {
-            contract::Seen::Updated { old: reference(old.as_ref()), new: reference(new.as_ref()) }
-        }
+        Event::Added { object, initial } => contract::Seen::Added { object: says(object), initial: *initial },
+        Event::Updated { old, new } => contract::Seen::Updated { old: says(old), new: says(new) },
         Event::Deleted { last, version, certainty, reason } => contract::Seen::Deleted {
-            last: reference(last.as_ref()),
+            last: says(last),
             version: version.as_ref().map(ToString::to_string),
             certainty: match certainty {
                 Certainty::Observed => contract::Certainty::Observed,
@@ -45,7 +49,7 @@ pub(crate) fn seen<K: Resource>(event: &Event<K>) -> contract::Seen {
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
-        Event::Resynced { object } => contract::Seen::Resynced { object: reference(object.as_ref()) },
+        Event::Resynced { object } => contract::Seen::Resynced { object: says(object) },
     }
 }
 

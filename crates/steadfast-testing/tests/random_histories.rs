@@ -1,14 +1,23 @@
 //! The contract as a property: random histories under random faults of the menu, in virtual time, judged by the checker.
 //!
 //! A failing seed is printed; `STEADFAST_SEED=n cargo test -p steadfast-testing --test random_histories one_seed` repeats
-//! it alone, and `STEADFAST_SEEDS=n` tries so many. `steadfast lab --together` plays the like in real time.
+//! it alone, `STEADFAST_SEEDS=n` tries so many, and `STEADFAST_KEPT` is `lazy` or `typed`: what caches keep.
+//! `steadfast lab --together` plays the like in real time.
 
 use steadfast_testing::menu::{Fault, Ground, Together, Trouble, together};
 
 /// Runs `faults` as `seed` says on a thread of its own, in a time of its own; all there are, where none is named.
 fn run(seed: u64, faults: &[Fault]) -> Result<Together, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(together(&Ground::in_memory(seed), faults))
+    runtime.block_on(together(&ground(seed), faults))
+}
+
+/// Where it plays: `STEADFAST_KEPT=lazy` has the caches keep objects as the server wrote them, and without it every third
+/// seed does.
+fn ground(seed: u64) -> Ground {
+    let ground = Ground::in_memory(seed);
+    let lazy = std::env::var("STEADFAST_KEPT").map_or(seed % 3 == 2, |kept| kept == "lazy");
+    if lazy { ground.lazily() } else { ground }
 }
 
 /// Seeds by turns play the whole menu, or a few of it that meet all the more often.

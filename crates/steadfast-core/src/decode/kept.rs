@@ -29,6 +29,13 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Where the object does not fit the form.
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 
+    /// Has `read` look at the object, decoded for that where it is kept encoded.
+    ///
+    /// # Errors
+    ///
+    /// Where it is, and does not fit.
+    fn read_whole<T>(&self, read: impl FnOnce(&Self::Resource) -> T) -> Result<T, DecodeError>;
+
     /// Whether only the objects' metadata is requested.
     fn metadata_only() -> bool;
 
@@ -44,6 +51,10 @@ where
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         decoder.decode(raw)
+    }
+
+    fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
+        Ok(read(self))
     }
 
     fn metadata_only() -> bool {

@@ -19,6 +19,7 @@ pub struct Ground {
     /// What decides UIDs, jitter, times and places.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
+    pub(super) lazy: bool,
     pub(super) start: Arc<Start>,
     adjust: Arc<Adjust>,
     pub(super) sabotage: Arc<Sabotage>,
@@ -39,10 +40,19 @@ impl Ground {
         Self {
             seed,
             in_memory,
+            lazy: false,
             start: Arc::new(InformerFactory::informer),
             adjust: Arc::new(|_| {}),
             sabotage: Arc::new(|_| {}),
         }
+    }
+
+    /// Where several faults play together, informers keep objects as the server wrote them, and decode them when they are
+    /// read.
+    #[must_use]
+    pub fn lazily(mut self) -> Self {
+        self.lazy = true;
+        self
     }
 
     /// Informers are started in this way: a library that is broken on purpose.

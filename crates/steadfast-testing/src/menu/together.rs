@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
 use serde_json::json;
 use steadfast::transport::Settings;
-use steadfast::{InformerFactory, Scope};
+use steadfast::{DynamicType, InformerFactory, Kept, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
 use steadfast_core::random::Random;
@@ -79,6 +78,14 @@ struct World {
 ///
 /// Where one of `faults` cannot be combined with others, or where it could not go on.
 pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
+    if ground.lazy { play::<Lazy<ConfigMap>>(ground, faults).await } else { play::<ConfigMap>(ground, faults).await }
+}
+
+async fn play<K>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble>
+where
+    K: Kept,
+    DynamicType<K>: Default,
+{
     let begun = Instant::now();
     let mut world = World::set(ground, faults).await?;
     for _ in 0..world.pick(10) {
@@ -105,12 +112,15 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
         for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
-            let builder = factory.build::<ConfigMap>(scope).streamed_lists(!streamed).page_size(Some(page));
+            let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
             let informer = builder.object_limit(OBJECT_LIMIT).start()?;
             held.push(world.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
                 // A filter is to a handler what a selector is to an informer, whatever happens to the stream.
-                let web = |object: &ConfigMap| object.labels().get("app").is_some_and(|app| app == "web");
+                let web = |object: &K| {
+                    let labels = object.labels().unwrap_or_default();
+                    labels.get("app").is_some_and(|app| app == "web")
+                };
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
                 held.push(world.recorder.record_filtered(&informer, &name, &scope, web));
                 let name = format!("client {client}, one by one");
@@ -143,8 +153,7 @@ pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Tro
         }
         sleep(SENT).await;
         world.server.create(&labelled_config_map(LAST, "1", ("app", "web")))?;
-        let arrived =
-            |recording: &Recording<ConfigMap>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST).is_some();
+        let arrived = |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST).is_some();
         if until(PROMPT, || held.iter().all(arrived)).await.is_none() {
             unmet.push(format!("beside answers that nobody reads, a change did not arrive within {PROMPT:?} (C8)"));
         }
