@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use steadfast::{Change, Connection, Event, InformerFactory, Note, ObjectKey, Scope, parse_selector};
+use steadfast::{Change, Connection, Event, FieldPath, InformerFactory, Lazy, Note, ObjectKey, Scope, parse_selector};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
@@ -141,6 +141,20 @@ async fn without_a_cache(connection: Connection) -> Result<(), Box<dyn Error>> {
             Change::Deleted(pod) => forget(pod),
             Change::Bookmark(version) => remember(version),
         }
+    }
+    Ok(())
+}
+
+/// docs/guide.md, "Memory".
+#[rustfmt::skip]
+async fn memory(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
+    let pods = factory.informer::<Lazy<Pod>>(Scope::all())?;
+    let node = FieldPath::new("spec.nodeName");
+    let by_node = pods.index(move |pod: &Lazy<Pod>| pod.read::<String>(&node).ok().flatten());
+    pods.on_event(|event| println!("{}", event.object().key()))?;
+    pods.wait_for_sync(Duration::from_secs(30)).await?;
+    for pod in by_node.get("node-1") {
+        println!("{} has {} volumes", pod.key(), pod.get()?.spec.as_ref().map_or(0, |spec| spec.volumes.iter().len()));
     }
     Ok(())
 }
