@@ -1,5 +1,7 @@
 //! The answers that an informer is reading, as one source of arrivals.
 
+mod accepted;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +16,8 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use steadfast_core::decode::{self, Encoding, Kept, UnsupportedContentType, Wanted, WatchRecord};
-use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, FailureKind, Reach, Request, RequestId};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
@@ -83,6 +86,8 @@ pub(crate) struct Asker {
     /// The same, and no object has them.
     pub(crate) selectors_of_nothing: String,
     pub(crate) metadata_only: bool,
+    /// Whether protobuf is asked for before JSON.
+    pub(crate) protobuf: bool,
     /// Who reads the answers.
     pub(crate) reader: Reader,
 }
@@ -120,6 +125,7 @@ impl Asker {
             selectors: scope.query(),
             selectors_of_nothing: scope.query_of_nothing(),
             metadata_only: K::metadata_only(),
+            protobuf: false,
             reader: Reader::Informer,
         }
     }
@@ -131,12 +137,12 @@ impl Asker {
         request: &Request,
         progress: Option<Duration>,
     ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Refusal>> {
-        let (connection, needs) = (self.connection.clone(), self.needs(request));
+        let (connection, expected) = (self.connection.clone(), self.expected(request));
         let request = self.request(request, false).map(|mut request| {
             request.extensions_mut().insert(Deadlines { headers: None, progress });
             request
         });
-        Box::pin(async move { read_head(send(&connection, request?).await?, &needs).await })
+        Box::pin(async move { read_head(send(&connection, request?).await?, &expected).await })
     }
 
     /// That a document was a list of what was requested: any other could pass for an empty one.
@@ -169,22 +175,13 @@ impl Asker {
 
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
-        let (connection, needs) = (self.connection.clone(), self.needs(request));
+        let (connection, expected) = (self.connection.clone(), self.expected(request));
         let request = self.request(request, doubted);
-        Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &needs).await?) })
+        Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &expected).await?) })
     }
 
     fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
         let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
-        let accept = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
-            // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
-            _ if request.is_metadata_only() => {
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-            }
-            (false, _) => "application/json",
-            (true, true) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            (true, false) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-        };
         // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
         let deadlines = Deadlines::default();
         let placement = match request {
@@ -194,12 +191,30 @@ impl Asker {
             _ => Placement::Any,
         };
         let built = http::Request::get(uri)
-            .header(ACCEPT, accept)
+            .header(ACCEPT, self.accept(request))
             .extension(deadlines)
             .extension(placement)
             .extension(self.reader)
             .body(Body::empty());
         built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+    }
+
+    /// What may be answered to `request`.
+    fn accept(&self, request: &Request) -> &'static str {
+        let accepted = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
+            _ if request.is_metadata_only() => accepted::VERSIONS,
+            (false, _) => accepted::OBJECTS,
+            (true, true) => accepted::METADATA,
+            (true, false) => accepted::METADATA_LIST,
+        };
+        accepted[usize::from(self.asks_for_protobuf())]
+    }
+
+    /// Whether an answer may be in protobuf: it has to be known what its messages say.
+    fn asks_for_protobuf(&self) -> bool {
+        let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
+        self.protobuf && known()
     }
 
     /// Sends a short watch, on the connection on which the server has answered that it has reached the target.
@@ -224,7 +239,7 @@ impl Asker {
             }
             Ok((asked, short))
         });
-        let (connection, needs, target) = (self.connection.clone(), self.needs(short), target.clone());
+        let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
         Box::pin(async move {
             let (asked, mut short) = requests?;
             let answer = send(&connection, asked).await?;
@@ -232,9 +247,12 @@ impl Asker {
             if streamed && answer.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
             }
-            let (encoding, body) = read_head(answer, &needs).await?;
-            let reached =
-                if streamed { read_end_of_nothing(encoding, body).await? } else { read_version(body).await? };
+            let (encoding, body) = read_head(answer, &expected).await?;
+            let reached = if streamed {
+                read_end_of_nothing(encoding, body).await?
+            } else {
+                read_version(encoding, body).await?
+            };
             if reached.is_none_or(|reached| reached.is_older_than(&target)) {
                 let failure = Failure::unreachable(format!("the server has not reached version {target}"));
                 return Err(Failure { kind: FailureKind::TooLarge, ..failure });
@@ -242,8 +260,13 @@ impl Asker {
             let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
             short.extensions_mut().insert(carrier);
             let answer = connection.send(short).await.map_err(|error| gone(&error))?;
-            Ok(read_head(answer, &needs).await?)
+            Ok(read_head(answer, &expected).await?)
         })
+    }
+
+    /// What the head of an answer to `request` is held against.
+    fn expected(&self, request: &Request) -> Expected {
+        Expected { needs: self.needs(request), protobuf: self.asks_for_protobuf() }
     }
 
     /// Which permissions are missing where `request` is forbidden, for people.
@@ -269,8 +292,8 @@ impl Asker {
         let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
         Box::pin(async move {
             let probe = async {
-                let (_, body) = asked.await?;
-                read_version(body).await
+                let (encoding, body) = asked.await?;
+                read_version(encoding, body).await
             };
             connection.probes().ask(&resource, since, connection.environment(), probe).await
         })
@@ -294,7 +317,7 @@ async fn send(connection: &Connection, request: http::Request<Body>) -> Result<h
 
 /// The version at which initial events end of which there are none.
 async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
-    let mut framer = LineFramer::new(LONGEST_METADATA);
+    let mut framer = StreamFramer::new(encoding, LONGEST_METADATA);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
         let Ok(chunk) = frame.into_data() else { continue };
@@ -320,8 +343,8 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
 }
 
 /// The version of a list whose items are of no interest.
-async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
-    let mut framer = ListFramer::new(LONGEST_METADATA);
+async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = ItemFramer::new(encoding, LONGEST_METADATA);
     let mut meta = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
@@ -339,20 +362,34 @@ async fn read_version(mut body: ResponseBody) -> Result<Option<ResourceVersion>,
     meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
 }
 
+/// What the head of an answer is held against.
+struct Expected {
+    /// Which permissions are missing where it is forbidden, for people.
+    needs: String,
+    /// Whether it may be in protobuf.
+    protobuf: bool,
+}
+
 /// The encoding and the body of a good answer, or what the other kind means.
-async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Result<(Encoding, ResponseBody), Refusal> {
+async fn read_head(
+    response: http::Response<ResponseBody>,
+    expected: &Expected,
+) -> Result<(Encoding, ResponseBody), Refusal> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
         let text = text.unwrap_or_default();
-        let status = decode::status(Encoding::Json, &text);
-        let continue_token = status.as_ref().and_then(|_| decode::continue_token(Encoding::Json, &text));
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // Some that are JSON are said to be text.
+        let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
+        let status = decode::status(encoding, &text);
+        let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
         let status = Status { code, ..status.unwrap_or_default() };
         let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
         if head.status == StatusCode::FORBIDDEN {
-            failure.why = format!("{} ({needs})", failure.why).into();
+            failure.why = format!("{} ({})", failure.why, expected.needs).into();
         }
         return Err(Refusal { failure, continue_token });
     }
@@ -369,12 +406,11 @@ async fn read_head(response: http::Response<ResponseBody>, needs: &str) -> Resul
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {
-        Ok(Encoding::Json) => Ok((Encoding::Json, body)),
-        // It is known, and nobody has asked for it.
-        Ok(Encoding::Protobuf) => {
+        Ok(Encoding::Protobuf) if !expected.protobuf => {
             let content_type = content_type.chars().take(128).collect();
             Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
         }
+        Ok(encoding) => Ok((encoding, body)),
         Err(error) => Err(Failure::unreadable(error.to_string()).into()),
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Choices {
     pub(crate) transform: Option<TransformId>,
     /// The longest record that is read, in bytes.
     pub(crate) object_limit: usize,
+    /// Whether protobuf is asked for.
+    pub(crate) protobuf: bool,
     pub(crate) breaches: Breaches,
 }
 
@@ -75,6 +77,9 @@ impl Choices {
         );
         if self.object_limit != requested.object_limit {
             differences.push(difference("object_limit", &self.object_limit, &requested.object_limit));
+        }
+        if self.protobuf != requested.protobuf {
+            differences.push(difference("protobuf", &self.protobuf, &requested.protobuf));
         }
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));

@@ -260,11 +260,11 @@ impl<K: Kept> Driver<K> {
             Arrival::Ended => {
                 self.ledger.ended(id);
                 match self.requests.over(id) {
-                    Some(Parser::Stream(_, framer)) => match framer.finish() {
+                    Some(Parser::Stream(framer)) => match framer.finish() {
                         Ok(()) => self.step(Input::Ended(id)),
                         Err(error) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
                     },
-                    Some(Parser::List(_, framer, meta)) => match (framer.finish(), meta) {
+                    Some(Parser::List(framer, meta)) => match (framer.finish(), meta) {
                         (Ok(()), Some(mut meta)) => {
                             meta.version.iter_mut().for_each(|version| self.disorder.count(version));
                             if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
@@ -273,7 +273,7 @@ impl<K: Kept> Driver<K> {
                             self.step(Input::ListEnded(id, meta));
                         }
                         (Ok(()), None) => {
-                            // Any JSON object could pass for an empty list, and an empty list deletes everything.
+                            // Any object could pass for an empty list, and an empty list deletes everything.
                             self.step(Input::Failed(id, Failure::unreadable("the answer is not a list")));
                         }
                         (Err(error), _) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
@@ -293,14 +293,14 @@ impl<K: Kept> Driver<K> {
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
         let read = match &mut parser {
-            Parser::Stream(encoding, framer) => {
+            Parser::Stream(framer) => {
                 framer.feed(chunk);
-                self.read_stream(now, id, *encoding, framer);
+                self.read_stream(now, id, framer);
                 Ok(())
             }
-            Parser::List(encoding, framer, meta) => {
+            Parser::List(framer, meta) => {
                 framer.feed(chunk);
-                self.read_list(now, id, *encoding, framer, meta)
+                self.read_list(now, id, framer, meta)
             }
         };
         match read {

@@ -65,7 +65,10 @@ impl<'de> Presented<'de> for Whole<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, DEPTH)?;
         members.trims = !self.keep_managed_fields;
-        let TypeMeta { api_version, kind } = self.types.unwrap_or_default();
+        // The only items of a list that say in JSON what they are: whatever they are of, that is the same.
+        let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
+        let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
+        let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);
         visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], told: 0, members })
     }
 }

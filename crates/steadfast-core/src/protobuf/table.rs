@@ -21,6 +21,8 @@ pub(crate) struct Table {
     pub(crate) trimmed: MessageId,
     /// A schema of a custom resource.
     pub(crate) schema: MessageId,
+    /// Metadata in place of an object.
+    pub(crate) partial: MessageId,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("table.txt")));
@@ -73,12 +75,13 @@ impl Table {
             }
         }
         let (metadata, schema) = (ids["meta.v1.ObjectMeta"], ids["apiextensions.v1.JSONSchemaProps"]);
+        let partial = ids["meta.v1.PartialObjectMetadata"];
         let trimmed = MessageId(messages.len() as u16);
         let mut fields = messages[usize::from(metadata.0)].clone();
         fields.retain(|field| field.name != "managedFields");
         messages.push(fields);
         let messages = messages.into_iter().map(Message::new).collect();
-        Self { messages, kinds, metadata, trimmed, schema }
+        Self { messages, kinds, metadata, trimmed, schema, partial }
     }
 }
 

@@ -73,8 +73,8 @@ fn what_is_kept_is_what_is_kept_of_json() {
             let mut wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
             assert_eq!(wanted["metadata"].get("managedFields").is_some(), raw.managed_fields.is_some());
             let object = wanted.as_object_mut().expect("it is one");
-            if bytes.len() < protobuf.len() {
-                // The envelope has them.
+            if bytes.len() < protobuf.len() && kind != "PartialObjectMetadata" {
+                // The envelope has them. Of metadata in a list they are always the same, and JSON says them.
                 object.remove("apiVersion");
                 object.remove("kind");
             }

@@ -8,4 +8,5 @@ mod ground;
 mod hardships;
 mod limits;
 mod objects;
+mod protobuf;
 mod unread;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{
-    self, DecodeError, Encoding, Kept, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, WatchRecord,
+    self, DecodeError, Kept, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, WatchRecord,
 };
-use steadfast_core::frame::{Line, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::{Offer, Tainted};
@@ -19,7 +19,8 @@ use super::Driver;
 use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
-    pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, encoding: Encoding, framer: &mut LineFramer) {
+    pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, framer: &mut StreamFramer) {
+        let encoding = framer.encoding();
         while let Some(line) = framer.next() {
             let record = match &line {
                 Line::Whole(record) => decode::watch_record(encoding, record, Some(&self.asker.wanted)),
@@ -71,10 +72,10 @@ impl<K: Kept> Driver<K> {
         &mut self,
         now: Instant,
         id: RequestId,
-        encoding: Encoding,
-        framer: &mut ListFramer,
+        framer: &mut ItemFramer,
         meta: &mut Option<ListMeta>,
     ) -> Result<(), Failure> {
+        let encoding = framer.encoding();
         // To be compared, metadata are asked for, whatever is kept.
         let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
         let asked = &self.asker.wanted;

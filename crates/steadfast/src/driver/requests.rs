@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::decode::Encoding;
-use steadfast_core::frame::{LineFramer, ListFramer};
+use steadfast_core::frame::{ItemFramer, StreamFramer};
 use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::RequestId;
 
 /// Cuts an answer into records.
 pub(super) enum Parser {
     /// Of a stream.
-    Stream(Encoding, LineFramer),
+    Stream(StreamFramer),
     /// Of a list, with its metadata once that has come.
-    List(Encoding, Box<ListFramer>, Option<ListMeta>),
+    List(ItemFramer, Option<ListMeta>),
 }
 
 /// How far an answer is.
@@ -40,8 +40,8 @@ impl Requests {
     /// The head of its answer came, in `encoding`; objects above `limit` bytes are not read.
     pub(super) fn opened(&mut self, id: RequestId, encoding: Encoding, limit: usize) {
         let parser = match self.by_id.get(&id) {
-            Some(Progress::Awaited { is_stream: true }) => Parser::Stream(encoding, LineFramer::new(limit)),
-            _ => Parser::List(encoding, Box::new(ListFramer::new(limit)), None),
+            Some(Progress::Awaited { is_stream: true }) => Parser::Stream(StreamFramer::new(encoding, limit)),
+            _ => Parser::List(ItemFramer::new(encoding, limit), None),
         };
         self.by_id.insert(id, Progress::Coming(parser));
     }

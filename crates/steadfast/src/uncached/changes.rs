@@ -12,7 +12,7 @@ use futures::{Stream, stream};
 use http_body_util::BodyExt;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{self, Encoding, Kept, RecordError, WatchRecord};
-use steadfast_core::frame::{Line, LineFramer};
+use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
@@ -167,10 +167,9 @@ struct Reading {
 
 /// A watch whose answer is being read.
 struct Open {
-    encoding: Encoding,
     body: Pin<Box<ResponseBody>>,
     notices: BoxStream<'static, Notice>,
-    framer: LineFramer,
+    framer: StreamFramer,
     opened: steadfast_core::Instant,
     heard: steadfast_core::Instant,
 }
@@ -225,7 +224,7 @@ impl Reading {
             };
             match open.next(&self.source.environment).await {
                 Next::Line(line) => {
-                    let encoding = open.encoding;
+                    let encoding = open.framer.encoding();
                     if let Some(item) = self.line(encoding, &line).await {
                         return Some(item);
                     }
@@ -283,9 +282,9 @@ impl Reading {
         let now = self.source.environment.now();
         match self.source.asker.ask_for_caller(&request, None).await {
             Ok((encoding, body)) => {
-                let framer = LineFramer::new(OBJECT_LIMIT);
+                let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices();
-                self.open = Some(Open { encoding, body: Box::pin(body), notices, framer, opened: now, heard: now });
+                self.open = Some(Open { body: Box::pin(body), notices, framer, opened: now, heard: now });
                 // A watch that follows one that ended in good order leaves no doubt.
                 if self.evidence.load().condition != Condition::Streaming {
                     self.stand(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());

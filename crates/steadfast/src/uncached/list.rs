@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
 use http_body_util::BodyExt;
-use steadfast_core::decode::{self, Encoding, Kept};
-use steadfast_core::frame::{ListFramer, ListPart};
+use steadfast_core::decode::{self, Kept};
+use steadfast_core::frame::{ItemFramer, ListPart};
 use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -106,9 +106,8 @@ struct Reading {
 
 /// A page whose answer is being read.
 struct Page {
-    encoding: Encoding,
     body: Pin<Box<ResponseBody>>,
-    framer: ListFramer,
+    framer: ItemFramer,
     /// What its metadata said: the version, and where the next page begins.
     meta: Option<steadfast_core::record::ListMeta>,
 }
@@ -121,7 +120,8 @@ impl Page {
                 return part.map(Some).map_err(|error| Failure::unreadable(error.to_string()));
             }
             let Some(frame) = self.body.frame().await else {
-                let framer = std::mem::replace(&mut self.framer, ListFramer::new(OBJECT_LIMIT));
+                let next = ItemFramer::new(self.framer.encoding(), OBJECT_LIMIT);
+                let framer = std::mem::replace(&mut self.framer, next);
                 framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
                 return Ok(None);
             };
@@ -155,7 +155,7 @@ impl Reading {
             self.open().await?;
             return Ok(None);
         };
-        let encoding = page.encoding;
+        let encoding = page.framer.encoding();
         let metadata = self.source.asker.wanted.metadata;
         match page.next().await {
             Ok(Some(ListPart::Item(item))) => {
@@ -201,8 +201,8 @@ impl Reading {
         };
         match self.source.asker.ask_for_caller(&request, Some(PATIENCE)).await {
             Ok((encoding, body)) => {
-                let framer = ListFramer::new(OBJECT_LIMIT);
-                self.open = Some(Page { encoding, body: Box::pin(body), framer, meta: None });
+                let framer = ItemFramer::new(encoding, OBJECT_LIMIT);
+                self.open = Some(Page { body: Box::pin(body), framer, meta: None });
                 Ok(())
             }
             Err(refusal) => self.failed(refusal.failure, refusal.continue_token).await,

@@ -6,6 +6,7 @@
 mod bodies;
 mod heads;
 mod lists;
+mod messages;
 mod objects;
 mod server;
 
@@ -44,6 +45,15 @@ impl Notes {
 
 /// That `attack` is named by `cause`, costs little, spares the other informer, and leaves nothing behind.
 async fn survives(what: &str, attack: Attack, cause: &str) {
+    survives_asking(what, attack, cause, false).await;
+}
+
+/// The same, of a victim that asks for protobuf.
+async fn survives_in_protobuf(what: &str, attack: Attack, cause: &str) {
+    survives_asking(what, attack, cause, true).await;
+}
+
+async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool) {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let connection = server.connection(Settings::default());
@@ -53,7 +63,7 @@ async fn survives(what: &str, attack: Attack, cause: &str) {
     let in_watch = attack.watch;
     server.attack(Some(attack));
     let other = factory.build::<Secret>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default"));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
     let notes = Notes::default();
     let own = notes.clone();

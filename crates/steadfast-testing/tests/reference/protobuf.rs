@@ -1,0 +1,172 @@
+//! A real server's protobuf and its JSON fill two caches alike.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Resource};
+use serde_json::{Value, json};
+use steadfast::{Informer, InformerFactory, Kept, Scope};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::ground::{SOON, define, definition, kind_of, until};
+
+/// Two informers of the same, in either encoding.
+struct Pair<K: Kept> {
+    json: Informer<K>,
+    protobuf: Informer<K>,
+}
+
+impl<K: Kept + Debug> Pair<K> {
+    async fn start(
+        reference: &Reference,
+        kind: &<K::Resource as Resource>::DynamicType,
+        streamed: bool,
+    ) -> Result<Self, WorldError> {
+        let start = async |protobuf: bool| -> Result<Informer<K>, WorldError> {
+            let factory = InformerFactory::new(&reference.connection().await?);
+            let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(streamed).protobuf(protobuf);
+            let informer = builder.keep_managed_fields().start()?;
+            informer.wait_for_sync(SOON).await?;
+            Ok(informer)
+        };
+        Ok(Self { json: start(false).await?, protobuf: start(true).await? })
+    }
+
+    /// Waits until both hold the same, and tells how much.
+    async fn alike(&self) -> Result<usize, WorldError> {
+        let versions = |informer: &Informer<K>| -> Vec<(String, String)> {
+            let objects = informer.snapshot();
+            objects.iter().map(|object| (object.key().to_string(), object.version().to_string())).collect()
+        };
+        until("both caches hold the same versions", || versions(&self.json) == versions(&self.protobuf)).await?;
+        let (json, protobuf) = (self.json.lister()?.all(), self.protobuf.lister()?.all());
+        for (json, protobuf) in json.iter().zip(&protobuf) {
+            // Not all that is kept can be compared, but all can be told.
+            assert_eq!(format!("{:?}", **json), format!("{:?}", **protobuf), "{}", json.key());
+        }
+        Ok(protobuf.len())
+    }
+}
+
+/// What the server answers to who asks for protobuf first.
+async fn content_type(client: &Client, path: &str) -> Result<String, WorldError> {
+    let accept = "application/vnd.kubernetes.protobuf,application/json";
+    let request = http::Request::get(path).header("accept", accept).body(kube::client::Body::empty())?;
+    let answer = client.send(request).await?;
+    Ok(answer.headers()["content-type"].to_str()?.to_owned())
+}
+
+fn deployment(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {"text": "zwölf ☸ \"12\"", "empty": ""}},
+        "spec": {
+            "replicas": 0, "paused": false, "minReadySeconds": 3, "selector": {"matchLabels": {"app": name}},
+            "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "volumes": [
+                        {"name": "a", "emptyDir": {"sizeLimit": "1536Mi"}},
+                        {"name": "b", "projected": {"sources": [{"configMap": {"name": "c", "optional": true}}]}},
+                    ],
+                    "securityContext": {"supplementalGroups": [0, 4711], "runAsUser": 0},
+                    "containers": [{
+                        "name": "main", "image": "example/main:1", "args": ["", "-v"],
+                        "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                        "ports": [{"name": "http", "containerPort": 8080}],
+                        "resources": {"limits": {"cpu": "0.5", "memory": "1e9"}, "requests": {"cpu": "100m"}},
+                        "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 7},
+                    }],
+                },
+            },
+        },
+    })
+}
+
+async fn write(client: &Client) -> Result<(), WorldError> {
+    let (by, merge) = (PostParams::default(), PatchParams::default());
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    for name in ["one", "two", "three"] {
+        deployments.create(&by, &serde_json::from_value(deployment(name))?).await?;
+    }
+    let secret = json!({"metadata": {"name": "s"}, "data": {"bytes": "AP+AfwA=", "none": ""}, "immutable": false});
+    secrets.create(&by, &serde_json::from_value(secret)?).await?;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"selector": {"app": "one"}, "ports": [
+        {"name": "http", "port": 80, "targetPort": "http"}, {"name": "other", "port": 81, "targetPort": 8081},
+    ]}});
+    services.create(&by, &serde_json::from_value(service)?).await?;
+    let change = json!({"spec": {"replicas": 7}, "metadata": {"labels": {"changed": "yes"}}});
+    deployments.patch("two", &merge, &Patch::Merge(change)).await?;
+    deployments.delete("three", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let client = reference.connection().await?.client();
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    assert_eq!(content_type(&client, "/apis/apps/v1/deployments?limit=1").await?, protobuf);
+    let stream = content_type(&client, "/api/v1/configmaps?watch=true&timeoutSeconds=1").await?;
+    assert_eq!(stream, format!("{protobuf};stream=watch"));
+
+    // What is custom comes as JSON, whatever was asked for.
+    define(&reference, definition("Kettle", &[("v1", true)])).await?;
+    let kettles = kind_of(crate::ground::GROUP, "v1", "Kettle");
+    let dynamic = ApiResource::erase::<Deployment>(&());
+    for (round, streamed) in [true, false].into_iter().enumerate() {
+        let deployments = Pair::<Deployment>::start(&reference, &(), streamed).await?;
+        let services = Pair::<Service>::start(&reference, &(), streamed).await?;
+        let secrets = Pair::<Secret>::start(&reference, &(), streamed).await?;
+        let as_dynamic = Pair::<DynamicObject>::start(&reference, &dynamic, streamed).await?;
+        let metadata = Pair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
+        let kettles = Pair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
+        if round == 0 {
+            // Each by its watch; by lists they come the second time.
+            write(&client).await?;
+            let kettle = DynamicObject::new("k", &kind_of(crate::ground::GROUP, "v1", "Kettle"));
+            let kettle = kettle.data(json!({"spec": {"boils": true}}));
+            let kettles = kind_of(crate::ground::GROUP, "v1", "Kettle");
+            Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kettles)
+                .create(&PostParams::default(), &kettle)
+                .await?;
+            let last: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+            last.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "last"}}))?)
+                .await?;
+        }
+        for (counted, least) in [
+            (count(&deployments, 2).await?, 2),
+            (count(&as_dynamic, 2).await?, 2),
+            (count(&metadata, 2).await?, 2),
+            (count(&services, 2).await?, 2),
+            (count(&secrets, 1).await?, 1),
+            (count(&kettles, 1).await?, 1),
+            (Pair::<Namespace>::start(&reference, &(), streamed).await?.alike().await?, 2),
+            (Pair::<CustomResourceDefinition>::start(&reference, &(), streamed).await?.alike().await?, 1),
+            (Pair::<APIService>::start(&reference, &(), streamed).await?.alike().await?, 10),
+            (Pair::<Node>::start(&reference, &(), streamed).await?.alike().await?, 0),
+        ] {
+            assert!(counted >= least, "{counted} objects, not {least}");
+        }
+        for informer in [&deployments.protobuf, &deployments.json] {
+            let two = informer.lister()?.get("default", "two")?.ok_or("it was changed, not deleted")?;
+            assert_eq!(two.spec.replicas, Some(7));
+            assert!(informer.lister()?.get("default", "three")?.is_none(), "it was deleted");
+        }
+    }
+    Ok(())
+}
+
+/// Waits until there are so many, and both alike.
+async fn count<K: Kept + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, WorldError> {
+    until("all objects are there", || pair.protobuf.snapshot().len() >= least).await?;
+    pair.alike().await
+}

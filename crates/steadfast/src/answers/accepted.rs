@@ -1,0 +1,23 @@
+//! What may be answered, as requests say it: in JSON alone, or in protobuf and else in JSON.
+
+/// Objects, in a list or in a stream.
+pub(super) const OBJECTS: [&str; 2] = ["application/json", "application/vnd.kubernetes.protobuf,application/json"];
+/// Metadata in a stream.
+pub(super) const METADATA: [&str; 2] = [
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+     application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+];
+/// Metadata in a list.
+pub(super) const METADATA_LIST: [&str; 2] = [
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+];
+/// A list of versions, whatever else comes with them.
+pub(super) const VERSIONS: [&str; 2] = [
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+     application/vnd.kubernetes.protobuf,\
+     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+];

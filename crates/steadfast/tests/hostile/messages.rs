@@ -1,0 +1,118 @@
+//! Bodies in protobuf that are none, and who is read from one that is.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::transport::Settings;
+use steadfast::{InformerFactory, Scope};
+
+use crate::server::{Attack, Server};
+use crate::{ALONE, LIMIT, survives_in_protobuf};
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf";
+
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2][..], &varint(value.len()), value].concat()
+}
+
+fn enveloped(kind: &str, message: &[u8]) -> Vec<u8> {
+    let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+    [b"k8s\0".to_vec(), field(1, &types), field(2, message)].concat()
+}
+
+/// A config map of that name, and what else is in it.
+fn object(name: &str, more: &[u8]) -> Vec<u8> {
+    let metadata = [field(1, name.as_bytes()), field(3, b"default"), field(5, name.as_bytes()), field(6, b"9")];
+    [field(1, &metadata.concat()), more.to_vec()].concat()
+}
+
+fn list_of(items: &[u8]) -> Vec<u8> {
+    enveloped("ConfigMapList", &[field(1, &field(2, b"10")), items.to_vec()].concat())
+}
+
+fn list(body: &[u8]) -> Attack {
+    let head = format!("{HEAD}\r\ncontent-length: {}\r\n\r\n", body.len());
+    Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
+}
+
+fn watch(events: &[u8]) -> Attack {
+    let head = format!("{HEAD};stream=watch\r\ncontent-length: {}\r\n\r\n", events.len());
+    Attack { watch: true, bytes: [head.as_bytes(), events].concat(), ..Attack::default() }
+}
+
+fn event(what: &str, object: &[u8]) -> Vec<u8> {
+    let event = [field(1, what.as_bytes()), field(2, &field(1, object))].concat();
+    [&(event.len() as u32).to_be_bytes()[..], &event].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_lies_about_its_lengths_is_given_up() {
+    let beyond = list_of(&[0x12, 0xff, 0x7f, 0]);
+    survives_in_protobuf("an item that is longer than its list", list(&beyond), "malformed protobuf").await;
+    let huge = list_of(&[[0x12].as_slice(), &[0xff; 9], &[1]].concat());
+    survives_in_protobuf("an item of 2^64 bytes", list(&huge), "malformed protobuf").await;
+    let groups = list_of(&[0x13; 1000]);
+    survives_in_protobuf("groups", list(&groups), "malformed protobuf").await;
+    let types = field(1, &[field(1, b"v1"), field(2, b"ConfigMapList")].concat());
+    let metadata = [[0x0a].as_slice(), &varint(2 << 20), b"1"].concat();
+    let long = [b"k8s\0".as_slice(), &types, &[0x12], &varint(3 << 20), &metadata].concat();
+    survives_in_protobuf("metadata of 2 MB", list(&long), "longer than the limit").await;
+    let mut cut = list_of(&field(2, &object("a", &[])));
+    cut.truncate(cut.len() - 3);
+    survives_in_protobuf("one that is cut off", list(&cut), "ended early").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_message_is_no_empty_list() {
+    let other = enveloped("NodeList", &field(1, &[]));
+    survives_in_protobuf("another list", list(&other), "\"NodeList\"").await;
+    survives_in_protobuf("an object", list(&enveloped("ConfigMap", &object("a", &[]))), "is not a list").await;
+    survives_in_protobuf("nothing", list(b"k8s\0"), "ended early").await;
+    survives_in_protobuf("no metadata", list(&enveloped("ConfigMapList", &[])), "the answer is not a list").await;
+    survives_in_protobuf("JSON", list(b"{\"kind\":\"ConfigMapList\"}"), "malformed protobuf at byte 0").await;
+    let status = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
+    survives_in_protobuf("a status", list(&enveloped("Status", &status)), "403 Forbidden").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_in_protobuf_that_say_nothing_are_named() {
+    survives_in_protobuf("no object", watch(&[0, 0, 0, 0]), "a watch record without an object").await;
+    let renamed = event("RENAMED", &enveloped("ConfigMap", &[]));
+    survives_in_protobuf("no such type", watch(&renamed), "unknown type of watch record").await;
+    let damaged = event("ADDED", &enveloped("ConfigMap", &[0x0a, 0x7f, 0]));
+    survives_in_protobuf("metadata that lie", watch(&damaged), "malformed protobuf").await;
+    let more = Attack { endless: vec![0; 16_384], pause: Duration::from_millis(20), ..Attack::default() };
+    let head = format!("{HEAD};stream=watch\r\n\r\n").into_bytes();
+    let endless = Attack { watch: true, bytes: [head, vec![0xff; 4]].concat(), ..more };
+    let too_long = format!("longer than the limit of {LIMIT} bytes");
+    survives_in_protobuf("four gigabytes", endless, &too_long).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_for_as_protobuf_is_read_as_what_it_comes_as() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    // Data, by the number 2: a map by its entries.
+    let data = field(2, &[field(1, b"k"), field(2, "zwölf".as_bytes())].concat());
+    server.attack(Some(list(&list_of(&[field(2, &object("a", &data)), field(2, &object("b", &[]))].concat()))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let informer = builder.protobuf(true).start().expect("it starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let lister = informer.lister().expect("it has synced");
+    let a = lister.get("default", "a").expect("it is known").expect("it is there");
+    assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("zwölf"));
+    assert_eq!((lister.len(), a.version().as_str()), (2, "9"));
+    let asked = server.asked().join("\n");
+    assert!(asked.contains("accept: application/vnd.kubernetes.protobuf,application/json"), "{asked}");
+}
