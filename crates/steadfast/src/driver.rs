@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeError, Decoder, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
@@ -56,6 +57,10 @@ pub(crate) enum Command {
 const ARRIVALS_IN_A_ROW: u32 = 16;
 const TURN: Duration = Duration::from_millis(2);
 
+/// So long what was read may wait for what is there to be read behind it, to be published with that: a publication for each
+/// of many changes costs more than the changes. Where nothing more is there, nothing waits.
+const BATCH: Duration = Duration::from_micros(250);
+
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
 
@@ -89,6 +94,8 @@ pub(crate) struct Driver<K> {
     /// Whether objects without a UID were reported.
     meets_by_name: bool,
     ledger: Ledger,
+    /// Since when something was read that is not published.
+    unpublished: Option<Instant>,
 }
 
 /// A place among the full transfers requested of a server at once.
@@ -104,6 +111,8 @@ enum Wake {
     Granted(Place),
     Reachable,
     Timer,
+    /// Nothing more is there to be read.
+    Quiet,
 }
 
 impl<K: Kept> Driver<K> {
@@ -138,6 +147,7 @@ impl<K: Kept> Driver<K> {
             disorder: Disorder::default(),
             meets_by_name: false,
             ledger,
+            unpublished: None,
         }
     }
 
@@ -178,12 +188,18 @@ impl<K: Kept> Driver<K> {
                 }
                 Wake::Reachable => self.step(Input::Reachable),
                 Wake::Timer => self.timer_fired(),
+                Wake::Quiet => self.flush(),
                 Wake::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
                     self.arrived(id, arrival);
-                    took += self.shared.environment.now().since(begun);
+                    let now = self.shared.environment.now();
+                    took += now.since(begun);
                     arrivals += 1;
-                    if arrivals == ARRIVALS_IN_A_ROW || took > TURN {
+                    let rests = arrivals == ARRIVALS_IN_A_ROW || took > TURN;
+                    if self.unpublished.is_some_and(|since| rests || now.since(since) > BATCH) {
+                        self.flush();
+                    }
+                    if rests {
                         (arrivals, took) = (0, Duration::ZERO);
                         tokio::task::yield_now().await;
                     }
@@ -213,7 +229,7 @@ impl<K: Kept> Driver<K> {
     async fn next(&mut self) -> Wake {
         // The next moment that matters.
         self.alarm.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
-        let Self { commands, answers, transfer, reachable, alarm, .. } = self;
+        let Self { commands, answers, transfer, reachable, alarm, unpublished, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -227,6 +243,7 @@ impl<K: Kept> Driver<K> {
             Ok(()) = reachable.changed() => Wake::Reachable,
             () = alarm.fired() => Wake::Timer,
             (id, arrival) = poll_fn(|context| answers.poll_next(context)) => Wake::Arrival(id, arrival),
+            () = std::future::ready(()), if unpublished.is_some() => Wake::Quiet,
         }
     }
 
@@ -289,7 +306,7 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Takes in a piece of an answer: all its whole records, for one publication.
+    /// Takes in a piece of an answer: all its whole records, for one publication with what comes right behind it.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
         let read = match &mut parser {
@@ -312,7 +329,7 @@ impl<K: Kept> Driver<K> {
                 self.perform(outputs);
             }
         }
-        self.flush();
+        self.unpublished.get_or_insert(now);
     }
 
     fn perform(&mut self, outputs: Vec<Output>) {
@@ -394,6 +411,7 @@ impl<K: Kept> Driver<K> {
 
     /// Tells what there is to tell, makes the edits, shows them, tells the handlers and whoever waits.
     fn flush(&mut self) {
+        self.unpublished = None;
         self.keep_place();
         // Before the lock is taken: what is called may ask anything of this informer.
         for note in std::mem::take(&mut self.notes) {
