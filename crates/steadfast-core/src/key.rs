@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::ordmap::Sought;
 use crate::text::told;
 
 /// How much of a name is shown, in bytes: that of a Kubernetes object has 253, but nothing forces a server to see to it.
@@ -61,6 +62,23 @@ impl ObjectKey {
             }
         }
     }
+
+    /// Whether its namespace comes before `namespace`, is it, or comes after it.
+    pub(crate) fn order_namespace(&self, namespace: &str) -> Ordering {
+        self.bytes().namespace.cmp(&Some(namespace.as_bytes()))
+    }
+
+    /// The same as bytes, which are ordered as the text is.
+    fn bytes(&self) -> KeyBytes<'_> {
+        let bytes = self.text.as_bytes();
+        match self.namespace {
+            CLUSTER => KeyBytes { namespace: None, name: bytes },
+            length => {
+                let (namespace, name) = bytes.split_at(length as usize);
+                KeyBytes { namespace: Some(namespace), name }
+            }
+        }
+    }
 }
 
 /// Both, in one allocation.
@@ -96,14 +114,40 @@ impl Ord for ObjectKey {
         if self.namespace == other.namespace && Arc::ptr_eq(&self.text, &other.text) {
             return Ordering::Equal;
         }
-        self.parts().cmp(&other.parts())
+        self.bytes().cmp(&other.bytes())
     }
 }
 
-// As its parts do, so that they find it.
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.parts().hash(state);
+        self.bytes().hash(state);
+    }
+}
+
+/// A key in its parts, to look one up by without making it: it is ordered and hashes as the key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyBytes<'a> {
+    namespace: Option<&'a [u8]>,
+    name: &'a [u8],
+}
+
+impl<'a> KeyBytes<'a> {
+    pub(crate) fn new(namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self { namespace: namespace.map(str::as_bytes), name: name.as_bytes() }
+    }
+}
+
+impl Hash for KeyBytes<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.namespace.map_or(usize::MAX, <[u8]>::len));
+        state.write(self.namespace.unwrap_or_default());
+        state.write(self.name);
+    }
+}
+
+impl Sought<ObjectKey> for KeyBytes<'_> {
+    fn order(&self, held: &ObjectKey) -> Ordering {
+        self.cmp(&held.bytes())
     }
 }
 

@@ -31,13 +31,21 @@ pub struct Object<K>(Arc<State<K>>);
 /// The object apart from who it is: that lies close together with that of others, however large the objects are.
 struct State<K> {
     identity: Identity,
-    object: Arc<K>,
+    held: Held<K>,
+}
+
+enum Held<K> {
+    Known(Arc<K>),
+    /// In an [`Entry`] alone: nobody is given the handle of such a state.
+    Tainted {
+        last: Option<Object<K>>,
+    },
 }
 
 impl<K> Object<K> {
     /// The object of this identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
-        Self(Arc::new(State { identity, object }))
+        Self(Arc::new(State { identity, held: Held::Known(object) }))
     }
 
     /// Who the object is, and in which of its versions.
@@ -57,7 +65,10 @@ impl<K> Object<K> {
 
     /// The object without the handle, for whoever needs an [`Arc`] of it.
     pub fn arc(&self) -> &Arc<K> {
-        &self.0.object
+        match &self.0.held {
+            Held::Known(object) => object,
+            Held::Tainted { .. } => unreachable!("nobody is given the handle of what could not be decoded"),
+        }
     }
 
     /// Whether both are one and the same, seen without a look at the object.
@@ -70,7 +81,7 @@ impl<K> Deref for Object<K> {
     type Target = K;
 
     fn deref(&self) -> &K {
-        &self.0.object
+        self.arc()
     }
 }
 
@@ -89,7 +100,7 @@ impl<K> Clone for Object<K> {
 
 impl<K> From<Object<K>> for Arc<K> {
     fn from(object: Object<K>) -> Self {
-        object.0.object.clone()
+        object.arc().clone()
     }
 }
 
@@ -143,42 +154,30 @@ fn short_type_name<K>() -> String {
 }
 
 /// What a cache holds under a name, decodable or not. Cheap to clone.
-pub struct Entry<K>(Held<K>);
-
-enum Held<K> {
-    Known(Object<K>),
-    Tainted(Arc<Unreadable<K>>),
-}
-
-struct Unreadable<K> {
-    identity: Identity,
-    last: Option<Object<K>>,
-}
+// One pointer, so that the nodes of a store, which edits copy, are small.
+pub struct Entry<K>(Object<K>);
 
 impl<K> Entry<K> {
     /// The entry of an object.
     #[doc(hidden)]
     pub fn known(object: Object<K>) -> Self {
-        Self(Held::Known(object))
+        Self(object)
     }
 
     /// The entry of an object whose newest state could not be decoded, and the last one that could.
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
-        Self(Held::Tainted(Arc::new(Unreadable { identity, last })))
+        Self(Object(Arc::new(State { identity, held: Held::Tainted { last } })))
     }
 
     /// Who the object is, in the version of its newest state, decodable or not.
     pub fn identity(&self) -> &Identity {
-        match &self.0 {
-            Held::Known(object) => object.identity(),
-            Held::Tainted(state) => &state.identity,
-        }
+        self.0.identity()
     }
 
     /// Where the object is found.
     pub fn key(&self) -> &ObjectKey {
-        &self.identity().key
+        self.0.key()
     }
 
     /// What makes it this object and not the one that had its name before.
@@ -188,64 +187,48 @@ impl<K> Entry<K> {
 
     /// The version of its newest state, decodable or not.
     pub fn version(&self) -> &ResourceVersion {
-        &self.identity().version
+        self.0.version()
     }
 
     /// The object in its newest state; none where that could not be decoded.
     pub fn object(&self) -> Option<&Object<K>> {
-        match &self.0 {
-            Held::Known(object) => Some(object),
-            Held::Tainted(_) => None,
-        }
+        (!self.is_tainted()).then_some(&self.0)
     }
 
     /// The object in the last state that could be decoded; none while there has been no such state.
     pub fn last(&self) -> Option<&Object<K>> {
-        match &self.0 {
-            Held::Known(object) => Some(object),
-            Held::Tainted(state) => state.last.as_ref(),
+        match &self.0.0.held {
+            Held::Known(_) => Some(&self.0),
+            Held::Tainted { last } => last.as_ref(),
         }
     }
 
     /// Whether the newest state could not be decoded.
     pub fn is_tainted(&self) -> bool {
-        matches!(self.0, Held::Tainted(_))
+        matches!(self.0.0.held, Held::Tainted { .. })
     }
 
     /// Who the object is, to be changed; none where others hold this entry, for whom it never changes.
     pub(crate) fn identity_mut(&mut self) -> Option<&mut Identity> {
-        match &mut self.0 {
-            Held::Known(object) => Arc::get_mut(&mut object.0).map(|state| &mut state.identity),
-            Held::Tainted(state) => Arc::get_mut(state).map(|state| &mut state.identity),
-        }
+        Arc::get_mut(&mut self.0.0).map(|state| &mut state.identity)
     }
 
     /// Whether both are one and the same, seen without a look at what is in them.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Held::Known(one), Held::Known(other)) => one.is(other),
-            (Held::Tainted(one), Held::Tainted(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
+        self.0.is(&other.0)
     }
 }
 
 // By hand: a derive would ask for clonable objects.
 impl<K> Clone for Entry<K> {
     fn clone(&self) -> Self {
-        Self(match &self.0 {
-            Held::Known(object) => Held::Known(object.clone()),
-            Held::Tainted(state) => Held::Tainted(state.clone()),
-        })
+        Self(self.0.clone())
     }
 }
 
 // Who the object is, and nothing else of it: it may be a Secret.
 impl<K> fmt::Debug for Entry<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Held::Known(object) => object.fmt(f),
-            Held::Tainted(state) => write!(f, "{} {:?}, not decodable", state.identity.key, state.identity.version),
-        }
+        write!(f, "{:?}{}", self.0, if self.is_tainted() { ", not decodable" } else { "" })
     }
 }

@@ -11,10 +11,10 @@ use kube::core::{Selector, SelectorExt};
 use super::entries::Objects;
 use super::index::{Index, IndexSnapshot};
 use crate::decode::Kept;
-use crate::key::ObjectKey;
+use crate::key::{KeyBytes, ObjectKey};
 use crate::keyset::KeySet;
 use crate::object::{Entry, Object};
-use crate::ordmap::{OrdMap, Sought};
+use crate::ordmap::OrdMap;
 use crate::version::ResourceVersion;
 
 /// A consistent state of the store.
@@ -70,7 +70,7 @@ impl<K> Snapshot<K> {
 
     /// The entry of `name` in `namespace`.
     pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Entry<K>> {
-        self.objects.get(&Named { namespace, name }).map(|(_, entry)| entry)
+        self.objects.get(&KeyBytes::new(namespace, name)).map(|(_, entry)| entry)
     }
 
     /// All entries in the order of their keys.
@@ -80,7 +80,7 @@ impl<K> Snapshot<K> {
 
     /// The entries of one namespace in the order of their names.
     pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry<K>> {
-        self.objects.range_by(move |key| key.namespace().cmp(&Some(namespace))).map(|(_, entry)| entry)
+        self.objects.range_by(move |key| key.order_namespace(namespace)).map(|(_, entry)| entry)
     }
 
     /// The objects whose newest state is known, in the order of their keys: those that a resync looks at again.
@@ -100,7 +100,7 @@ impl<K> Snapshot<K> {
         K: Kept,
     {
         let entries = self.objects.range_by(move |key| match namespace {
-            Some(namespace) => key.namespace().cmp(&Some(namespace)),
+            Some(namespace) => key.order_namespace(namespace),
             None => Ordering::Equal,
         });
         let known = entries.filter_map(|(_, entry)| entry.object());
@@ -169,19 +169,6 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     {
         let mut kept = self.indexes.iter().filter_map(|kept| kept.clone().downcast::<IndexSnapshot<K, I>>().ok());
         kept.find(|kept| kept.is_of(index)).unwrap_or_else(|| Arc::new(IndexSnapshot::of(index, &self.objects)))
-    }
-}
-
-/// An [`ObjectKey`] in its parts: its fields are in the same order, so that it hashes as one.
-#[derive(Hash)]
-struct Named<'a> {
-    namespace: Option<&'a str>,
-    name: &'a str,
-}
-
-impl Sought<ObjectKey> for Named<'_> {
-    fn order(&self, held: &ObjectKey) -> Ordering {
-        self.namespace.cmp(&held.namespace()).then_with(|| self.name.cmp(held.name()))
     }
 }
 
