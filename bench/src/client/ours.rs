@@ -28,7 +28,8 @@ pub(super) async fn start<K: Form>(
 ) -> Result<impl Cache + use<K>, Trouble> {
     let connection = Connection::new(config)?;
     let factory = InformerFactory::new(&connection);
-    let informer = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged).start()?;
+    let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
+    let informer = builder.protobuf(args.protobuf).start()?;
     let seen = progress.clone();
     let registration = informer.on_event(move |event| match event {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {

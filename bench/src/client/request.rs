@@ -27,6 +27,9 @@ pub(crate) struct ClientArgs {
     /// Keep objects as the server wrote them; Steadfast alone can.
     #[arg(long)]
     pub(super) lazy: bool,
+    /// Ask for protobuf; Steadfast alone can, of those in this process.
+    #[arg(long)]
+    pub(super) protobuf: bool,
     /// A list in pages instead of streamed initial events.
     #[arg(long)]
     pub(super) paged: bool,

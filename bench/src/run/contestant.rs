@@ -68,6 +68,8 @@ const ALL: &[Contestant] = &[
     of("steadfast, JSON, pages", Team::Steadfast, Resource::Pods, &["--paged"]),
     of("steadfast, lazy, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy"]),
     of("steadfast, lazy, JSON, pages", Team::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
+    of("steadfast, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--protobuf"]),
+    of("steadfast, lazy, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--protobuf"]),
     of("kube-runtime, JSON, streamed", Team::Kube, Resource::Pods, &[]),
     of("kube-runtime, JSON, pages", Team::Kube, Resource::Pods, &["--paged"]),
     of("kube-runtime, JSON, streamed, no managedFields", Team::Kube, Resource::Pods, &["--trim"]),
