@@ -1,6 +1,5 @@
 //! One field of an object, decoded by serde without the rest.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -25,6 +24,29 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Field<'_, T> {
     }
 }
 
+/// Whether a name is this one, found without a copy of it.
+struct Is<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for Is<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for Is<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<bool, E> {
+        Ok(name == self.0)
+    }
+}
+
 /// What is no object has no members.
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
     type Value = ();
@@ -35,8 +57,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let Some((name, inner)) = self.names.split_first() else { return Ok(()) };
-        while let Some(member) = members.next_key::<Cow<'_, str>>()? {
-            if *member == **name {
+        while let Some(is_wanted) = members.next_key_seed(Is(name))? {
+            if is_wanted {
                 *self.found = None;
                 members.next_value_seed(Field { names: inner, found: &mut *self.found })?;
             } else {
