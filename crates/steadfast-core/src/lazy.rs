@@ -9,12 +9,14 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::decode::{DecodeError, Decoder, Encoding, Kept, RawObject, Unread, json, place};
+use crate::decode::{DecodeError, Decoder, Encoding, Kept, PartialIdentity, RawObject, Unread, json, list_item, place};
 use crate::event::Event;
+use crate::frame::Item;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::path::FieldPath;
@@ -52,6 +54,9 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
     type Resource = K;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        if raw.encoding == Encoding::Protobuf && raw.message.is_none() {
+            return Err(DecodeError::of_unknown_kind(&raw.identity));
+        }
         let unread = decoder.unread().cloned();
         let cache = decoder.shared(|| Cache { remembered: Remembered::<K>::default(), unread });
         let bytes = decoder.compact(raw).into();
@@ -82,16 +87,23 @@ impl<K: DeserializeOwned> Lazy<K> {
         if let Some(decoded) = self.cache.remembered.get(self.number) {
             return Ok(decoded);
         }
-        let decoded = self.whole().inspect_err(|error| {
-            if let Some(unread) = &self.cache.unread {
-                unread(error);
-            }
-        })?;
+        let decoded = self.whole().inspect_err(|error| self.tell(error))?;
         Ok(self.cache.remembered.put(self.number, &Arc::new(decoded)))
     }
 }
 
 impl<K> Lazy<K> {
+    fn tell(&self, error: &DecodeError) {
+        if let Some(unread) = &self.cache.unread {
+            unread(error);
+        }
+    }
+
+    /// What the metadata have at `path`, of which the type is not the reader's choice.
+    fn metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, DecodeError> {
+        self.read(&FieldPath::new(path)).inspect_err(|error| self.tell(error))
+    }
+
     /// The field at `path`, and nothing else of the object, decoded as a `T`; none where it is missing or null.
     ///
     /// ```
@@ -105,7 +117,7 @@ impl<K> Lazy<K> {
     ///
     /// # Errors
     ///
-    /// Where what is there is no `T`.
+    /// Where what is there is no `T`: that alone says nothing of the object, and makes it unknown to nobody.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         match self.encoding {
             Encoding::Json => match self.find(path) {
@@ -134,7 +146,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn labels(&self) -> Result<BTreeMap<String, String>, DecodeError> {
-        Ok(self.read(&FieldPath::new("metadata.labels"))?.unwrap_or_default())
+        Ok(self.metadata("metadata.labels")?.unwrap_or_default())
     }
 
     /// The object's annotations.
@@ -143,7 +155,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn annotations(&self) -> Result<BTreeMap<String, String>, DecodeError> {
-        Ok(self.read(&FieldPath::new("metadata.annotations"))?.unwrap_or_default())
+        Ok(self.metadata("metadata.annotations")?.unwrap_or_default())
     }
 
     /// Whose the object is: those that it depends on.
@@ -152,7 +164,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn owner_references(&self) -> Result<Vec<OwnerReference>, DecodeError> {
-        Ok(self.read(&FieldPath::new("metadata.ownerReferences"))?.unwrap_or_default())
+        Ok(self.metadata("metadata.ownerReferences")?.unwrap_or_default())
     }
 
     /// Whether the object is being deleted, and waits for its finalizers.
@@ -161,7 +173,7 @@ impl<K> Lazy<K> {
     ///
     /// Where its time of deletion is none.
     pub fn is_being_deleted(&self) -> Result<bool, DecodeError> {
-        Ok(self.read::<String>(&FieldPath::new("metadata.deletionTimestamp"))?.is_some())
+        Ok(self.metadata::<String>("metadata.deletionTimestamp")?.is_some())
     }
 
     /// The object as it is kept: what the server wrote, without `managedFields`.
@@ -198,29 +210,20 @@ impl<K> Lazy<K> {
         DecodeError::of_json(&self.identity(), start + place(&self.bytes[start..], error), error)
     }
 
-    /// Who the object is, as its metadata say: for errors alone, since its handle knows it.
+    /// Who the object is, found as it was when it came: for errors alone, since its handle knows it.
     fn identity(&self) -> Identity {
-        let text = |path: &FieldPath| match self.encoding {
-            Encoding::Json => {
-                let span = self.find(path).ok().flatten()?;
-                json::<String>(&self.bytes[span]).ok()
-            }
-            Encoding::Protobuf => {
-                let mut found = None::<String>;
-                let field = Field { names: path.names(), found: &mut found };
-                protobuf::decode_seed(field, self.message?, &self.bytes, true).ok()?;
-                found
-            }
+        let bytes = Bytes::copy_from_slice(&self.bytes);
+        let item = match self.message {
+            Some(message) => Item::of_message(bytes, message),
+            None => bytes.into(),
         };
-        let present = |path: &str| text(&path.into()).filter(|text| !text.is_empty());
-        let name = present("metadata.name").unwrap_or_default();
-        let key = match present("metadata.namespace") {
-            Some(namespace) => ObjectKey::namespaced(namespace, name),
-            None => ObjectKey::cluster(name),
+        let PartialIdentity { key, uid, version } = match list_item(self.encoding, &item, None) {
+            Ok(raw) => return raw.identity,
+            Err(error) => *error.identity,
         };
-        let uid = present("metadata.uid").map_or_else(|| Uid::by_name(&key), |uid| uid.as_str().into());
-        let version = present("metadata.resourceVersion");
-        let version = version.map_or_else(|| ResourceVersion::made_of(&self.bytes), |version| version.as_str().into());
+        let key = key.unwrap_or_else(|| ObjectKey::cluster(""));
+        let uid = uid.unwrap_or_else(|| Uid::by_name(&key));
+        let version = version.unwrap_or_else(|| ResourceVersion::made_of(&self.bytes));
         Identity { key, uid, version }
     }
 }
@@ -254,15 +257,19 @@ impl<K: DeserializeOwned> Object<Lazy<K>> {
 }
 
 impl<K: DeserializeOwned> Event<Lazy<K>> {
-    /// The same event of the decoded object.
+    /// The same event of the decoded object, as a cache of decoded objects would give it: what came before may not fit, and
+    /// then what there is now is `Added`.
     ///
     /// # Errors
     ///
-    /// Where one of its states does not fit `K`.
+    /// Where the object does not fit `K`.
     pub fn decoded(&self) -> Result<Event<K>, DecodeError> {
         Ok(match self {
             Self::Added { object, initial } => Event::Added { object: object.decoded()?, initial: *initial },
-            Self::Updated { old, new } => Event::Updated { old: old.decoded()?, new: new.decoded()? },
+            Self::Updated { old, new } => match (old.decoded(), new.decoded()?) {
+                (Ok(old), new) => Event::Updated { old, new },
+                (Err(_), object) => Event::Added { object, initial: false },
+            },
             Self::Deleted { last, version, certainty, reason } => Event::Deleted {
                 last: last.decoded()?,
                 version: version.clone(),

@@ -208,6 +208,11 @@ impl<K> Entry<K> {
         matches!(self.0.0.held, Held::Tainted { .. })
     }
 
+    /// Whether its newest state was given away, and could not be decoded when it was read: it will not fit another time.
+    pub(crate) fn is_unfit(&self) -> bool {
+        matches!(&self.0.0.held, Held::Tainted { last: Some(last) } if last.version() == self.version())
+    }
+
     /// Who the object is, to be changed; none where others hold this entry, for whom it never changes.
     pub(crate) fn identity_mut(&mut self) -> Option<&mut Identity> {
         Arc::get_mut(&mut self.0.0).map(|state| &mut state.identity)

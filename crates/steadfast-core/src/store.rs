@@ -133,9 +133,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         let Some((_, held)) = self.working.objects.get(key) else { return false };
         let Some(object) = held.object().filter(|held| held.version() == version).cloned() else { return false };
         let entry = Entry::tainted(object.identity().clone(), Some(object));
-        let key = entry.key().clone();
-        self.working.set_tainted(&key, Some(&entry));
-        self.working.set_object(&key, Some(&entry));
+        self.working.set_tainted(key, Some(&entry));
+        self.working.set_object(key, Some(&entry));
         self.edited = true;
         true
     }

@@ -120,6 +120,34 @@ fn what_does_not_fit_is_told_when_it_is_read_by_name_and_place_and_not_by_conten
 }
 
 #[test]
+fn what_does_not_fit_is_named_as_it_was_when_it_came() {
+    let mut object = pod();
+    object["metadata"]["creationTimestamp"] = json!(7);
+    let named = raw(&object);
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &named);
+    let error = lazy.get().unwrap_err();
+    assert_eq!((error.key(), error.version()), (&named.identity.key, &named.identity.version));
+
+    object["metadata"]["labels"] = json!(7);
+    let (own, told) = mpsc::channel();
+    let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw(&object));
+    assert!(lazy.read::<u32>(&"spec.nodeName".into()).is_err() && told.try_recv().is_err(), "the reader's own mistake");
+    assert!(lazy.labels().is_err() && told.try_recv().is_ok(), "labels are labels");
+}
+
+#[test]
+fn a_state_that_fits_after_one_that_did_not_is_added() {
+    let mut decoder = Decoder::default();
+    let mut broken = pod();
+    broken["spec"]["containers"] = json!(7);
+    let (old, new) = (held::<Lazy<Pod>>(&mut decoder, &raw(&broken)), held::<Lazy<Pod>>(&mut decoder, &raw(&pod())));
+    let event = Event::Updated { old: old.clone(), new: new.clone() }.decoded().unwrap();
+    assert_eq!(format!("{event:?}"), "Added { object: Pod shop/web-0 v12, initial: false }");
+    assert!(Event::Updated { old: new, new: old }.decoded().is_err());
+}
+
+#[test]
 fn an_event_is_decoded_with_all_its_states() {
     let mut decoder = Decoder::default();
     let mut later = pod();

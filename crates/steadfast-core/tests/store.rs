@@ -146,6 +146,40 @@ fn a_tainted_object_is_unknown_keeps_its_last_state_and_comes_back() {
 }
 
 #[test]
+fn what_was_given_and_could_not_be_read_stays_unknown_whatever_lists_say_until_it_changes() {
+    let mut a = Told::new();
+    a.list(&[("a", "u", 5), ("b", "v", 2)], 5);
+    a.told();
+    assert!(a.store.taint(&key("a"), &at(5)));
+    assert!(!a.store.taint(&key("a"), &at(5)) && !a.store.taint(&key("b"), &at(1)) && !a.store.taint(&key("c"), &at(1)));
+    a.store.publish();
+    let unknown = |a: &Told| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
+    assert!(unknown(&a));
+    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version, 5, "its end is told with it");
+
+    assert!(!a.thing("a", "u", 5), "a watch repeats it");
+
+    let mut a = Told::new();
+    a.list(&[("a", "u", 5)], 5);
+    a.told();
+    let mut early = a.store.begin_relist();
+    assert_eq!(early.offer(&identity("a", "u", 5)), Offer::Unchanged);
+    assert!(a.store.taint(&key("a"), &at(5)));
+    a.store.commit(early, Some(at(6)), &RELIST, false, |_| panic!("it has not changed")).unwrap();
+    assert!(unknown(&a));
+    a.list(&[("a", "u", 5)], 7);
+    assert!(unknown(&a));
+    assert_eq!(a.told(), [""; 0]);
+
+    a.list(&[("a", "u", 8)], 8);
+    assert!(!unknown(&a));
+    assert_eq!(a.told(), ["shop/a: Updated u@5 to u@8"]);
+    assert!(a.store.taint(&key("a"), &at(8)));
+    a.remove("a", "u", 9);
+    assert_eq!(a.told(), ["shop/a: Deleted u@8 at 9, observed, deleted"]);
+}
+
+#[test]
 fn a_tainted_object_ends_the_stay_of_the_one_before() {
     let mut a = Told::new();
     a.thing("a", "u", 1);

@@ -188,18 +188,22 @@ impl<K: Kept> Driver<K> {
                 }
                 Wake::Reachable => self.step(Input::Reachable),
                 Wake::Timer => self.timer_fired(),
-                Wake::Quiet => self.flush(),
+                Wake::Quiet => {
+                    let begun = self.shared.environment.now();
+                    self.flush();
+                    took += self.shared.environment.now().since(begun);
+                }
                 Wake::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
                     self.arrived(id, arrival);
-                    let now = self.shared.environment.now();
-                    took += now.since(begun);
                     arrivals += 1;
-                    let rests = arrivals == ARRIVALS_IN_A_ROW || took > TURN;
+                    let now = self.shared.environment.now();
+                    let rests = arrivals == ARRIVALS_IN_A_ROW || took + now.since(begun) > TURN;
                     if self.unpublished.is_some_and(|since| rests || now.since(since) > BATCH) {
                         self.flush();
                     }
-                    if rests {
+                    took += self.shared.environment.now().since(begun);
+                    if rests || took > TURN {
                         (arrivals, took) = (0, Duration::ZERO);
                         tokio::task::yield_now().await;
                     }
@@ -329,7 +333,12 @@ impl<K: Kept> Driver<K> {
                 self.perform(outputs);
             }
         }
-        self.unpublished.get_or_insert(now);
+        // What comes behind a list is compared with what it has brought.
+        if self.edits.iter().any(|edit| matches!(edit, Edit::Commit { .. })) {
+            self.flush();
+        } else {
+            self.unpublished.get_or_insert(now);
+        }
     }
 
     fn perform(&mut self, outputs: Vec<Output>) {

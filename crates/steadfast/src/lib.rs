@@ -90,7 +90,7 @@ pub use steadfast_core::backoff::BackoffSettings;
 #[cfg(feature = "breach")]
 #[doc(hidden)]
 pub use steadfast_core::breach::Breach;
-pub use steadfast_core::decode::Kept;
+pub use steadfast_core::decode::{DecodeError, Encoding, Kept};
 pub use steadfast_core::freshness::Polled;
 pub use steadfast_core::record::Identity;
 pub use steadfast_core::reflector::{Gravity, Note, ReflectorSettings};

@@ -55,7 +55,7 @@ pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Op
 fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
     if held.uid() == came.uid() && held.version() == came.version() {
         // The same state again, unless this time it could be decoded.
-        return !held.is_tainted() || came.is_tainted();
+        return !held.is_tainted() || came.is_tainted() || held.is_unfit();
     }
     came.version().is_older_than(held.version())
 }

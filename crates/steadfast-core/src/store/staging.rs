@@ -67,7 +67,7 @@ impl<K> Staging<K> {
             Some((_, held))
                 if (*held.uid() == identity.uid || !identity.uid.is_given())
                     && *held.version() == identity.version
-                    && !held.is_tainted() =>
+                    && (!held.is_tainted() || held.is_unfit()) =>
             {
                 self.staged.push(Staged::Listed(held.clone()));
                 Offer::Unchanged

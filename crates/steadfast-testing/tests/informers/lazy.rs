@@ -71,6 +71,17 @@ async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_a
     assert!(notes.all().iter().any(|note| note.contains("default/a")), "it is noted");
     assert!(a.get().is_err() && lister.get("default", "b")?.is_some());
 
+    // A list brings it again, as it was.
+    world.server.faults().cut();
+    world.write("b", "2")?;
+    world.server.compact();
+    world.server.faults().heal();
+    let written = world.write("b", "3")?;
+    informer.wait_for(&written).await?;
+    assert!(lister.get("default", "a").is_err());
+    let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
+    assert_eq!(named, 1, "it is noted once: {:?}", notes.all());
+
     world.server.faults().undecodable("default", "a", false);
     let written = world.write("a", "2")?;
     informer.wait_for(&written).await?;

@@ -1,4 +1,4 @@
-//! What a driver does to the store, all of a chunk at once.
+//! What a driver does to the store, all of what was read together at once.
 
 use std::sync::Arc;
 

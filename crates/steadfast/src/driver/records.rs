@@ -18,6 +18,9 @@ use steadfast_core::{Instant, ResourceVersion};
 use super::Driver;
 use super::edits::Edit;
 
+/// So many objects that were read and do not fit are noted at once.
+const MOST_TOGETHER: usize = 64;
+
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, framer: &mut StreamFramer) {
         let encoding = framer.encoding();
@@ -259,11 +262,20 @@ impl<K: Kept> Driver<K> {
     pub(super) fn unread(&mut self, error: &DecodeError) {
         let (key, version) = (error.key(), error.version());
         let snapshot = self.shared.snapshot();
-        let held = snapshot.entry(key.namespace(), key.name());
-        if let Some(held) = held.filter(|held| held.version() == version && !held.is_tainted()) {
-            self.notes.extend(self.undecodable(held.identity(), error));
-            self.edits.push(Edit::Taint(key.clone(), version.clone()));
+        let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
+        // One that the server did not give is made of all bytes, and what is kept lacks some.
+        let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
+        let Some(held) = held.filter(|held| is_read(held.version())) else { return };
+        let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
+        if self.edits.iter().any(is_noted) {
+            return;
+        }
+        self.notes.extend(self.undecodable(held.identity(), error));
+        self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
+        if self.edits.len() >= MOST_TOGETHER {
             self.flush();
+        } else {
+            self.unpublished.get_or_insert(self.shared.environment.now());
         }
     }
 
