@@ -8,6 +8,7 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Which client, of what.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ClientArgs {
     /// Whose informer.
     #[arg(value_enum)]

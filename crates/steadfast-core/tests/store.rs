@@ -151,11 +151,17 @@ fn what_was_given_and_could_not_be_read_stays_unknown_whatever_lists_say_until_i
     a.list(&[("a", "u", 5), ("b", "v", 2)], 5);
     a.told();
     assert!(a.store.taint(&key("a"), &at(5)));
-    assert!(!a.store.taint(&key("a"), &at(5)) && !a.store.taint(&key("b"), &at(1)) && !a.store.taint(&key("c"), &at(1)));
+    assert!(
+        !a.store.taint(&key("a"), &at(5)) && !a.store.taint(&key("b"), &at(1)) && !a.store.taint(&key("c"), &at(1))
+    );
     a.store.publish();
     let unknown = |a: &Told| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
     assert!(unknown(&a));
-    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version, 5, "its end is told with it");
+    assert_eq!(
+        a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version,
+        5,
+        "its end is told with it"
+    );
 
     assert!(!a.thing("a", "u", 5), "a watch repeats it");
 

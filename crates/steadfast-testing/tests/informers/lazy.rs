@@ -74,10 +74,12 @@ async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_a
     // A list brings it again, as it was.
     world.server.faults().cut();
     world.write("b", "2")?;
+    world.server.faults().expire_events();
     world.server.compact();
     world.server.faults().heal();
     let written = world.write("b", "3")?;
     informer.wait_for(&written).await?;
+    assert!(notes.all().iter().any(|note| note.contains("410")), "it had to list: {:?}", notes.all());
     assert!(lister.get("default", "a").is_err());
     let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
     assert_eq!(named, 1, "it is noted once: {:?}", notes.all());
