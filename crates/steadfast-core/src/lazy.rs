@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -38,11 +38,23 @@ use remembered::Remembered;
 /// cannot be decoded.
 pub struct Lazy<K> {
     bytes: Box<[u8]>,
-    encoding: Encoding,
-    message: Option<MessageId>,
+    written: Written,
     number: u64,
     cache: Arc<Cache<K>>,
 }
+
+/// What its bytes are.
+#[derive(Clone, Copy)]
+enum Written {
+    Json,
+    Protobuf(MessageId),
+}
+
+// Made once: they are read of many objects in a row.
+static LABELS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.labels"));
+static ANNOTATIONS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.annotations"));
+static OWNERS: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.ownerReferences"));
+static DELETION: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.deletionTimestamp"));
 
 /// What the objects of one cache have in common.
 struct Cache<K> {
@@ -54,14 +66,14 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
     type Resource = K;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
-        if raw.encoding == Encoding::Protobuf && raw.message.is_none() {
-            return Err(DecodeError::of_unknown_kind(&raw.identity));
-        }
-        let unread = decoder.unread().cloned();
-        let cache = decoder.shared(|| Cache { remembered: Remembered::<K>::default(), unread });
-        let bytes = decoder.compact(raw).into();
-        let (encoding, message, number) = (raw.encoding, raw.message, cache.remembered.number());
-        Ok(Self { bytes, encoding, message, number, cache })
+        let written = match (raw.encoding, raw.message) {
+            (Encoding::Json, _) => Written::Json,
+            (Encoding::Protobuf, Some(message)) => Written::Protobuf(message),
+            (Encoding::Protobuf, None) => return Err(DecodeError::of_unknown_kind(&raw.identity)),
+        };
+        let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
+        let number = cache.remembered.number();
+        Ok(Self { bytes: decoder.compact(raw).into(), written, number, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
@@ -100,8 +112,8 @@ impl<K> Lazy<K> {
     }
 
     /// What the metadata have at `path`, of which the type is not the reader's choice.
-    fn metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, DecodeError> {
-        self.read(&FieldPath::new(path)).inspect_err(|error| self.tell(error))
+    fn metadata<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
+        self.read(path).inspect_err(|error| self.tell(error))
     }
 
     /// The field at `path`, and nothing else of the object, decoded as a `T`; none where it is missing or null.
@@ -119,8 +131,8 @@ impl<K> Lazy<K> {
     ///
     /// Where what is there is no `T`: that alone says nothing of the object, and makes it unknown to nobody.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
-        match self.encoding {
-            Encoding::Json => match self.find(path) {
+        match self.written {
+            Written::Json => match self.find(path) {
                 Ok(Some(span)) => {
                     let start = span.start;
                     json(&self.bytes[span]).map_err(|error| self.unfit(start, &error))
@@ -129,10 +141,9 @@ impl<K> Lazy<K> {
                 // Whoever decodes all of it says best what is wrong with it.
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
-            Encoding::Protobuf => {
+            Written::Protobuf(message) => {
                 let mut found = None;
                 let field = Field { names: path.names(), found: &mut found };
-                let message = self.message()?;
                 let read = protobuf::decode_seed(field, message, &self.bytes, true);
                 read.map_err(|error| DecodeError::of_protobuf(&self.identity(), &error))?;
                 Ok(found)
@@ -146,7 +157,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn labels(&self) -> Result<BTreeMap<String, String>, DecodeError> {
-        Ok(self.metadata("metadata.labels")?.unwrap_or_default())
+        Ok(self.metadata(&LABELS)?.unwrap_or_default())
     }
 
     /// The object's annotations.
@@ -155,7 +166,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn annotations(&self) -> Result<BTreeMap<String, String>, DecodeError> {
-        Ok(self.metadata("metadata.annotations")?.unwrap_or_default())
+        Ok(self.metadata(&ANNOTATIONS)?.unwrap_or_default())
     }
 
     /// Whose the object is: those that it depends on.
@@ -164,7 +175,7 @@ impl<K> Lazy<K> {
     ///
     /// Where they are none.
     pub fn owner_references(&self) -> Result<Vec<OwnerReference>, DecodeError> {
-        Ok(self.metadata("metadata.ownerReferences")?.unwrap_or_default())
+        Ok(self.metadata(&OWNERS)?.unwrap_or_default())
     }
 
     /// Whether the object is being deleted, and waits for its finalizers.
@@ -173,7 +184,7 @@ impl<K> Lazy<K> {
     ///
     /// Where its time of deletion is none.
     pub fn is_being_deleted(&self) -> Result<bool, DecodeError> {
-        Ok(self.metadata::<String>("metadata.deletionTimestamp")?.is_some())
+        Ok(self.metadata::<String>(&DELETION)?.is_some())
     }
 
     /// The object as it is kept: what the server wrote, without `managedFields`.
@@ -183,7 +194,10 @@ impl<K> Lazy<K> {
 
     /// How [`bytes`](Self::bytes) are encoded.
     pub fn encoding(&self) -> Encoding {
-        self.encoding
+        match self.written {
+            Written::Json => Encoding::Json,
+            Written::Protobuf(_) => Encoding::Protobuf,
+        }
     }
 
     /// Where the field at `path` lies in the JSON.
@@ -194,15 +208,11 @@ impl<K> Lazy<K> {
     }
 
     fn whole<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        match self.encoding {
-            Encoding::Json => json(&self.bytes).map_err(|error| self.unfit(0, &error)),
-            Encoding::Protobuf => protobuf::decode(self.message()?, &self.bytes, true)
+        match self.written {
+            Written::Json => json(&self.bytes).map_err(|error| self.unfit(0, &error)),
+            Written::Protobuf(message) => protobuf::decode(message, &self.bytes, true)
                 .map_err(|error| DecodeError::of_protobuf(&self.identity(), &error)),
         }
-    }
-
-    fn message(&self) -> Result<MessageId, DecodeError> {
-        self.message.ok_or_else(|| DecodeError::of_unknown_kind(&self.identity()))
     }
 
     /// What `error` says of the JSON from `start` on.
@@ -213,11 +223,11 @@ impl<K> Lazy<K> {
     /// Who the object is, found as it was when it came: for errors alone, since its handle knows it.
     fn identity(&self) -> Identity {
         let bytes = Bytes::copy_from_slice(&self.bytes);
-        let item = match self.message {
-            Some(message) => Item::of_message(bytes, message),
-            None => bytes.into(),
+        let item = match self.written {
+            Written::Json => bytes.into(),
+            Written::Protobuf(message) => Item::of_message(bytes, message),
         };
-        let PartialIdentity { key, uid, version } = match list_item(self.encoding, &item, None) {
+        let PartialIdentity { key, uid, version } = match list_item(self.encoding(), &item, None) {
             Ok(raw) => return raw.identity,
             Err(error) => *error.identity,
         };

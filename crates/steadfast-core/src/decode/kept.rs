@@ -94,24 +94,14 @@ impl Decoder {
         Self { unread: Some(unread), ..self }
     }
 
-    /// Who is told of such objects.
-    pub(crate) fn unread(&self) -> Option<&Unread> {
-        self.unread.as_ref()
-    }
-
-    /// What all objects share that this decodes, made by the first of them.
-    pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce() -> T) -> Arc<T> {
+    /// What all objects share that this decodes, made for the first of them, with who is told of such objects.
+    pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce(Option<Unread>) -> T) -> Arc<T> {
         if let Some(shared) = self.shared.clone().and_then(|shared| shared.downcast().ok()) {
             return shared;
         }
-        let first = Arc::new(make());
+        let first = Arc::new(make(self.unread.clone()));
         self.shared = Some(first.clone());
         first
-    }
-
-    /// What it decodes of objects.
-    pub fn options(&self) -> DecodeOptions {
-        self.options
     }
 
     /// What is kept of the bytes of `raw`.
@@ -129,9 +119,7 @@ impl Decoder {
     pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
         match raw.encoding {
             Encoding::Json => {
-                self.scratch.clear();
-                self.scratch.shrink_to(SCRATCH);
-                let text = raw.compact(self.options, &mut self.scratch);
+                let text = self.compact(raw);
                 json(text).map_err(|error| {
                     let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
