@@ -30,6 +30,8 @@ enum Command {
     Report(run::ReportArgs),
     /// Churn for hours, and whether memory stays flat and the cache true; from the repository's root.
     Soak(run::SoakArgs),
+    /// A long list in a process that is granted little more memory than it keeps; from the repository's root, as root.
+    Limited(run::LimitedArgs),
     /// The server that replays generated data.
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -44,6 +46,7 @@ async fn main() -> ExitCode {
         Command::Run(args) => run::run(args).await,
         Command::Report(args) => run::report(&args),
         Command::Soak(args) => run::soak(args).await,
+        Command::Limited(args) => run::limited(args).await,
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };

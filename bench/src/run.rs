@@ -2,6 +2,7 @@
 
 mod contestant;
 mod faults;
+mod limited;
 mod machine;
 mod number;
 mod picture;
@@ -21,6 +22,7 @@ use place::Place;
 use request::Part;
 use results::Results;
 
+pub(crate) use limited::{LimitedArgs, run as limited};
 pub(crate) use report::{ReportArgs, run as report};
 pub(crate) use request::RunArgs;
 pub(crate) use soak::{SoakArgs, run as soak};

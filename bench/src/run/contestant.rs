@@ -96,6 +96,14 @@ pub(super) fn chosen(only: Option<&str>, few: bool) -> Vec<&'static Contestant> 
     chosen
 }
 
+/// The one of that name.
+pub(super) fn named(name: &str) -> Result<&'static Contestant, Trouble> {
+    ALL.iter().find(|one| one.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
+        format!("nobody is called {name:?}; there are: {}", names.join("; ")).into()
+    })
+}
+
 impl Contestant {
     /// The process that is this client of the server of `kubeconfig`, which has `expect` objects.
     pub(super) fn command(&self, go: &Path, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {

@@ -8,6 +8,9 @@ use tokio::process::Command;
 use super::process::succeed;
 use crate::Trouble;
 
+/// As many objects are generated at most: 1.5 GB of them.
+const LARGEST: usize = 100_000;
+
 /// Where everything is, and since when it runs.
 pub(super) struct Place {
     pub(super) begun: Instant,
@@ -35,8 +38,11 @@ impl Place {
         eprintln!("[{:2}:{:02}] {what}", seconds / 60, seconds % 60);
     }
 
-    /// The data; generated again only where there is not enough of it.
+    /// The data for `count` objects; generated again only where there is not enough of it.
+    ///
+    /// Beyond [`LARGEST`] the server repeats them, under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {
+        let count = count.min(LARGEST);
         let data = self.out.join(format!("data-{}-{count}", self.seed));
         if !data.join("complete").exists() {
             self.say(&format!("generating {count} pods, in two encodings"));

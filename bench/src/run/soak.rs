@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::sleep;
 
+use super::contestant;
 use super::number::number;
 use super::place::Place;
 use super::process::{Process, control};
@@ -28,6 +29,9 @@ pub(crate) struct SoakArgs {
     /// After how many minutes it ends, unless there were enough events before.
     #[arg(long, default_value_t = 120.0)]
     minutes: f64,
+    /// Who is the client, by the name in the tables.
+    #[arg(long, default_value = "steadfast, JSON, streamed")]
+    contestant: String,
     /// What decides the generated data.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,11 +76,10 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
     serve.arg("--kubeconfig").arg(&kubeconfig);
     let mut server = Process::start(serve)?;
     let address = server.line().await?;
-    let mut client = Command::new(std::env::current_exe()?);
-    client.args(["client", "steadfast", "--expect", &args.objects.to_string(), "--kubeconfig"]).arg(&kubeconfig);
-    let mut client = Process::start(client)?;
+    let contestant = contestant::named(&args.contestant)?;
+    let mut client = Process::start(contestant.command(&place.go, &kubeconfig, args.objects)?)?;
     client.answer("synced").await?;
-    place.say(&format!("{} objects are synced", number(args.objects as f64)));
+    place.say(&format!("{}: {} objects are synced", contestant.name, number(args.objects as f64)));
     let soak = Soak { args, place, address, client, begun: Instant::now(), events: 0, batches: 0 };
     soak.run().await
 }

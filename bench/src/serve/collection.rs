@@ -87,15 +87,15 @@ pub(super) enum Following {
 }
 
 impl Collection {
-    /// The first `count` objects of the generated data in `folder`.
+    /// `count` objects: the generated data in `folder`, and copies of them where there are fewer.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, Trouble> {
         let object = |index| Object { version: BEGINNING + 1 + index, stay: 0, is_there: true };
         let objects = (0..count as u64).map(object).collect();
         let first = BEGINNING + count as u64;
-        let json = Records::load(&folder.join("pods.json"), count, |_, object| records::uid_in_json(object))?;
+        let json = Records::load(&folder.join("pods.json"), count, |_, object| records::whose_in_json(object))?;
         // The same objects.
-        let uid = |index, _: &[u8]| Some(json.uid(index).to_vec());
-        let protobuf = Records::load(&folder.join("pods.protobuf"), count, uid)?;
+        let whose = |index, _: &[u8]| records::whose_in_json(json.generated(index));
+        let protobuf = Records::load(&folder.join("pods.protobuf"), count, whose)?;
         Ok(Self {
             json,
             protobuf,

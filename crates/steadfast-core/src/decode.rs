@@ -10,6 +10,7 @@ mod error;
 mod identity;
 mod kept;
 mod limits;
+mod measured;
 mod options;
 mod problem;
 mod raw;

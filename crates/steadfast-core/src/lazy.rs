@@ -73,7 +73,9 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
         };
         let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
         let number = cache.remembered.number();
-        Ok(Self { bytes: decoder.compact(raw).into(), written, number, cache })
+        let bytes: Box<[u8]> = decoder.compact(raw).into();
+        decoder.holds(bytes.len());
+        Ok(Self { bytes, written, number, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {

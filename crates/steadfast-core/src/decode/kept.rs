@@ -3,13 +3,15 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::Resource;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 
 use super::error::place;
+use super::measured::{Heap, Measured};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 
@@ -71,6 +73,8 @@ where
 pub struct Decoder {
     options: DecodeOptions,
     scratch: Vec<u8>,
+    /// What the last decoded object holds beyond itself.
+    heap: usize,
     unread: Option<Unread>,
     /// What the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
@@ -78,6 +82,9 @@ pub struct Decoder {
 
 /// Is told of an object that turns out, when it is read, not to fit.
 pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
+
+/// What an [`Arc`] counts its holders with, in bytes.
+const COUNTS: usize = 2 * size_of::<usize>();
 
 /// What the buffer may hold on to: one large object must not cost its size for ever.
 const SCRATCH: usize = 256 * 1024;
@@ -104,6 +111,22 @@ impl Decoder {
         first
     }
 
+    /// The form of `raw`, and how many bytes it takes up: itself, and what it holds beyond that as far as that is known.
+    ///
+    /// # Errors
+    ///
+    /// Where the object does not fit the form.
+    pub fn object<K: Kept>(&mut self, raw: &RawObject) -> Result<(Arc<K>, usize), DecodeError> {
+        self.heap = 0;
+        let object = Arc::new(K::decode(raw, self)?);
+        Ok((object, COUNTS + size_of::<K>() + self.heap))
+    }
+
+    /// Takes note of what an object holds beyond itself.
+    pub(crate) fn holds(&mut self, bytes: usize) {
+        self.heap += bytes;
+    }
+
     /// What is kept of the bytes of `raw`.
     pub(crate) fn compact<'a>(&'a mut self, raw: &'a RawObject) -> &'a [u8] {
         self.scratch.clear();
@@ -117,10 +140,21 @@ impl Decoder {
     ///
     /// Where the object does not fit `T`, or its JSON is not UTF-8.
     pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
+        let heap = Heap::default();
+        let decoded = self.decode_measured(raw, Measured::new(PhantomData, &heap));
+        self.heap += heap.bytes();
+        decoded
+    }
+
+    fn decode_measured<T>(
+        &mut self,
+        raw: &RawObject,
+        seed: impl for<'de> DeserializeSeed<'de, Value = T>,
+    ) -> Result<T, DecodeError> {
         match raw.encoding {
             Encoding::Json => {
                 let text = self.compact(raw);
-                json(text).map_err(|error| {
+                json_seed(seed, text).map_err(|error| {
                     let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
                     let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
@@ -130,7 +164,7 @@ impl Decoder {
             Encoding::Protobuf => {
                 let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
                 // What is not kept is passed over, and need not be cut out.
-                protobuf::decode(message, &raw.bytes, self.options.keep_managed_fields)
+                protobuf::decode_seed(seed, message, &raw.bytes, self.options.keep_managed_fields)
                     .map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
             }
         }
@@ -139,9 +173,19 @@ impl Decoder {
 
 /// Reads `text`, of which all has to be UTF-8, also where `T` does not look.
 pub(crate) fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    json_seed(PhantomData::<T>, text)
+}
+
+/// Has `seed` read `text`, as [`json`] does.
+fn json_seed<T>(seed: impl for<'de> DeserializeSeed<'de, Value = T>, text: &[u8]) -> serde_json::Result<T> {
     match str::from_utf8(text) {
         // Looked at in one go: `serde_json` would do so string by string, which is an eighth of its work.
-        Ok(text) => serde_json::from_str(text),
+        Ok(text) => {
+            let mut deserializer = serde_json::Deserializer::from_str(text);
+            let value = seed.deserialize(&mut deserializer)?;
+            deserializer.end()?;
+            Ok(value)
+        }
         // The type that looks everywhere finds the place.
         Err(error) => serde_json::from_slice::<Value>(text).and_then(|_| Err(serde::de::Error::custom(error))),
     }

@@ -1,0 +1,480 @@
+//! What an object takes up once it is decoded, counted while it is.
+//!
+//! Nobody can ask a Rust value how much memory it holds beyond itself. But all of that is asked for while it is
+//! deserialized, as strings, sequences and maps, and the types of their elements are known then: so this stands between a
+//! deserializer and the type, and adds up what the collections of the standard library allocate for them.
+//!
+//! | asked for | counted |
+//! |---|---|
+//! | a string that is kept | its length |
+//! | a string that is looked at | what it is as bytes in base64, if it is long; else it becomes a number or a time |
+//! | bytes | their number |
+//! | a sequence | its elements, in the capacity that a `Vec` comes to that grows as it is filled |
+//! | a map | its entries, in the nodes of a `BTreeMap` |
+//!
+//! What a type does apart from that (another kind of map, shared strings, a `Box`) is not seen. What an allocator adds
+//! for itself is not counted either.
+
+use std::cell::Cell;
+use std::fmt;
+use std::mem::size_of;
+
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
+
+/// A deserializer, or one of its helpers, of which what is asked for is counted.
+pub(crate) struct Measured<'h, T> {
+    inner: T,
+    heap: &'h Heap,
+    kept: Text,
+}
+
+/// What was counted so far, in bytes.
+#[derive(Default)]
+pub(crate) struct Heap(Cell<usize>);
+
+/// What becomes of a string.
+#[derive(Clone, Copy, PartialEq)]
+enum Text {
+    Kept,
+    /// It is looked at: a time, a number, bytes in base64.
+    Read,
+    /// It is the name of a field.
+    Name,
+}
+
+/// No time or number is longer.
+const LONG: usize = 64;
+
+/// As many entries has a node of a `BTreeMap` at most.
+const NODE: usize = 11;
+
+/// How many a node keeps that was split because entries came in order.
+const SPLIT: usize = 7;
+
+/// What a node has beside its entries.
+const NODE_HEAD: usize = 16;
+
+impl Heap {
+    /// In bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.get()
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.set(self.0.get() + bytes);
+    }
+}
+
+/// What a `Vec` allocates for so many elements of that size, if nobody told it how many there will be.
+fn grown(count: usize, size: usize) -> usize {
+    if count == 0 || size == 0 {
+        return 0;
+    }
+    let least = match size {
+        1 => 8,
+        2..=1024 => 4,
+        _ => 1,
+    };
+    count.next_power_of_two().max(least) * size
+}
+
+impl<'h, T> Measured<'h, T> {
+    /// Counts into `heap`.
+    pub(crate) fn new(inner: T, heap: &'h Heap) -> Self {
+        Self { inner, heap, kept: Text::Kept }
+    }
+
+    fn of<U>(&self, inner: U) -> Measured<'h, U> {
+        Measured { inner, heap: self.heap, kept: self.kept }
+    }
+
+    fn text(&self, text: &str) {
+        self.heap.add(match self.kept {
+            Text::Kept => text.len(),
+            Text::Read if text.len() > LONG => text.len() / 4 * 3,
+            Text::Read | Text::Name => 0,
+        });
+    }
+}
+
+macro_rules! deserialize {
+    ($($method:ident: $kept:ident,)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+            self.inner.$method(Measured { inner: visitor, heap: self.heap, kept: Text::$kept })
+        }
+    )*};
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
+    type Error = D::Error;
+
+    deserialize! {
+        deserialize_any: Kept,
+        deserialize_bool: Read,
+        deserialize_i8: Read,
+        deserialize_i16: Read,
+        deserialize_i32: Read,
+        deserialize_i64: Read,
+        deserialize_i128: Read,
+        deserialize_u8: Read,
+        deserialize_u16: Read,
+        deserialize_u32: Read,
+        deserialize_u64: Read,
+        deserialize_u128: Read,
+        deserialize_f32: Read,
+        deserialize_f64: Read,
+        deserialize_char: Read,
+        deserialize_str: Read,
+        deserialize_string: Kept,
+        deserialize_bytes: Kept,
+        deserialize_byte_buf: Kept,
+        deserialize_option: Kept,
+        deserialize_unit: Read,
+        deserialize_seq: Kept,
+        deserialize_map: Kept,
+        deserialize_identifier: Name,
+        deserialize_ignored_any: Name,
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_unit_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Read })
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_newtype_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Kept })
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_tuple(len, Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept }))
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        len: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        self.inner.deserialize_tuple_struct(name, len, visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        self.inner.deserialize_struct(name, fields, visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let visitor = Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept });
+        self.inner.deserialize_enum(name, variants, visitor)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! visit {
+    ($($method:ident: $type:ty,)*) => {$(
+        fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
+            self.inner.$method(value)
+        }
+    )*};
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(formatter)
+    }
+
+    visit! {
+        visit_bool: bool,
+        visit_i8: i8,
+        visit_i16: i16,
+        visit_i32: i32,
+        visit_i64: i64,
+        visit_i128: i128,
+        visit_u8: u8,
+        visit_u16: u16,
+        visit_u32: u32,
+        visit_u64: u64,
+        visit_u128: u128,
+        visit_f32: f32,
+        visit_f64: f64,
+        visit_char: char,
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
+        self.text(text);
+        self.inner.visit_str(text)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
+        self.text(text);
+        self.inner.visit_borrowed_str(text)
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<V::Value, E> {
+        self.text(&text);
+        self.inner.visit_string(text)
+    }
+
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<V::Value, E> {
+        self.heap.add(bytes.len());
+        self.inner.visit_bytes(bytes)
+    }
+
+    fn visit_borrowed_bytes<E: Error>(self, bytes: &'de [u8]) -> Result<V::Value, E> {
+        self.heap.add(bytes.len());
+        self.inner.visit_borrowed_bytes(bytes)
+    }
+
+    fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<V::Value, E> {
+        self.heap.add(bytes.len());
+        self.inner.visit_byte_buf(bytes)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_none()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        let deserializer = self.of(deserializer);
+        self.inner.visit_some(deserializer)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_unit()
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        let deserializer = self.of(deserializer);
+        self.inner.visit_newtype_struct(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
+        let (mut count, mut size) = (0, 0);
+        let elements = Elements { inner: self.of(elements), count: &mut count, size: &mut size };
+        let value = self.inner.visit_seq(elements)?;
+        self.heap.add(grown(count, size));
+        Ok(value)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
+        let mut map = Map::default();
+        let entries = Entries { inner: self.of(entries), map: &mut map };
+        let value = self.inner.visit_map(entries)?;
+        self.heap.add(map.nodes());
+        Ok(value)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
+        let variant = self.of(variant);
+        self.inner.visit_enum(variant)
+    }
+}
+
+/// The same where the parts lie in the value itself: the fields of a struct.
+struct Inline<T>(T);
+
+impl<'de, 'h, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'h, V>> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(formatter)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
+        self.0.inner.visit_str(text)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
+        self.0.inner.visit_borrowed_str(text)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.0.inner.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.0.inner.visit_unit()
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        self.0.visit_newtype_struct(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
+        let elements = self.0.of(elements);
+        self.0.inner.visit_seq(elements)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
+        let entries = self.0.of(entries);
+        self.0.inner.visit_map(entries)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
+        let variant = self.0.of(variant);
+        self.0.inner.visit_enum(variant)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Measured<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        let deserializer = self.of(deserializer);
+        self.inner.deserialize(deserializer)
+    }
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Measured<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        let seed = self.of(seed);
+        self.inner.next_element_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Measured<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        let seed = self.of(seed);
+        self.inner.next_key_seed(seed)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        let seed = self.of(seed);
+        self.inner.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+/// The elements of a sequence, counted.
+struct Elements<'h, 'c, A> {
+    inner: Measured<'h, A>,
+    count: &'c mut usize,
+    size: &'c mut usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        let element = self.inner.next_element_seed(seed)?;
+        *self.count += usize::from(element.is_some());
+        *self.size = size_of::<S::Value>();
+        Ok(element)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+/// What was asked for in place of a map.
+#[derive(Default)]
+struct Map {
+    count: usize,
+    key: usize,
+    value: Option<usize>,
+    /// It is a struct with a field that is `flatten`: its values are of several types, and lie in itself.
+    is_struct: bool,
+}
+
+impl Map {
+    /// What a `BTreeMap` allocates for it.
+    fn nodes(&self) -> usize {
+        let nodes = if self.count <= NODE { usize::from(self.count > 0) } else { self.count.div_ceil(SPLIT) };
+        let entry = self.key + self.value.unwrap_or_default();
+        if self.is_struct { 0 } else { nodes * (NODE * entry + NODE_HEAD) }
+    }
+}
+
+/// The entries of a map, counted.
+struct Entries<'h, 'm, A> {
+    inner: Measured<'h, A>,
+    map: &'m mut Map,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        let key = self.inner.next_key_seed(seed)?;
+        self.map.count += usize::from(key.is_some());
+        self.map.key = size_of::<S::Value>();
+        Ok(key)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        let size = size_of::<S::Value>();
+        self.map.is_struct |= self.map.value.is_some_and(|other| other != size);
+        self.map.value = Some(size);
+        self.inner.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for Measured<'h, A> {
+    type Error = A::Error;
+    type Variant = Measured<'h, A::Variant>;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
+        let heap = self.heap;
+        let seed = Measured { inner: seed, heap, kept: Text::Name };
+        let (value, variant) = self.inner.variant_seed(seed)?;
+        Ok((value, Measured::new(variant, heap)))
+    }
+}
+
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Measured<'_, A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.inner.unit_variant()
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        let seed = self.of(seed);
+        self.inner.newtype_variant_seed(seed)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
+        let visitor = Inline(self.of(visitor));
+        self.inner.tuple_variant(len, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let visitor = Inline(self.of(visitor));
+        self.inner.struct_variant(fields, visitor)
+    }
+}

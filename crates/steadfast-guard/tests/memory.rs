@@ -1,0 +1,114 @@
+//! What the library says that its objects take up, beside what an allocator counts.
+//!
+//! One test in a process of its own: the allocator counts for all threads.
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use serde_json::{Value, json};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use steadfast_core::Lazy;
+use steadfast_core::decode::{Decoder, Encoding, Kept, RawObject, list_item};
+use steadfast_core::frame::Item;
+use steadfast_core::protobuf::MessageId;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// By what part the two may differ.
+const TOLERANCE: f64 = 0.1;
+
+/// The records of a file as the bench's generator writes it.
+fn records(mut rest: &'static [u8]) -> Vec<Bytes> {
+    let mut records = Vec::new();
+    while let Some((header, tail)) = rest.split_first_chunk::<12>() {
+        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let (record, tail) = tail.split_at(length);
+        records.push(Bytes::from_static(record));
+        rest = tail;
+    }
+    records
+}
+
+fn pods(encoding: Encoding) -> Vec<Item> {
+    let message = MessageId::of_kind("v1", "Pod").expect("a built-in kind");
+    match encoding {
+        Encoding::Json => records(include_bytes!("../sample/pods.json")).into_iter().map(Item::from).collect(),
+        Encoding::Protobuf => records(include_bytes!("../sample/pods.protobuf"))
+            .into_iter()
+            .map(|record| Item::of_message(record, message))
+            .collect(),
+    }
+}
+
+/// What a server sends of pods to whoever asks for metadata only.
+fn metadata_of_pods() -> Vec<Item> {
+    let metadata = |pod: Bytes| {
+        let pod: Value = serde_json::from_slice(&pod).expect("a pod");
+        let metadata = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": pod["metadata"],
+        });
+        Item::from(Bytes::from(metadata.to_string()))
+    };
+    records(include_bytes!("../sample/pods.json")).into_iter().map(metadata).collect()
+}
+
+fn secrets() -> Vec<Item> {
+    let secret = |number: usize| {
+        let data = (0..number).map(|entry| (format!("entry-{entry}"), json!("c2VjcmV0".repeat(10 * (entry + 1)))));
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": { "name": format!("secret-{number}"), "namespace": "team-1", "uid": format!("u-{number}"), "resourceVersion": "1" },
+            "data": data.collect::<serde_json::Map<_, _>>(),
+        });
+        Item::from(Bytes::from(object.to_string()))
+    };
+    (1..40).map(secret).collect()
+}
+
+/// The bytes that objects of the form `K` are said to take up, and those that the allocator has counted.
+fn told_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
+    let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
+    let mut decoder = Decoder::default();
+    // What all objects share, and the buffer.
+    let first = decoder.object::<K>(&raw[0]).expect("it fits");
+    let mut kept: Vec<Arc<K>> = Vec::with_capacity(raw.len());
+    let mut told = 0;
+    let region = Region::new(ALLOCATOR);
+    for raw in &raw {
+        let (object, bytes) = decoder.object::<K>(raw).expect("it fits");
+        told += bytes;
+        kept.push(object);
+    }
+    let change = region.change();
+    let counted = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
+    drop((first, kept));
+    (told as f64, counted)
+}
+
+#[test]
+fn what_an_object_is_said_to_take_up_is_what_an_allocator_counts() {
+    let both = [Encoding::Json, Encoding::Protobuf];
+    let mut found = Vec::new();
+    for encoding in both {
+        found.push((format!("pods, {encoding:?}"), told_and_counted::<Pod>(encoding, &pods(encoding))));
+        found.push((format!("lazy pods, {encoding:?}"), told_and_counted::<Lazy<Pod>>(encoding, &pods(encoding))));
+        found.push((
+            format!("dynamic pods, {encoding:?}"),
+            told_and_counted::<DynamicObject>(encoding, &pods(encoding)),
+        ));
+    }
+    let metadata = told_and_counted::<PartialObjectMeta<Pod>>(Encoding::Json, &metadata_of_pods());
+    found.push(("metadata of pods".to_owned(), metadata));
+    found.push(("secrets".to_owned(), told_and_counted::<Secret>(Encoding::Json, &secrets())));
+    found.push(("dynamic secrets".to_owned(), told_and_counted::<DynamicObject>(Encoding::Json, &secrets())));
+    for (what, (told, counted)) in &found {
+        println!("{what}: {told} bytes are told, {counted} counted, {:+.1} %", (told / counted - 1.0) * 100.0);
+    }
+    for (what, (told, counted)) in found {
+        assert!((told / counted - 1.0).abs() <= TOLERANCE, "{what}: {told} bytes are told, and {counted} counted");
+    }
+}
