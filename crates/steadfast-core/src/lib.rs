@@ -40,7 +40,7 @@ pub use freshness::{Doubt, Freshness};
 pub use key::ObjectKey;
 pub use keyset::KeySet;
 pub use lazy::Lazy;
-pub use object::{Entry, Object};
+pub use object::{Entry, Object, Weighed};
 pub use path::FieldPath;
 pub use time::Instant;
 pub use uid::Uid;

@@ -32,6 +32,8 @@ pub struct Object<K>(Arc<State<K>>);
 struct State<K> {
     identity: Identity,
     held: Held<K>,
+    /// What the object takes up as it is kept, in bytes; of one that is larger than 4 GB, that.
+    bytes: u32,
 }
 
 enum Held<K> {
@@ -42,10 +44,39 @@ enum Held<K> {
     },
 }
 
+/// An object that was decoded, and how many bytes it takes up.
+pub struct Weighed<K> {
+    /// The object.
+    pub object: Arc<K>,
+    /// Itself with the counts of its [`Arc`], and what it holds beyond that as far as that is known.
+    pub bytes: usize,
+}
+
+/// Of which is known what it is itself.
+impl<K> From<Arc<K>> for Weighed<K> {
+    fn from(object: Arc<K>) -> Self {
+        Self { object, bytes: COUNTS + size_of::<K>() }
+    }
+}
+
+/// What an [`Arc`] counts its holders with, in bytes.
+const COUNTS: usize = 2 * size_of::<usize>();
+
 impl<K> Object<K> {
     /// The object of this identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
-        Self(Arc::new(State { identity, held: Held::Known(object) }))
+        Self::weighed(identity, Weighed::from(object))
+    }
+
+    /// The same, of which it is known what it takes up.
+    pub(crate) fn weighed(identity: Identity, Weighed { object, bytes }: Weighed<K>) -> Self {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Self(Arc::new(State { identity, held: Held::Known(object), bytes }))
+    }
+
+    /// What the object takes up as it is kept, in bytes: itself, and what it holds beyond that as far as that is known.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes as usize
     }
 
     /// Who the object is, and in which of its versions.
@@ -167,7 +198,8 @@ impl<K> Entry<K> {
     /// The entry of an object whose newest state could not be decoded, and the last one that could.
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
-        Self(Object(Arc::new(State { identity, held: Held::Tainted { last } })))
+        let bytes = last.as_ref().map_or(0, |last| last.0.bytes);
+        Self(Object(Arc::new(State { identity, held: Held::Tainted { last }, bytes })))
     }
 
     /// Who the object is, in the version of its newest state, decodable or not.

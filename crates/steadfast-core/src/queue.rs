@@ -29,6 +29,8 @@ pub struct DeliveryQueue<K> {
     singles: usize,
     /// Events that were merged into others though each was to be delivered, since the delivery before.
     missed: u64,
+    /// What the states take up that handlers have seen, or are not to see as the newest: the store may have let go of them.
+    earlier: usize,
     breaches: Breaches,
     /// Only where C8 is broken on purpose: every event, as it came.
     unbounded: VecDeque<Delivery<K>>,
@@ -119,6 +121,7 @@ impl<K> DeliveryQueue<K> {
             bound,
             singles: 0,
             missed: 0,
+            earlier: 0,
             breaches,
             unbounded: VecDeque::new(),
         }
@@ -146,6 +149,7 @@ impl<K> DeliveryQueue<K> {
             self.turns += 1;
             self.singles += 1;
             self.initial += usize::from(is_initial(&event));
+            self.earlier += earlier(&event);
             slot.singles.push_back(Single { event, turn: self.turns, since: now });
             self.settle(key);
             return None;
@@ -160,8 +164,10 @@ impl<K> DeliveryQueue<K> {
         };
         let news = news(&event);
         let before = slot.pending.as_ref().map_or(0, Pending::events);
+        self.earlier -= slot.pending.as_ref().map_or(0, Pending::earlier);
         slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
         let after = slot.pending.as_ref().map_or(0, Pending::events);
+        self.earlier += slot.pending.as_ref().map_or(0, Pending::earlier);
         if self.bound.is_some() {
             // A resync that gives way to a change is no loss.
             self.missed += (before + news).saturating_sub(after);
@@ -191,6 +197,7 @@ impl<K> DeliveryQueue<K> {
                 slot.pending = rest;
                 (event, changes, slot.since)
             };
+            self.earlier -= earlier(&event);
             let initial = is_initial(&event);
             slot.calling = Some(Calling { initial });
             if self.breaches.commit(Breach::OverlappingCalls) {
@@ -238,6 +245,13 @@ impl<K> DeliveryQueue<K> {
         pending + self.singles + self.unbounded.len()
     }
 
+    /// What waits takes up, in bytes: what there is for each key, and the states that the store may have let go of.
+    pub fn footprint(&self) -> usize {
+        let ready = nodes::<u64, ObjectKey>(self.ready.len());
+        let singles = self.singles * size_of::<Single<K>>();
+        nodes::<ObjectKey, Slot<K>>(self.slots.len()) + ready + singles + self.earlier
+    }
+
     /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
@@ -267,6 +281,25 @@ impl<K> DeliveryQueue<K> {
             slot.turn = Some(turn);
             self.ready.insert(turn, key);
         }
+    }
+}
+
+/// What a `BTreeMap` of so many entries takes up: a node has room for 11, and after many have come and gone it is about
+/// two thirds full.
+fn nodes<K, V>(entries: usize) -> usize {
+    const ROOM: usize = 11;
+    if entries <= ROOM {
+        return usize::from(entries > 0) * ROOM * size_of::<(K, V)>();
+    }
+    entries * size_of::<(K, V)>() * 3 / 2
+}
+
+/// What an event's earlier state takes up.
+fn earlier<K>(event: &Event<K>) -> usize {
+    match event {
+        Event::Added { .. } | Event::Resynced { .. } => 0,
+        Event::Updated { old, .. } => old.bytes(),
+        Event::Deleted { last, .. } => last.bytes(),
     }
 }
 
@@ -347,6 +380,15 @@ impl<K> Pending<K> {
             Self::Add(stay) => stay.changes,
             Self::Update { changes, .. } | Self::End { end: End { changes, .. }, .. } => *changes,
             Self::Resync { .. } => 0,
+        }
+    }
+
+    /// What its earlier state takes up.
+    fn earlier(&self) -> usize {
+        match self {
+            Self::Add(_) | Self::Resync { .. } => 0,
+            Self::Update { seen, .. } => seen.bytes(),
+            Self::End { end, .. } => end.last.bytes(),
         }
     }
 

@@ -429,7 +429,7 @@ impl Reflector {
     fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.search.broken(now);
         let condition = match failure.kind {
-            FailureKind::Denied | FailureKind::Invalid => Condition::Failed,
+            FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
             FailureKind::TooLarge if self.synced => Condition::Stale,
             _ if self.synced => Condition::Resuming,
             _ => Condition::Starting,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use steadfast_core::Lazy;
+use steadfast_core::{Lazy, Weighed};
 use steadfast_core::decode::{Decoder, Encoding, Kept, RawObject, list_item};
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
@@ -79,7 +79,7 @@ fn told_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
     let mut told = 0;
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
-        let (object, bytes) = decoder.object::<K>(raw).expect("it fits");
+        let Weighed { object, bytes } = decoder.object::<K>(raw).expect("it fits");
         told += bytes;
         kept.push(object);
     }

@@ -88,6 +88,8 @@ pub(crate) struct Asker {
     pub(crate) metadata_only: bool,
     /// Whether protobuf is asked for before JSON.
     pub(crate) protobuf: bool,
+    /// Until when JSON is asked for instead, as protobuf could not be read.
+    pub(crate) json_until: Option<Instant>,
     /// Who reads the answers.
     pub(crate) reader: Reader,
 }
@@ -126,6 +128,7 @@ impl Asker {
             selectors_of_nothing: scope.query_of_nothing(),
             metadata_only: K::metadata_only(),
             protobuf: false,
+            json_until: None,
             reader: Reader::Informer,
         }
     }
@@ -212,9 +215,10 @@ impl Asker {
     }
 
     /// Whether an answer may be in protobuf: it has to be known what its messages say.
-    fn asks_for_protobuf(&self) -> bool {
+    pub(crate) fn asks_for_protobuf(&self) -> bool {
         let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
-        self.protobuf && known()
+        let works = || self.json_until.is_none_or(|until| self.connection.environment().now() >= until);
+        self.protobuf && known() && works()
     }
 
     /// Sends a short watch, on the connection on which the server has answered that it has reached the target.

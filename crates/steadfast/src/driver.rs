@@ -61,6 +61,9 @@ const TURN: Duration = Duration::from_millis(2);
 /// of many changes costs more than the changes. Where nothing more is there, nothing waits.
 const BATCH: Duration = Duration::from_micros(250);
 
+/// So long JSON is asked for where protobuf could not be read, as pages are in place of streamed lists.
+const JSON_FOR: Duration = Duration::from_mins(30);
+
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
 
@@ -304,6 +307,7 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Failed(failure) => {
                 self.requests.over(id);
+                self.doubt_protobuf(&failure);
                 self.ledger.failed(id, failure.kind);
                 self.step(Input::Failed(id, failure));
             }
@@ -328,6 +332,7 @@ impl<K: Kept> Driver<K> {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
                 self.ledger.failed(id, failure.kind);
+                self.doubt_protobuf(&failure);
                 self.drop_request(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
@@ -338,6 +343,16 @@ impl<K: Kept> Driver<K> {
             self.flush();
         } else {
             self.unpublished.get_or_insert(now);
+        }
+    }
+
+    /// Asks for JSON from here on, for a while, if the failure may be that of protobuf: something between may not let it
+    /// through as it is, or may not take a request for it.
+    fn doubt_protobuf(&mut self, failure: &Failure) {
+        let is_suspect = failure.kind == FailureKind::Unreadable || matches!(failure.code, 406 | 415);
+        if is_suspect && self.asker.asks_for_protobuf() {
+            self.asker.json_until = Some(self.shared.environment.now() + JSON_FOR);
+            self.notes.push(Note::FellBackToJson { why: failure.why.clone() });
         }
     }
 

@@ -168,7 +168,7 @@ impl InformerFactory {
                 managed_fields: false,
                 transform: None,
                 object_limit: OBJECT_LIMIT,
-                protobuf: false,
+                protobuf: has_protobuf::<K>(),
                 breaches: Breaches::NONE,
             },
             transform: None,
@@ -356,8 +356,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Requests objects of built-in kinds as protobuf, which costs the server and the network about half of what JSON does.
-    /// Unless it is set they come as JSON; what is not built in always does, and so does what a server has no protobuf of.
+    /// Whether objects of built-in kinds are requested as protobuf, which costs the server and the network about half of
+    /// what JSON does. Unless it is set they are, but not for types that learn at run time what they are of, as
+    /// `DynamicObject`. What is not built in comes as JSON, and so does what a server has no protobuf of; where something
+    /// between spoils it, JSON is asked for as soon as that is seen.
     ///
     /// Objects are the same in both, whatever they are kept as, with one exception: protobuf has numbers in place of names, so
     /// fields that a server of a later version of Kubernetes than 1.37 has added are not there, not even in a
@@ -460,4 +462,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands }))
     }
+}
+
+/// Whether `K` is requested as protobuf unless something else is set. A type that is made for a kind has the fields that it
+/// was made with, in either encoding; one that takes what comes is to have also those that only JSON can name.
+fn has_protobuf<K: Kept>() -> bool {
+    TypeId::of::<DynamicType<K>>() == TypeId::of::<()>()
 }

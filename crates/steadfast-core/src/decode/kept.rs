@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::error::place;
 use super::measured::{Heap, Measured};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
+use crate::object::Weighed;
 use crate::protobuf;
 
 /// A form in which objects are kept.
@@ -83,9 +84,6 @@ pub struct Decoder {
 /// Is told of an object that turns out, when it is read, not to fit.
 pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
 
-/// What an [`Arc`] counts its holders with, in bytes.
-const COUNTS: usize = 2 * size_of::<usize>();
-
 /// What the buffer may hold on to: one large object must not cost its size for ever.
 const SCRATCH: usize = 256 * 1024;
 
@@ -111,15 +109,15 @@ impl Decoder {
         first
     }
 
-    /// The form of `raw`, and how many bytes it takes up: itself, and what it holds beyond that as far as that is known.
+    /// The form of `raw`, and how many bytes it takes up.
     ///
     /// # Errors
     ///
     /// Where the object does not fit the form.
-    pub fn object<K: Kept>(&mut self, raw: &RawObject) -> Result<(Arc<K>, usize), DecodeError> {
+    pub fn object<K: Kept>(&mut self, raw: &RawObject) -> Result<Weighed<K>, DecodeError> {
         self.heap = 0;
-        let object = Arc::new(K::decode(raw, self)?);
-        Ok((object, COUNTS + size_of::<K>() + self.heap))
+        let itself = Weighed::from(Arc::new(K::decode(raw, self)?));
+        Ok(Weighed { bytes: itself.bytes + self.heap, ..itself })
     }
 
     /// Takes note of what an object holds beyond itself.

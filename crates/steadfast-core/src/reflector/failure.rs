@@ -36,6 +36,8 @@ pub enum FailureKind {
     Invalid,
     /// The answer cannot be read: malformed, too large, of another type.
     Unreadable,
+    /// There is more than the cache may hold.
+    Full,
 }
 
 /// How much is repeated of what a server says, in bytes: enough for a sentence with a name in it.
@@ -53,6 +55,11 @@ impl Failure {
     /// An answer that cannot be read.
     pub fn unreadable(why: impl Into<Arc<str>>) -> Self {
         Self::of(FailureKind::Unreadable, why)
+    }
+
+    /// There is more than the cache may hold.
+    pub fn full(why: impl Into<Arc<str>>) -> Self {
+        Self::of(FailureKind::Full, why)
     }
 
     /// A failure of this kind that is no answer of the server's.

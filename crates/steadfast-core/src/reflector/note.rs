@@ -54,6 +54,11 @@ pub enum Note {
         /// The cause.
         why: Arc<str>,
     },
+    /// What comes as protobuf cannot be read here: JSON is asked for instead for a while.
+    FellBackToJson {
+        /// The cause.
+        why: Arc<str>,
+    },
     /// The server does not let us watch, or its watches always fail: it is listed again and again instead.
     Polling {
         /// What watches come to.
@@ -159,6 +164,7 @@ impl Note {
             Self::Failed { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
+            | Self::FellBackToJson { .. }
             | Self::Polling { .. }
             | Self::NewEpoch { .. }
             | Self::Lagging { .. }
@@ -190,6 +196,7 @@ impl fmt::Display for Note {
             Self::Relisting { why } => write!(f, "listing again: {why}"),
             Self::Relisted { version, .. } => f.write_str("listed again").and_then(|()| at(f, version)),
             Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages for a while"),
+            Self::FellBackToJson { why } => write!(f, "no protobuf ({why}); asking for JSON for a while"),
             Self::Polling { why, every } => {
                 write!(f, "no watch ({why}); listing every {} s in its place", every.as_secs())
             }

@@ -130,6 +130,11 @@ impl Reflector {
                 self.relist(now, Full::first(), failure.why.clone(), out);
             }
             FailureKind::Invalid => self.poll_because(now, failure, out),
+            // What was read is held, and nothing that comes after it: when there is less of it, a list can tell.
+            FailureKind::Full => {
+                self.set_broken(now, failure);
+                self.wait(now, failure, Next::List(Full::again(self.reached())), out);
+            }
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
                 if !self.list_instead(now, failure, answered, out) {
                     self.set_broken(now, failure);

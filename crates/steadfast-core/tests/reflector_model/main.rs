@@ -91,6 +91,7 @@ fn name_of(note: &Note) -> &'static str {
         Note::Relisting { .. } => "had to list again",
         Note::Relisted { .. } => "listed again",
         Note::FellBackToPages { .. } => "fell back",
+        Note::FellBackToJson { .. } => "fell back to JSON",
         Note::Polling { .. } => "polled",
         Note::NewEpoch { .. } => "new epoch",
         Note::Lagging { .. } => "lagging",

@@ -105,6 +105,7 @@ impl Said {
                 Note::Relisted { .. } => "relisted",
                 Note::Resumed { .. } => "resumed",
                 Note::FellBackToPages { .. } => "fell back to pages",
+                Note::FellBackToJson { .. } => "fell back to JSON",
                 Note::Suspect { .. } => "suspect",
                 _ => return,
             };

@@ -31,11 +31,11 @@ impl Counter {
 pub(crate) const REQUESTS: [&str; 6] = ["streamed_list", "page", "watch", "probe", "short_watch", "versions"];
 
 /// What becomes of a request.
-pub(crate) const OUTCOMES: [&str; 9] =
-    ["ended", "unreachable", "expired", "too_large", "busy", "denied", "invalid", "unreadable", "cancelled"];
+pub(crate) const OUTCOMES: [&str; 10] =
+    ["ended", "unreachable", "expired", "too_large", "busy", "denied", "invalid", "unreadable", "full", "cancelled"];
 
 /// Why a whole collection is transferred.
-pub(crate) const CAUSES: [&str; 11] = [
+pub(crate) const CAUSES: [&str; 12] = [
     "first",
     "unreachable",
     "expired",
@@ -44,6 +44,7 @@ pub(crate) const CAUSES: [&str; 11] = [
     "denied",
     "invalid",
     "unreadable",
+    "full",
     "new_epoch",
     "proof",
     "lost",
@@ -56,7 +57,7 @@ pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
 /// What an informer notes of itself.
-pub(crate) const NOTES: [&str; 15] = [
+pub(crate) const NOTES: [&str; 16] = [
     "synced",
     "resumed",
     "watch_ended",
@@ -72,6 +73,7 @@ pub(crate) const NOTES: [&str; 15] = [
     "audited",
     "lost",
     "polling",
+    "fell_back_to_json",
 ];
 
 /// What could not be decoded: an object that is known, whose key then answers as unknown, or a record of no known one.
@@ -131,6 +133,7 @@ impl Counted {
             Note::Audited { .. } => 12,
             Note::Lost { .. } => 13,
             Note::Polling { .. } => 14,
+            Note::FellBackToJson { .. } => 15,
             // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
             // ended after all, by what it was about.
             Note::Proven

@@ -18,13 +18,13 @@ pub(crate) struct Ledger {
 /// Its place in `CAUSES`.
 const FIRST: usize = 0;
 /// Its place in `CAUSES`.
-const NEW_EPOCH: usize = 8;
+const NEW_EPOCH: usize = 9;
 /// Its place in `CAUSES`.
-const PROOF: usize = 9;
+const PROOF: usize = 10;
 /// Its place in `CAUSES`.
-const LOST: usize = 10;
+const LOST: usize = 11;
 /// The place in `OUTCOMES` of a request that nobody waits for any more.
-const CANCELLED: usize = 8;
+const CANCELLED: usize = 9;
 
 impl Ledger {
     pub(crate) fn new(counted: Arc<Counted>) -> Self {
@@ -72,6 +72,7 @@ impl Ledger {
             FailureKind::Denied => 5,
             FailureKind::Invalid => 6,
             FailureKind::Unreadable => 7,
+            FailureKind::Full => 8,
         };
         // A proof that fails is no reason to list; a watch or a list that does may be.
         if self.over(id, place).is_some_and(|request| request <= 2) && self.cause != NEW_EPOCH {
