@@ -315,11 +315,12 @@ fn duration(text: &str) -> Duration {
     }
 }
 
-/// `unreachable`, `unreadable`, or what the server answered.
+/// `unreachable`, `unreadable`, `full`, or what the server answered.
 fn failure(text: &str) -> Failure {
     match text {
         "unreachable" => Failure::unreachable("connection refused"),
         "unreadable" => Failure::unreadable("malformed"),
+        "full" => Failure::full("too much"),
         answer => {
             let (answer, after) = match answer.split_once(", retry after ") {
                 Some((answer, after)) => (answer, Some(duration(after))),

@@ -57,9 +57,9 @@ impl Failure {
         Self::of(FailureKind::Unreadable, why)
     }
 
-    /// There is more than the cache may hold.
+    /// There is more than the cache may hold. To ask for all of it once more costs the server much and seldom helps.
     pub fn full(why: impl Into<Arc<str>>) -> Self {
-        Self::of(FailureKind::Full, why)
+        Self { retry_after: Some(LONGEST_RETRY_AFTER), ..Self::of(FailureKind::Full, why) }
     }
 
     /// A failure of this kind that is no answer of the server's.
