@@ -29,7 +29,7 @@ pub(super) async fn start<K: Form>(
     let connection = Connection::new(config)?;
     let factory = InformerFactory::new(&connection);
     let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
-    let informer = builder.protobuf(args.protobuf).start()?;
+    let informer = builder.protobuf(args.protobuf).packed(args.packed).start()?;
     let seen = progress.clone();
     let registration = informer.on_event(move |event| match event {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {

@@ -31,6 +31,9 @@ pub(crate) struct ClientArgs {
     /// Ask for protobuf; Steadfast alone can, of those in this process.
     #[arg(long)]
     pub(super) protobuf: bool,
+    /// Keep them beside a sibling; Steadfast alone can.
+    #[arg(long)]
+    pub(super) packed: bool,
     /// A list in pages instead of streamed initial events.
     #[arg(long)]
     pub(super) paged: bool,

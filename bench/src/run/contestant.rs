@@ -70,6 +70,13 @@ const ALL: &[Contestant] = &[
     of("steadfast, lazy, JSON, pages", Team::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
     of("steadfast, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--protobuf"]),
     of("steadfast, lazy, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--protobuf"]),
+    of("steadfast, lazy, packed, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--packed"]),
+    of(
+        "steadfast, lazy, packed, protobuf, streamed",
+        Team::Steadfast,
+        Resource::Pods,
+        &["--lazy", "--packed", "--protobuf"],
+    ),
     of("kube-runtime, JSON, streamed", Team::Kube, Resource::Pods, &[]),
     of("kube-runtime, JSON, pages", Team::Kube, Resource::Pods, &["--paged"]),
     of("kube-runtime, JSON, streamed, no managedFields", Team::Kube, Resource::Pods, &["--trim"]),

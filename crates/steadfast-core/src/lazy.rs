@@ -14,7 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::decode::{DecodeError, Decoder, Encoding, Kept, PartialIdentity, RawObject, Unread, json, list_item, place};
+use crate::decode::{
+    DecodeError, Decoder, Encoding, Kept, Packed, PartialIdentity, RawObject, Unread, json, list_item, place,
+};
 use crate::event::Event;
 use crate::frame::Item;
 use crate::key::ObjectKey;
@@ -37,7 +39,7 @@ use remembered::Remembered;
 /// That an object does not fit `K` is found out when it is read. From then on its cache counts it among those that
 /// cannot be decoded.
 pub struct Lazy<K> {
-    bytes: Box<[u8]>,
+    packed: Packed,
     written: Written,
     number: u64,
     cache: Arc<Cache<K>>,
@@ -73,9 +75,7 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
         };
         let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
         let number = cache.remembered.number();
-        let bytes: Box<[u8]> = decoder.compact(raw).into();
-        decoder.holds(bytes.len());
-        Ok(Self { bytes, written, number, cache })
+        Ok(Self { packed: decoder.pack(raw), written, number, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
@@ -133,11 +133,12 @@ impl<K> Lazy<K> {
     ///
     /// Where what is there is no `T`: that alone says nothing of the object, and makes it unknown to nobody.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
+        let bytes = self.bytes();
         match self.written {
-            Written::Json => match self.find(path) {
+            Written::Json => match find(&bytes, path) {
                 Ok(Some(span)) => {
                     let start = span.start;
-                    json(&self.bytes[span]).map_err(|error| self.unfit(start, &error))
+                    json(&bytes[span]).map_err(|error| self.unfit(&bytes, start, &error))
                 }
                 Ok(None) => Ok(None),
                 // Whoever decodes all of it says best what is wrong with it.
@@ -146,7 +147,7 @@ impl<K> Lazy<K> {
             Written::Protobuf(message) => {
                 let mut found = None;
                 let field = Field { names: path.names(), found: &mut found };
-                let read = protobuf::decode_seed(field, message, &self.bytes, true);
+                let read = protobuf::decode_seed(field, message, &bytes, true);
                 read.map_err(|error| DecodeError::of_protobuf(&self.identity(), &error))?;
                 Ok(found)
             }
@@ -189,9 +190,9 @@ impl<K> Lazy<K> {
         Ok(self.metadata::<String>(&DELETION)?.is_some())
     }
 
-    /// The object as it is kept: what the server wrote, without `managedFields`.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// What the server wrote, without `managedFields`: borrowed, unless it is kept [packed](Decoder::packed).
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        self.packed.bytes()
     }
 
     /// How [`bytes`](Self::bytes) are encoded.
@@ -202,32 +203,26 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// Where the field at `path` lies in the JSON.
-    fn find(&self, path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
-        let mut found = None;
-        walk(&mut Cursor::new(&self.bytes), path.names(), &mut found)?;
-        Ok(found.filter(|span| self.bytes[span.clone()] != *b"null"))
-    }
-
     fn whole<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        let bytes = self.bytes();
         match self.written {
-            Written::Json => json(&self.bytes).map_err(|error| self.unfit(0, &error)),
-            Written::Protobuf(message) => protobuf::decode(message, &self.bytes, true)
+            Written::Json => json(&bytes).map_err(|error| self.unfit(&bytes, 0, &error)),
+            Written::Protobuf(message) => protobuf::decode(message, &bytes, true)
                 .map_err(|error| DecodeError::of_protobuf(&self.identity(), &error)),
         }
     }
 
-    /// What `error` says of the JSON from `start` on.
-    fn unfit(&self, start: usize, error: &serde_json::Error) -> DecodeError {
-        DecodeError::of_json(&self.identity(), start + place(&self.bytes[start..], error), error)
+    /// What `error` says of the JSON in `bytes` from `start` on.
+    fn unfit(&self, bytes: &[u8], start: usize, error: &serde_json::Error) -> DecodeError {
+        DecodeError::of_json(&self.identity(), start + place(&bytes[start..], error), error)
     }
 
     /// Who the object is, found as it was when it came: for errors alone, since its handle knows it.
     fn identity(&self) -> Identity {
-        let bytes = Bytes::copy_from_slice(&self.bytes);
+        let bytes = Bytes::from(self.bytes().into_owned());
         let item = match self.written {
-            Written::Json => bytes.into(),
-            Written::Protobuf(message) => Item::of_message(bytes, message),
+            Written::Json => bytes.clone().into(),
+            Written::Protobuf(message) => Item::of_message(bytes.clone(), message),
         };
         let PartialIdentity { key, uid, version } = match list_item(self.encoding(), &item, None) {
             Ok(raw) => return raw.identity,
@@ -235,9 +230,16 @@ impl<K> Lazy<K> {
         };
         let key = key.unwrap_or_else(|| ObjectKey::cluster(""));
         let uid = uid.unwrap_or_else(|| Uid::by_name(&key));
-        let version = version.unwrap_or_else(|| ResourceVersion::made_of(&self.bytes));
+        let version = version.unwrap_or_else(|| ResourceVersion::made_of(&bytes));
         Identity { key, uid, version }
     }
+}
+
+/// Where the field at `path` lies in the JSON of an object.
+fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
+    let mut found = None;
+    walk(&mut Cursor::new(bytes), path.names(), &mut found)?;
+    Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
 }
 
 /// Walks to the value that these names lead to; as in `serde_json`, the last of several members of one name counts.
@@ -296,6 +298,6 @@ impl<K: DeserializeOwned> Event<Lazy<K>> {
 // Its size, and nothing else of it: it may be a Secret.
 impl<K> fmt::Debug for Lazy<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lazy({} bytes)", self.bytes.len())
+        write!(f, "Lazy({} bytes)", self.bytes().len())
     }
 }

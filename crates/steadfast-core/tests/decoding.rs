@@ -213,7 +213,7 @@ fn every_form_is_decoded_from_the_same_object() {
     assert_eq!(decode::<DynamicObject>(&raw).expect("any object").data["status"]["phase"], "Running");
     assert_eq!(decode::<PartialObjectMeta<Pod>>(&raw).expect("metadata").metadata.uid.as_deref(), Some("u-1"));
     assert_eq!(decode::<Slim>(&raw).expect("my own").spec.node_name, "node-1");
-    assert_eq!(read(decode::<Lazy<Pod>>(&raw).expect("bytes").bytes()), without_managed_fields(&raw));
+    assert_eq!(read(&decode::<Lazy<Pod>>(&raw).expect("bytes").bytes()), without_managed_fields(&raw));
 
     assert!(<PartialObjectMeta<Pod> as Kept>::metadata_only());
     assert!(!<Pod as Kept>::metadata_only() && !<Slim as Kept>::metadata_only());

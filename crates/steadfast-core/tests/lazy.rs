@@ -50,7 +50,7 @@ fn it_is_what_would_have_been_decoded_at_once_without_managed_fields() {
 
     let keep_all = DecodeOptions { keep_managed_fields: true };
     let whole: Object<Lazy<Pod>> = held(&mut Decoder::new(keep_all), &raw);
-    assert_eq!(whole.bytes(), raw.bytes);
+    assert_eq!(*whole.bytes(), *raw.bytes);
 }
 
 #[test]
@@ -66,6 +66,33 @@ fn what_is_decoded_is_the_same_as_long_as_somebody_holds_it() {
     let (one, other): (Object<Lazy<Pod>>, Object<Lazy<Pod>>) =
         (held(&mut decoder, &raw(&pod())), held(&mut decoder, &raw(&pod())));
     assert!(!Arc::ptr_eq(&one.get().unwrap(), &other.get().unwrap()));
+}
+
+#[test]
+fn what_is_packed_beside_a_sibling_is_read_as_if_it_were_not() {
+    let mut decoder = Decoder::default().packed();
+    let mut plain = Decoder::default();
+    let mut bytes = 0;
+    for number in 0..20 {
+        let mut pod = pod();
+        pod["metadata"]["name"] = format!("web-{number}").into();
+        pod["spec"]["hostname"] = "a line that all of them have, as siblings do: ".repeat(20).into();
+        pod["status"]["podIP"] = format!("10.0.0.{number}").into();
+        let raw = raw(&pod);
+        let packed = decoder.object::<Lazy<Pod>>(&raw).expect("it is kept");
+        let packed = (Object::<Lazy<Pod>>::new(raw.identity.clone(), packed.object), packed.bytes);
+        let whole: Object<Lazy<Pod>> = held(&mut plain, &raw);
+        assert_eq!(packed.0.bytes(), whole.bytes());
+        assert_eq!(packed.0.get().unwrap(), whole.get().unwrap());
+        let path = FieldPath::new("status.podIP");
+        assert_eq!(packed.0.read::<String>(&path).unwrap(), whole.read::<String>(&path).unwrap());
+        assert_eq!(packed.0.labels().unwrap(), whole.labels().unwrap());
+        if number > 0 {
+            bytes += packed.1;
+            assert!(packed.1 < whole.bytes().len() / 2, "{} bytes of {}", packed.1, whole.bytes().len());
+        }
+    }
+    assert!(bytes > 0);
 }
 
 #[test]

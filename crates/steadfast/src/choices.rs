@@ -18,6 +18,8 @@ pub(crate) struct Choices {
     pub(crate) object_limit: usize,
     /// Whether protobuf is asked for.
     pub(crate) protobuf: bool,
+    /// Whether what is kept encoded is packed.
+    pub(crate) packed: bool,
     pub(crate) breaches: Breaches,
 }
 
@@ -80,6 +82,9 @@ impl Choices {
         }
         if self.protobuf != requested.protobuf {
             differences.push(difference("protobuf", &self.protobuf, &requested.protobuf));
+        }
+        if self.packed != requested.packed {
+            differences.push(difference("packed", &self.packed, &requested.packed));
         }
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use kube::Resource;
 use serde::de::{DeserializeOwned, DeserializeSeed};
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::error::place;
 use super::measured::{Heap, Measured};
+use super::packed::{Families, Packed};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::object::Weighed;
 use crate::protobuf;
@@ -76,6 +78,8 @@ pub struct Decoder {
     scratch: Vec<u8>,
     /// What the last decoded object holds beyond itself.
     heap: usize,
+    /// Where objects are to be packed, what they are packed beside.
+    families: Option<Families>,
     unread: Option<Unread>,
     /// What the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
@@ -99,6 +103,18 @@ impl Decoder {
         Self { unread: Some(unread), ..self }
     }
 
+    /// Keeps what is kept encoded as what differs from a sibling: a fifth to an eighth of its bytes where objects are alike,
+    /// and some microseconds for each that is kept or read.
+    #[must_use]
+    pub fn packed(self) -> Self {
+        Self { families: Some(Families::default()), ..self }
+    }
+
+    /// How many bytes those have that others are packed beside; no object counts them.
+    pub fn beside(&self) -> Option<Arc<AtomicUsize>> {
+        self.families.as_ref().map(|families| families.held().clone())
+    }
+
     /// What all objects share that this decodes, made for the first of them, with who is told of such objects.
     pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce(Option<Unread>) -> T) -> Arc<T> {
         if let Some(shared) = self.shared.clone().and_then(|shared| shared.downcast().ok()) {
@@ -120,9 +136,17 @@ impl Decoder {
         Ok(Weighed { bytes: itself.bytes + self.heap, ..itself })
     }
 
-    /// Takes note of what an object holds beyond itself.
-    pub(crate) fn holds(&mut self, bytes: usize) {
-        self.heap += bytes;
+    /// What is kept of the bytes of `raw`, to be kept for long.
+    pub(crate) fn pack(&mut self, raw: &RawObject) -> Packed {
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH);
+        let bytes = raw.compact(self.options, &mut self.scratch);
+        let packed = match &mut self.families {
+            Some(families) => families.pack(&raw.identity.key, bytes),
+            None => Packed::plain(bytes),
+        };
+        self.heap += packed.footprint();
+        packed
     }
 
     /// What is kept of the bytes of `raw`.
