@@ -124,25 +124,35 @@ struct Group {
 /// What a hierarchy calls its files.
 struct Files {
     root: &'static str,
+    /// What is there where the kernel has this hierarchy at that place.
+    sign: &'static str,
     limit: &'static str,
     most: &'static str,
 }
 
 /// The second version of control groups, and the first.
 const HIERARCHIES: [Files; 2] = [
-    Files { root: "/sys/fs/cgroup", limit: "memory.max", most: "memory.peak" },
-    Files { root: "/sys/fs/cgroup/memory", limit: "memory.limit_in_bytes", most: "memory.max_usage_in_bytes" },
+    Files { root: "/sys/fs/cgroup", sign: "cgroup.controllers", limit: "memory.max", most: "memory.peak" },
+    Files {
+        root: "/sys/fs/cgroup/memory",
+        sign: "memory.limit_in_bytes",
+        limit: "memory.limit_in_bytes",
+        most: "memory.max_usage_in_bytes",
+    },
 ];
 
 impl Group {
     fn create(limit: u64) -> Result<Self, Trouble> {
         let name = format!("steadfast-bench-{}", std::process::id());
         for files in &HIERARCHIES {
-            let group = Self { folder: Path::new(files.root).join(&name), files };
-            if std::fs::create_dir(&group.folder).is_err() {
+            let root = Path::new(files.root);
+            if !root.join(files.sign).exists() || std::fs::create_dir(root.join(&name)).is_err() {
                 continue;
             }
-            if std::fs::write(group.folder.join(files.limit), limit.to_string()).is_ok() {
+            let group = Self { folder: root.join(&name), files };
+            // The kernel has made the file: one that it has not would limit nothing.
+            let file = group.folder.join(files.limit);
+            if file.exists() && std::fs::write(file, limit.to_string()).is_ok() {
                 return Ok(group);
             }
         }

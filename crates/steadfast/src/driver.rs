@@ -62,7 +62,7 @@ const TURN: Duration = Duration::from_millis(2);
 const BATCH: Duration = Duration::from_micros(250);
 
 /// So long JSON is asked for where protobuf could not be read, as pages are in place of streamed lists.
-const JSON_FOR: Duration = Duration::from_mins(30);
+const JSON_FOR: Duration = Duration::from_secs(30 * 60);
 
 /// What is changed in an object before it is kept.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;

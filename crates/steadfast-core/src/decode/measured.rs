@@ -288,7 +288,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
 /// The same where the parts lie in the value itself: the fields of a struct.
 struct Inline<T>(T);
 
-impl<'de, 'h, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'h, V>> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

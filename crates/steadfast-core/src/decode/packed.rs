@@ -144,7 +144,7 @@ mod tests {
     use crate::random::Random;
 
     fn pod(owner: usize, number: u64, revision: u64) -> (ObjectKey, Vec<u8>) {
-        let key = ObjectKey::namespaced("shop", &format!("web-{owner}-{number}"));
+        let key = ObjectKey::namespaced("shop", format!("web-{owner}-{number}"));
         let noise = |seed: u64| (0..30).map(move |step| (seed + step * 7919).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let same: Vec<String> = noise(owner as u64).map(|word| format!("{word:x}")).collect();
         let own: Vec<String> = noise(1000 + number * 31 + revision).take(5).map(|word| format!("{word:x}")).collect();
@@ -158,7 +158,7 @@ mod tests {
             let mut families = Families::default();
             let mut kept: Vec<(Vec<u8>, Packed)> = Vec::new();
             for _ in 0..2_000 {
-                if kept.len() > 200 || random.draw() % 3 == 0 && !kept.is_empty() {
+                if kept.len() > 200 || random.draw().is_multiple_of(3) && !kept.is_empty() {
                     kept.swap_remove(random.draw() as usize % kept.len());
                 } else {
                     let (key, bytes) = pod(random.draw() as usize % 20, random.draw() % 20, random.draw() % 50);
@@ -190,7 +190,7 @@ mod tests {
         let mut families = Families::default();
         let key = ObjectKey::namespaced("shop", "web-1");
         assert!(matches!(families.pack(&key, &[b'x'; LITTLE - 1]), Packed::Plain(_)));
-        assert!(matches!(families.pack(&key, &[b'x'; WINDOW]), Packed::Plain(_)));
+        assert!(matches!(families.pack(&key, &vec![b'x'; WINDOW]), Packed::Plain(_)));
         let noise = |seed: u64| -> Vec<u8> {
             let mut random = Random::new(seed);
             (0..1000).map(|_| random.draw() as u8).collect()
