@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::{ApiResource, DynamicObject};
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
 use crate::server::{Attack, Server};
-use crate::{ALONE, LIMIT, survives_in_protobuf};
+use crate::{ALONE, LIMIT, Notes, recovers, survives_in_protobuf};
+
+const EITHER: &str = "accept: application/vnd.kubernetes.protobuf,application/json";
+const JSON_ALONE: &str = "accept: application/json";
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf";
 
@@ -114,5 +118,49 @@ async fn what_is_asked_for_as_protobuf_is_read_as_what_it_comes_as() {
     assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("zwölf"));
     assert_eq!((lister.len(), a.version().as_str()), (2, "9"));
     let asked = server.asked().join("\n");
-    assert!(asked.contains("accept: application/vnd.kubernetes.protobuf,application/json"), "{asked}");
+    assert!(asked.contains(EITHER), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn types_that_are_made_for_a_kind_ask_for_protobuf_and_those_that_take_what_comes_do_not() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let typed = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("it starts");
+    typed.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let asked = server.asked().join("\n");
+    assert!(asked.contains(EITHER), "{asked}");
+
+    let server = Server::default();
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let builder = factory.build_with::<DynamicObject>(&kind, Scope::all()).streamed_lists(false);
+    let dynamic = builder.start().expect("it starts");
+    dynamic.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let asked = server.asked().join("\n");
+    assert!(asked.contains(JSON_ALONE) && !asked.contains("protobuf"), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_protobuf_cannot_be_read_json_is_asked_for() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    server.attack(Some(list(b"a page of something between")));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let informer = builder.start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    informer.on_note(move |note| own.0.lock().expect("nobody panics").push(note.to_string()));
+    let told = async {
+        while !notes.text().contains("asking for JSON for a while") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
+    let before = server.asked().len();
+    server.attack(None);
+    recovers("protobuf that is spoilt", &informer, &notes).await;
+    let asked = server.asked()[before..].join("\n");
+    assert!(asked.contains(JSON_ALONE) && !asked.contains("protobuf"), "{asked}");
 }
