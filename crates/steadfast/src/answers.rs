@@ -1,6 +1,8 @@
 //! The answers that an informer is reading, as one source of arrivals.
 
 mod accepted;
+mod gunzip;
+mod head;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,15 +12,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, StatusCode, Version};
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderValue, Version};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding, Kept, UnsupportedContentType, Wanted, WatchRecord};
+use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::protobuf::MessageId;
-use steadfast_core::record::Status;
 use steadfast_core::reflector::{Failure, FailureKind, Reach, Request, RequestId};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -27,6 +28,10 @@ use crate::probes::Probed;
 use crate::resource::Collection;
 use crate::scope::Scope;
 use crate::transport::{self, Carrier, Deadlines, Notice, Placement, Reader, ResponseBody, TransportError};
+use gunzip::Gunzip;
+use head::{Expected, Head, read_head};
+
+pub(crate) use head::Refusal;
 
 /// What came of one request.
 pub(crate) enum Arrival {
@@ -53,8 +58,8 @@ pub(crate) struct Answers {
 }
 
 enum Answer {
-    Asked(BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>>),
-    Reading { body: Pin<Box<ResponseBody>>, notices: BoxStream<'static, Notice> },
+    Asked(BoxFuture<'static, Result<Head, Failure>>),
+    Reading { body: Pin<Box<ResponseBody>>, notices: BoxStream<'static, Notice>, gunzip: Option<Box<Gunzip>> },
     Probing(BoxFuture<'static, Result<Probed, Failure>>),
     Over,
 }
@@ -64,9 +69,6 @@ pub(crate) const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
 /// The longest single object's metadata that is read of a probe's answer, in bytes.
 const LONGEST_METADATA: usize = 4 * 1024 * 1024;
-
-/// The longest error body that is read.
-const LONGEST_STATUS: usize = 64 * 1024;
 
 /// How an informer's requests look, whatever they ask for.
 pub(crate) struct Asker {
@@ -92,25 +94,6 @@ pub(crate) struct Asker {
     pub(crate) json_until: Option<Instant>,
     /// Who reads the answers.
     pub(crate) reader: Reader,
-}
-
-/// An answer that is none, and what it says beside that.
-pub(crate) struct Refusal {
-    pub(crate) failure: Failure,
-    /// What the rest of a list can be had with whose continue token has expired.
-    pub(crate) continue_token: Option<String>,
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self { failure, continue_token: None }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        refusal.failure
-    }
 }
 
 impl Asker {
@@ -145,7 +128,10 @@ impl Asker {
             request.extensions_mut().insert(Deadlines { headers: None, progress });
             request
         });
-        Box::pin(async move { read_head(send(&connection, request?).await?, &expected).await })
+        Box::pin(async move {
+            let Head { encoding, body, .. } = read_head(send(&connection, request?).await?, &expected).await?;
+            Ok((encoding, body))
+        })
     }
 
     /// That a document was a list of what was requested: any other could pass for an empty one.
@@ -177,9 +163,16 @@ impl Asker {
     }
 
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
-    fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
-        let (connection, expected) = (self.connection.clone(), self.expected(request));
-        let request = self.request(request, doubted);
+    fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+        // What is short is not worth it, to the server neither; nor is there much to gain from events one by one.
+        let gzip = self.connection.takes_gzip() && request.is_full_transfer();
+        let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
+        let request = self.request(request, doubted).map(|mut request| {
+            if gzip {
+                request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+            request
+        });
         Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &expected).await?) })
     }
 
@@ -228,7 +221,7 @@ impl Asker {
         target: &ResourceVersion,
         reach: Reach,
         doubted: bool,
-    ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Failure>> {
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
         let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
         let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
         let streamed = reach == Reach::Streamed;
@@ -251,7 +244,7 @@ impl Asker {
             if streamed && answer.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
             }
-            let (encoding, body) = read_head(answer, &expected).await?;
+            let Head { encoding, body, .. } = read_head(answer, &expected).await?;
             let reached = if streamed {
                 read_end_of_nothing(encoding, body).await?
             } else {
@@ -270,7 +263,7 @@ impl Asker {
 
     /// What the head of an answer to `request` is held against.
     fn expected(&self, request: &Request) -> Expected {
-        Expected { needs: self.needs(request), protobuf: self.asks_for_protobuf() }
+        Expected { needs: self.needs(request), protobuf: self.asks_for_protobuf(), gzip: false }
     }
 
     /// Which permissions are missing where `request` is forbidden, for people.
@@ -296,7 +289,7 @@ impl Asker {
         let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
         Box::pin(async move {
             let probe = async {
-                let (encoding, body) = asked.await?;
+                let Head { encoding, body, .. } = asked.await?;
                 read_version(encoding, body).await
             };
             connection.probes().ask(&resource, since, connection.environment(), probe).await
@@ -366,59 +359,6 @@ async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Opti
     meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
 }
 
-/// What the head of an answer is held against.
-struct Expected {
-    /// Which permissions are missing where it is forbidden, for people.
-    needs: String,
-    /// Whether it may be in protobuf.
-    protobuf: bool,
-}
-
-/// The encoding and the body of a good answer, or what the other kind means.
-async fn read_head(
-    response: http::Response<ResponseBody>,
-    expected: &Expected,
-) -> Result<(Encoding, ResponseBody), Refusal> {
-    let (head, body) = response.into_parts();
-    if !head.status.is_success() {
-        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let code = head.status.as_u16();
-        let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
-        let text = text.unwrap_or_default();
-        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // Some that are JSON are said to be text.
-        let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
-        let status = decode::status(encoding, &text);
-        let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
-        let status = Status { code, ..status.unwrap_or_default() };
-        let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
-        if head.status == StatusCode::FORBIDDEN {
-            failure.why = format!("{} ({})", failure.why, expected.needs).into();
-        }
-        return Err(Refusal { failure, continue_token });
-    }
-    if head.status != StatusCode::OK {
-        let code = head.status.as_u16();
-        return Err(
-            Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
-        );
-    }
-    if let Some(coding) = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-        let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
-        let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
-        return Err(Failure::unreadable(why).into());
-    }
-    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match Encoding::of_content_type(content_type) {
-        Ok(Encoding::Protobuf) if !expected.protobuf => {
-            let content_type = content_type.chars().take(128).collect();
-            Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
-        }
-        Ok(encoding) => Ok((encoding, body)),
-        Err(error) => Err(Failure::unreadable(error.to_string()).into()),
-    }
-}
-
 impl Answers {
     /// Sends `request` as `id`; whether the stream beside which it is made is `doubted` decides on which connection.
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, asker: &Asker) {
@@ -464,8 +404,9 @@ impl Answer {
         loop {
             match self {
                 Self::Asked(asked) => match std::task::ready!(asked.as_mut().poll(context)) {
-                    Ok((encoding, body)) => {
-                        *self = Self::Reading { notices: body.notices(), body: Box::pin(body) };
+                    Ok(Head { encoding, body, gzip }) => {
+                        let gunzip = gzip.then(Box::<Gunzip>::default);
+                        *self = Self::Reading { notices: body.notices(), body: Box::pin(body), gunzip };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Err(failure) => {
@@ -473,20 +414,34 @@ impl Answer {
                         return Poll::Ready(Arrival::Failed(failure));
                     }
                 },
-                Self::Reading { body, notices } => match body.as_mut().poll_frame(context) {
-                    Poll::Ready(Some(Ok(frame))) => {
-                        if let Ok(chunk) = frame.into_data() {
-                            return Poll::Ready(Arrival::Chunk(chunk));
-                        }
+                Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {
+                    Ok(None) => {}
+                    Ok(Some(piece)) => return Poll::Ready(Arrival::Chunk(piece)),
+                    Err(error) => {
+                        *self = Self::Over;
+                        let why = format!("malformed gzip: {error}; look at proxies on the way");
+                        return Poll::Ready(Arrival::Failed(Failure::unreadable(why)));
                     }
+                },
+                Self::Reading { body, notices, gunzip } => match body.as_mut().poll_frame(context) {
+                    Poll::Ready(Some(Ok(frame))) => match (frame.into_data(), gunzip) {
+                        (Ok(chunk), Some(gunzip)) => gunzip.feed(chunk),
+                        (Ok(chunk), None) => return Poll::Ready(Arrival::Chunk(chunk)),
+                        (Err(_trailers), _) => {}
+                    },
                     Poll::Ready(Some(Err(error))) => {
                         *self = Self::Over;
                         let why: Arc<str> = error.cause().into();
                         return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
                     }
                     Poll::Ready(None) => {
+                        let is_whole = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_whole());
                         *self = Self::Over;
-                        return Poll::Ready(Arrival::Ended);
+                        return Poll::Ready(if is_whole {
+                            Arrival::Ended
+                        } else {
+                            Arrival::Failed(Failure::unreachable("the answer ended early, within its gzip"))
+                        });
                     }
                     Poll::Pending => {
                         return match std::task::ready!(notices.poll_next_unpin(context)) {

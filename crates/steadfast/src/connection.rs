@@ -57,6 +57,7 @@ struct Inner {
     keeper: Arc<Keeper>,
     server: String,
     default_namespace: String,
+    takes_gzip: bool,
     places: Places,
     manners: Manners,
     probes: Board,
@@ -98,6 +99,11 @@ impl Connection {
     /// The namespace that the configuration names, else `default`.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
+    }
+
+    /// Whether answers that are long may come compressed.
+    pub(crate) fn takes_gzip(&self) -> bool {
+        self.inner.takes_gzip
     }
 
     /// How many connections were ever dialled.

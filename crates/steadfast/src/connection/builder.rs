@@ -158,6 +158,7 @@ impl ConnectionBuilder {
         let settings = manners::within(settings, &config);
         let server = reach::server(&config);
         let target = reach::target(&config)?;
+        let takes_gzip = reach::takes_gzip(&config, &target);
         let config = Arc::new(config);
         // Before the route is made, so that no change falls between.
         let followed = Followed::new(config.clone());
@@ -175,6 +176,7 @@ impl ConnectionBuilder {
             keeper: Arc::new(keeper),
             server,
             default_namespace: config.default_namespace.clone(),
+            takes_gzip,
             places,
             manners,
             probes: crate::probes::Board::default(),

@@ -1,5 +1,7 @@
 //! From a configuration to the way to its server: URL, proxy, TLS.
 
+use std::net::IpAddr;
+
 use http::uri::Scheme;
 use kube::client::ConfigExt;
 use rustls::crypto::CryptoProvider;
@@ -35,6 +37,13 @@ pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
         _ => return Err(invalid("it begins with neither https:// nor http://")),
     };
     Ok(Target { host, port: url.port_u16().unwrap_or(port) })
+}
+
+/// Whether answers are asked for compressed: a tenth of the bytes, for about half as much again of the server's time, and
+/// some of ours. To this machine itself bytes cost less than that; and whoever configures a cluster may say no.
+pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
+    let is_here = target.host == "localhost" || target.host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+    !config.disable_compression && (!is_here || config.proxy_url.is_some())
 }
 
 /// The way to `target`, as `config` and the files and plugins that it names say now. It may block.
@@ -95,6 +104,23 @@ fn proxy_tls(config: &kube::Config) -> Result<rustls::ClientConfig, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_compressed_unless_the_server_is_here_or_the_configuration_says_no() {
+        for (url, compressed) in [
+            ("https://api.example", true),
+            ("https://10.0.0.1:6443", true),
+            ("https://127.0.0.1:6443", false),
+            ("https://[::1]:6443", false),
+            ("https://localhost:6443", false),
+        ] {
+            let mut config = kube::Config::new(url.parse().expect("a URL"));
+            let target = target(&config).expect("it names a host");
+            assert_eq!(takes_gzip(&config, &target), compressed, "{url}");
+            config.disable_compression = true;
+            assert!(!takes_gzip(&config, &target), "{url}");
+        }
+    }
 
     #[test]
     fn a_server_is_named_without_credentials() {

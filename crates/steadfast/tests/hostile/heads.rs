@@ -1,7 +1,11 @@
 //! Heads of answers.
 
+use std::io::Write;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
@@ -37,7 +41,7 @@ async fn endless_continuations_end_with_the_connection() {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     let factory = InformerFactory::new(&connection);
-    let victim = factory.informer::<k8s_openapi::api::core::v1::ConfigMap>(Scope::all()).expect("it starts");
+    let victim = factory.informer::<ConfigMap>(Scope::all()).expect("it starts");
     let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("there is no list");
     let cost = MEMORY.peak_usage().saturating_sub(before);
     assert!(cost < COST, "{cost} bytes");
@@ -71,12 +75,68 @@ async fn what_is_no_list_is_named_by_its_head() {
     survives("no content type", answer("200 OK", "{}"), "unsupported content type \"\"").await;
     let protobuf = answer("200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf", "k8s\0");
     survives("protobuf", protobuf, "application/vnd.kubernetes.protobuf").await;
-    let bomb = answer("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip", "\u{1f}\u{8b}");
-    survives("a gzip bomb", bomb, "content encoding \"gzip\", which was not requested").await;
+    let other = answer("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: br", "\u{1f}\u{8b}");
+    survives("another coding", other, "content encoding \"br\", which was not requested").await;
     let none = Attack { bytes: b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(), ..Attack::default() };
     survives("no content", none, "204").await;
     let upgrade = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec();
     survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
+}
+
+/// An answer that says that it is compressed.
+fn gzipped(body: &[u8]) -> Attack {
+    let head = format!("{GOOD}content-encoding: gzip\r\ncontent-length: {}\r\n\r\n", body.len());
+    Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
+}
+
+/// `text`, and 64 MB of `bomb` behind it, compressed: without having them in memory, which others measure.
+fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).expect("memory takes it");
+    if let Some(byte) = bomb {
+        (0..1 << 16).for_each(|_| encoder.write_all(&[byte; 1 << 10]).expect("memory takes it"));
+    }
+    encoder.finish().expect("memory takes it")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_compressed_costs_no_more_than_what_is_not() {
+    let head = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":["#;
+    let spaces = packed(head, Some(b' '));
+    survives("a bomb of nothing", gzipped(&spaces), "ended early").await;
+    let item = packed(&[head, r#"{"metadata":{"name":""#].concat(), Some(b'a'));
+    survives("a bomb of one name", gzipped(&item), "longer than the limit").await;
+    survives("no gzip", gzipped(&[b'{'; 100]), "malformed gzip").await;
+    let mut cut = packed(&format!("{head}]}}"), None);
+    cut.truncate(cut.len() - 4);
+    survives("one that is cut", gzipped(&cut), "within its gzip").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_comes_compressed_is_a_list() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    let item = r#"{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"9"},"data":{"k":"v"}}"#;
+    let list = format!(
+        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"10"}},"items":[{item}]}}"#
+    );
+    server.attack(Some(gzipped(&packed(&list, None))));
+    let factory = InformerFactory::new(&server.connection(Settings::default()));
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let informer = builder.start().expect("it starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let lister = informer.lister().expect("it has synced");
+    let a = lister.get("default", "a").expect("it is known").expect("it is there");
+    assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("v"));
+    let watch = async {
+        while !server.asked().iter().any(|asked| asked.contains("watch=")) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), watch).await.expect("it is watched then");
+    for asked in server.asked() {
+        assert_eq!(asked.contains("gzip"), !asked.contains("watch="), "lists alone are compressed: {asked}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,146 @@
+//! Bodies that come compressed, decompressed as they come.
+
+use std::io::{self, Write};
+
+use bytes::{Buf, Bytes};
+use flate2::write::GzDecoder;
+
+/// So much of what came is decompressed at once: at a thousandth, the best that gzip can do, it is a megabyte.
+const STEP: usize = 1024;
+
+/// A piece has at least so much, if there is so much.
+const PIECE: usize = 64 * 1024;
+
+/// What decompresses one body.
+pub(super) struct Gunzip {
+    decoder: GzDecoder<Vec<u8>>,
+    /// What came and is not decompressed.
+    input: Bytes,
+    /// Whether something was written that may not have come out.
+    is_wet: bool,
+}
+
+impl Default for Gunzip {
+    fn default() -> Self {
+        Self { decoder: GzDecoder::new(Vec::new()), input: Bytes::new(), is_wet: false }
+    }
+}
+
+impl Gunzip {
+    /// Takes in what came; what came before has to be [decompressed](Self::next_piece) by then.
+    pub(super) fn feed(&mut self, chunk: Bytes) {
+        self.input = chunk;
+    }
+
+    /// Whether there may be another piece in what came.
+    pub(super) fn has_more(&self) -> bool {
+        self.is_wet || !self.input.is_empty()
+    }
+
+    /// The next piece of the body; none where all that came gives none.
+    ///
+    /// # Errors
+    ///
+    /// Where it is no gzip, or something comes behind its end.
+    pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
+        while self.decoder.get_ref().len() < PIECE && !self.input.is_empty() {
+            let step = self.input.len().min(STEP);
+            self.decoder.write_all(&self.input[..step])?;
+            self.input.advance(step);
+            self.is_wet = true;
+        }
+        if self.input.is_empty() {
+            // An event may wait in there, and nothing may come behind it for long.
+            self.decoder.flush()?;
+            self.is_wet = false;
+        }
+        let piece = std::mem::take(self.decoder.get_mut());
+        Ok((!piece.is_empty()).then(|| piece.into()))
+    }
+
+    /// Whether the end of the body was the end of its gzip, and its sum is right.
+    pub(super) fn is_whole(&mut self) -> bool {
+        self.decoder.try_finish().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn packed(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).expect("memory takes it");
+        encoder.finish().expect("memory takes it")
+    }
+
+    fn unpacked(gunzip: &mut Gunzip, chunk: &[u8]) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        gunzip.feed(Bytes::copy_from_slice(chunk));
+        while gunzip.has_more() {
+            text.extend(gunzip.next_piece()?.unwrap_or_default());
+        }
+        Ok(text)
+    }
+
+    #[test]
+    fn a_body_is_the_same_however_it_is_cut() {
+        let text: Vec<u8> = (0..200_000u32).flat_map(|number| number.wrapping_mul(number).to_le_bytes()).collect();
+        let packed = packed(&text);
+        for size in [1, 7, 100, STEP, STEP + 1, packed.len()] {
+            let mut gunzip = Gunzip::default();
+            let mut came = Vec::new();
+            for chunk in packed.chunks(size) {
+                came.extend(unpacked(&mut gunzip, chunk).expect("it is gzip"));
+            }
+            assert!(came == text && gunzip.is_whole(), "cut by {size}");
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_comes_out_at_once() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut gunzip = Gunzip::default();
+        for event in ["one", "another", "a third"] {
+            encoder.write_all(event.as_bytes()).expect("memory takes it");
+            encoder.flush().expect("memory takes it");
+            let came = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("it is gzip");
+            assert_eq!(came, event.as_bytes());
+        }
+        assert!(!gunzip.is_whole());
+    }
+
+    #[test]
+    fn a_bomb_comes_in_pieces_of_a_megabyte() {
+        let bomb = packed(&vec![0; 64 << 20]);
+        let mut gunzip = Gunzip::default();
+        gunzip.feed(bomb.into());
+        let (mut all, mut most) = (0, 0);
+        while gunzip.has_more() {
+            let piece = gunzip.next_piece().expect("it is gzip").map_or(0, |piece| piece.len());
+            (all, most) = (all + piece, most.max(piece));
+        }
+        assert!(all == 64 << 20 && most < 2 << 20, "{all} bytes, {most} at once");
+    }
+
+    #[test]
+    fn what_is_damaged_or_cut_or_goes_on_is_told() {
+        let text = b"the same again and again ".repeat(100);
+        let whole = packed(&text);
+        for place in 10..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 0x55;
+            let mut gunzip = Gunzip::default();
+            let came = unpacked(&mut gunzip, &damaged);
+            assert!(came.is_err() || !gunzip.is_whole() || came.is_ok_and(|came| came == text), "at {place}");
+        }
+        let mut cut = Gunzip::default();
+        unpacked(&mut cut, &whole[..whole.len() - 9]).expect("what is there is gzip");
+        assert!(!cut.is_whole());
+        assert!(unpacked(&mut Gunzip::default(), &[&whole[..], b"more"].concat()).is_err());
+        assert!(unpacked(&mut Gunzip::default(), b"{\"kind\":\"PodList\"}").is_err());
+    }
+}

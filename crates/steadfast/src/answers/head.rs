@@ -1,0 +1,96 @@
+//! The head of an answer: whether there is something to read, and how.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http_body_util::{BodyExt, Limited};
+use steadfast_core::decode::{self, Encoding, UnsupportedContentType};
+use steadfast_core::record::Status;
+use steadfast_core::reflector::Failure;
+
+use crate::transport::ResponseBody;
+
+/// The longest error body that is read.
+const LONGEST_STATUS: usize = 64 * 1024;
+
+/// An answer that is none, and what it says beside that.
+pub(crate) struct Refusal {
+    pub(crate) failure: Failure,
+    /// What the rest of a list can be had with whose continue token has expired.
+    pub(crate) continue_token: Option<String>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, continue_token: None }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        refusal.failure
+    }
+}
+
+/// A good answer, of which the body is to be read.
+pub(super) struct Head {
+    pub(super) encoding: Encoding,
+    pub(super) body: ResponseBody,
+    /// Whether the body is compressed.
+    pub(super) gzip: bool,
+}
+
+/// What the head of an answer is held against.
+pub(super) struct Expected {
+    /// Which permissions are missing where it is forbidden, for people.
+    pub(super) needs: String,
+    /// Whether it may be in protobuf.
+    pub(super) protobuf: bool,
+    /// Whether it may be compressed.
+    pub(super) gzip: bool,
+}
+
+/// What the head of a good answer says, or what the other kind means.
+pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: &Expected) -> Result<Head, Refusal> {
+    let (head, body) = response.into_parts();
+    if !head.status.is_success() {
+        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let code = head.status.as_u16();
+        let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
+        let text = text.unwrap_or_default();
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        // Some that are JSON are said to be text.
+        let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
+        let status = decode::status(encoding, &text);
+        let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
+        let status = Status { code, ..status.unwrap_or_default() };
+        let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
+        if head.status == StatusCode::FORBIDDEN {
+            failure.why = format!("{} ({})", failure.why, expected.needs).into();
+        }
+        return Err(Refusal { failure, continue_token });
+    }
+    if head.status != StatusCode::OK {
+        let code = head.status.as_u16();
+        return Err(
+            Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
+        );
+    }
+    let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
+    let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
+    if let Some(coding) = coding.filter(|_| !gzip) {
+        let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
+        let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
+        return Err(Failure::unreadable(why).into());
+    }
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match Encoding::of_content_type(content_type) {
+        Ok(Encoding::Protobuf) if !expected.protobuf => {
+            let content_type = content_type.chars().take(128).collect();
+            Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
+        }
+        Ok(encoding) => Ok(Head { encoding, body, gzip }),
+        Err(error) => Err(Failure::unreadable(error.to_string()).into()),
+    }
+}
