@@ -66,6 +66,7 @@ impl Default for ApiServerBuilder {
                 namespace_grace: Duration::from_secs(5),
                 max_streams: 100,
                 watch_backlog: 1000,
+                protobuf: false,
                 watch_patience: Duration::from_secs(5),
             },
         }
@@ -91,6 +92,14 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn http2(mut self, on: bool) -> Self {
         self.http2 = on;
+        self
+    }
+
+    /// Answers are in protobuf where that is preferred, as a real server's are; unless this is set they are JSON, whatever
+    /// is preferred. Bodies of requests may be in protobuf in any case.
+    #[must_use]
+    pub fn protobuf(mut self, on: bool) -> Self {
+        self.settings.protobuf = on;
         self
     }
 

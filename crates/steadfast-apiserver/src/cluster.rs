@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) max_streams: u32,
     /// A watch that has more events than this waiting …
     pub(crate) watch_backlog: usize,
+    /// Whether answers may be in protobuf.
+    pub(crate) protobuf: bool,
     /// … and whose client has taken nothing for this long is closed.
     pub(crate) watch_patience: Duration,
 }

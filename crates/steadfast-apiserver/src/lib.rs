@@ -46,6 +46,7 @@
 //! | `resources` | the table of built-in kinds, declared resources, those that definitions define |
 //! | `schema` | what is said of the fields of custom resources: pruning, defaults, validation |
 //! | `types` | the fields of the built-in types |
+//! | `protobuf` | objects of those types in protobuf |
 //! | `apply` | server-side apply: who manages which field |
 //! | `selector` | label and field selectors |
 //! | `http` | from request to answer: routes, options, lists, watches, writes, discovery, the forms of objects |
@@ -70,6 +71,7 @@ mod kubeconfig;
 mod namespaces;
 mod naming;
 mod net;
+pub mod protobuf;
 mod random;
 mod records;
 mod resources;

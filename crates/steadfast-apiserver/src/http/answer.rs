@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::body::{Chunks, ResponseBody};
 use super::encode;
+use super::negotiate::{Encoding, JSON};
+use crate::protobuf;
 use crate::records::RequestEntry;
 use crate::status::{Status, whole_seconds};
 use crate::storage::Warnings;
@@ -20,6 +22,8 @@ pub(super) struct Answer {
     /// What whoever asked is warned of.
     pub(super) warnings: Vec<String>,
     pub(super) content: Content,
+    /// What the content says, where it may be said in any encoding.
+    said: Option<Value>,
 }
 
 /// Which version of a document an answer is.
@@ -42,12 +46,31 @@ pub(super) enum Content {
     },
 }
 
-pub(super) const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Answer {
     pub(super) fn json(code: u16, value: &Value) -> Self {
         Self::bytes(code, encode::json(value))
+    }
+
+    /// A `Status`, or another object of a built-in kind that says something once, in the encoding that is asked for.
+    pub(super) fn said(code: u16, value: &Value) -> Self {
+        Self { said: Some(value.clone()), ..Self::json(code, value) }
+    }
+
+    /// The answer in that encoding, where it may be in any.
+    pub(super) fn told_in(mut self, encoding: Encoding) -> Self {
+        if encoding == Encoding::Protobuf
+            && let Some(bytes) = self.said.as_ref().and_then(protobuf::encode)
+        {
+            (self.content_type, self.content) = (encoding.content_type(), Content::Whole(bytes.into()));
+        }
+        self
+    }
+
+    /// The answer, which is of that type.
+    pub(super) fn of_type(self, content_type: &'static str) -> Self {
+        Self { content_type, ..self }
     }
 
     /// The answer to a write, or its refusal, with what came up on the way: warnings come with refusals too.
@@ -58,37 +81,26 @@ impl Answer {
     }
 
     pub(super) fn bytes(code: u16, bytes: Bytes) -> Self {
-        Self { code, content_type: JSON, retry_after: None, warnings: Vec::new(), content: Content::Whole(bytes) }
+        Self {
+            code,
+            content_type: JSON,
+            retry_after: None,
+            warnings: Vec::new(),
+            content: Content::Whole(bytes),
+            said: None,
+        }
     }
 
     pub(super) fn stream(chunks: Chunks) -> Self {
-        Self {
-            code: 200,
-            content_type: JSON,
-            retry_after: None,
-            warnings: Vec::new(),
-            content: Content::Chunks(chunks),
-        }
+        Self { content: Content::Chunks(chunks), ..Self::bytes(200, Bytes::new()) }
     }
 
     pub(super) fn text(code: u16, text: &'static str) -> Self {
-        Self {
-            code,
-            content_type: TEXT,
-            retry_after: None,
-            warnings: Vec::new(),
-            content: Content::Whole(Bytes::from_static(text.as_bytes())),
-        }
+        Self { content_type: TEXT, ..Self::bytes(code, Bytes::from_static(text.as_bytes())) }
     }
 
     pub(super) fn switched(accept: HeaderValue, protocol: &'static str) -> Self {
-        Self {
-            code: 101,
-            content_type: JSON,
-            retry_after: None,
-            warnings: Vec::new(),
-            content: Content::Switched { accept, protocol },
-        }
+        Self { content: Content::Switched { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
     }
 
     /// A document in a certain version: not sent again to a client that has it.
@@ -181,7 +193,7 @@ fn switched(accept: HeaderValue, protocol: &'static str, entry: Arc<RequestEntry
 
 impl From<Status> for Answer {
     fn from(status: Status) -> Self {
-        let mut answer = Self::json(status.code, &status.to_value());
+        let mut answer = Self::said(status.code, &status.to_value());
         answer.retry_after = status.retry_after.map(whole_seconds);
         answer
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, Content};
 use crate::faults::Corruption;
+use crate::protobuf;
 
 const PAGE: &[u8] = b"<html><body>It works!</body></html>";
 
@@ -16,6 +17,10 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
         answer.content = Content::Whole(Bytes::from_static(PAGE));
         return answer;
     }
+    let spoiled: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
+        protobuf::CONTENT_TYPE | protobuf::WATCHED => spoiled_message,
+        _ => spoiled,
+    };
     answer.content = match answer.content {
         Content::Whole(body) | Content::Document(body, _) => Content::Whole(spoiled(&body, corruption)),
         Content::Chunks(chunks) => {
@@ -70,9 +75,32 @@ fn spoiled(bytes: &Bytes, corruption: Corruption) -> Bytes {
     bytes.into()
 }
 
+/// The same of what is in protobuf.
+fn spoiled_message(bytes: &Bytes, corruption: Corruption) -> Bytes {
+    match corruption {
+        // No number is that long, and no text but the last that it is in has it all.
+        Corruption::Malformed => {
+            let mut bytes = bytes.to_vec();
+            let middle = bytes.len() / 2;
+            bytes[middle..].fill(0xff);
+            bytes.into()
+        }
+        Corruption::Truncated | Corruption::WrongContentType => bytes.slice(..bytes.len() / 2),
+        Corruption::Oversized(size) => protobuf::lengthened(bytes, size).into(),
+        Corruption::Anonymous => {
+            let bare = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
+            bare.map_or_else(|| bytes.clone(), Bytes::from)
+        }
+    }
+}
+
 /// The object, or the list and its objects, without what tells them from others of their names.
 fn anonymous(bytes: Vec<u8>) -> Vec<u8> {
-    let Ok(mut body) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+    let Ok(body) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+    without_identities(body).to_string().into_bytes()
+}
+
+fn without_identities(mut body: Value) -> Value {
     let bare = |value: &mut Value| {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.retain(|name, _| !["uid", "resourceVersion"].contains(&name.as_str()));
@@ -80,5 +108,5 @@ fn anonymous(bytes: Vec<u8>) -> Vec<u8> {
     };
     bare(&mut body);
     body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(bare);
-    body.to_string().into_bytes()
+    body
 }

@@ -7,8 +7,9 @@ use std::hash::{Hash, Hasher};
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, DocumentVersion, JSON};
+use super::answer::{Answer, DocumentVersion};
 use super::exchange::Exchange;
+use super::negotiate::JSON;
 use super::openapi;
 use super::options::Query;
 use super::read;

@@ -11,12 +11,13 @@ use super::answer::Answer;
 use super::body::CHUNK_BYTES;
 use super::encode;
 use super::exchange::Exchange;
-use super::negotiate::Form;
+use super::negotiate::{Encoding, Form};
 use super::options::ListOptions;
 use super::read;
 use super::rendering::{Rendering, Shown};
 use super::target::Target;
 use super::token::ContinueToken;
+use crate::protobuf;
 use crate::records::Transfer;
 use crate::selector::Selector;
 use crate::status::Status;
@@ -70,10 +71,11 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
         let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
         return Answer::json(200, &rendering.table(&page.metadata, &objects));
     }
+    let content_type = rendering.encoding.content_type();
     let mut writer = ListWriter::new(page, rendering);
     let first = writer.next_chunk().unwrap_or_default();
     if writer.is_done() {
-        return Answer::bytes(200, first);
+        return Answer::bytes(200, first).of_type(content_type);
     }
     let gate = exchange.gate();
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
@@ -81,7 +83,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
     });
-    Answer::stream(Box::pin(chunks))
+    Answer::stream(Box::pin(chunks)).of_type(content_type)
 }
 
 fn page(
@@ -130,6 +132,21 @@ fn page(
     Page { objects, metadata: Value::Object(metadata) }
 }
 
+/// What comes before the items of a list in protobuf, and after them.
+fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
+    let (api_version, kind) = rendering.shown_as();
+    // Its length is to be told before the first of it: the messages are remembered.
+    let mut length = 0;
+    let mut item = Vec::new();
+    for change in &page.objects {
+        item.clear();
+        protobuf::put_item(&rendering.message(change, Shown::Now), &mut item);
+        length += item.len();
+    }
+    let head = protobuf::list_head(api_version, &format!("{kind}List"), &page.metadata, length);
+    (head.into(), Bytes::from_static(protobuf::list_tail()))
+}
+
 /// Writes a list chunk by chunk.
 struct ListWriter {
     objects: std::vec::IntoIter<Arc<Change>>,
@@ -141,6 +158,11 @@ struct ListWriter {
 
 impl ListWriter {
     fn new(page: Page, rendering: Rendering) -> Self {
+        if rendering.encoding == Encoding::Protobuf {
+            let (head, tail) = around_messages(&page, &rendering);
+            let objects = page.objects.into_iter();
+            return Self { objects, rendering, head: Some(head), tail: Some(tail), first: true };
+        }
         let (kind, api_version) = match rendering.form {
             Form::Metadata => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
             Form::Object | Form::Table => (rendering.resource.list_kind.as_str(), rendering.api_version.as_str()),
@@ -177,10 +199,16 @@ impl ListWriter {
         let mut buffer = BytesMut::with_capacity(CHUNK_BYTES + 1024);
         buffer.put_slice(&self.head.take().unwrap_or_default());
         for change in self.objects.by_ref() {
-            if !std::mem::take(&mut self.first) {
-                buffer.put_u8(b',');
+            if self.rendering.encoding == Encoding::Protobuf {
+                let mut item = Vec::new();
+                protobuf::put_item(&self.rendering.message(&change, Shown::Now), &mut item);
+                buffer.put_slice(&item);
+            } else {
+                if !std::mem::take(&mut self.first) {
+                    buffer.put_u8(b',');
+                }
+                self.rendering.put_item(&mut buffer, &change);
             }
-            self.rendering.put_item(&mut buffer, &change);
             if buffer.len() >= CHUNK_BYTES {
                 return Some(buffer.freeze());
             }

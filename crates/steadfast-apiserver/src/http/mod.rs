@@ -9,7 +9,7 @@
 //! | `list`, `watch`, `read` | reads |
 //! | `route`, `target`, `options`, `token`, `payload` | what a request says |
 //! | `exchange`, `answer`, `body`, `corruption` | a request under way, and its answer |
-//! | `rendering`, `tables`, `negotiate`, `encode`, `protobuf` | the forms of objects |
+//! | `rendering`, `tables`, `negotiate`, `encode` | the forms of objects |
 //!
 //! Imports go downwards.
 
@@ -25,7 +25,6 @@ mod negotiate;
 mod openapi;
 mod options;
 mod payload;
-mod protobuf;
 mod read;
 mod rendering;
 mod reviews;

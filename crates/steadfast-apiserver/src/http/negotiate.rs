@@ -1,5 +1,8 @@
-//! Which form of the objects a client asks for.
+//! Which form of the objects a client asks for, in which encoding.
 
+use std::borrow::Cow;
+
+use crate::protobuf;
 use crate::status::Status;
 
 /// The form in which objects are sent.
@@ -34,66 +37,166 @@ pub(super) fn included(option: &str) -> Result<Included, Status> {
     }
 }
 
-/// The first form in an `Accept` header that this server offers; custom resources have other words for a refusal.
-pub(super) fn form(accept: &str, custom_resource: bool) -> Result<Form, Status> {
-    if accept.trim().is_empty() {
-        return Ok(Form::Object);
+/// How objects are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json,
+    Protobuf,
+}
+
+impl Encoding {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => protobuf::CONTENT_TYPE,
+        }
     }
-    accept.split(',').find_map(offered).ok_or_else(|| {
-        let json = accept.split(',').any(|range| range.split(';').next().is_some_and(|range| is_json(range.trim())));
-        if json || custom_resource {
-            let message = "only the following media types are accepted: application/json";
+
+    /// That of a watch.
+    pub(super) fn of_events(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => protobuf::WATCHED,
+        }
+    }
+}
+
+pub(super) const JSON: &str = "application/json";
+
+/// The first form and encoding in an `Accept` header that this server offers. Custom resources are not written in protobuf,
+/// but for their metadata, and have other words for a refusal.
+pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Encoding), Status> {
+    if accept.trim().is_empty() {
+        return Ok((Form::Object, Encoding::Json));
+    }
+    let is_written = |(form, encoding): &(Form, Encoding)| {
+        !custom_resource || (*form, *encoding) != (Form::Object, Encoding::Protobuf)
+    };
+    by_preference(accept).into_iter().filter_map(offered).find(is_written).ok_or_else(|| {
+        let known = accept.split(',').any(|range| encoding(media_type(range)).is_some());
+        if known || custom_resource {
+            let message = format!("only the following media types are accepted: {JSON}, {}", protobuf::CONTENT_TYPE);
             return Status::new(406, "NotAcceptable", message);
         }
-        let message =
-            "406: Not Acceptable\n\nAvailable representations: application/json, application/json;stream=watch";
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {JSON}, {}, {JSON};stream=watch, {}",
+            protobuf::CONTENT_TYPE,
+            protobuf::WATCHED
+        );
         Status::new(406, "NotAcceptable", message).with_details(serde_json::json!({}))
     })
 }
 
-fn offered(range: &str) -> Option<Form> {
-    let mut parts = range.split(';').map(str::trim);
-    if !is_json(parts.next()?) {
-        return None;
+/// An `Accept` header as a server reads it that has no protobuf; one that has nothing else stays what it is to such a server,
+/// a media type of somebody else's.
+pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
+    if !accept.contains(protobuf::CONTENT_TYPE) {
+        return Cow::Borrowed(accept);
     }
+    let left: Vec<&str> =
+        accept.split(',').filter(|range| encoding(media_type(range)) != Some(Encoding::Protobuf)).collect();
+    Cow::Owned(if left.is_empty() { "application/octet-stream".to_owned() } else { left.join(",") })
+}
+
+/// How whoever sent that `Accept` header is told of something that is no object: JSON, where it offers no choice.
+pub(super) fn told_in(accept: &str) -> Encoding {
+    accepted(accept, false).map_or(Encoding::Json, |(_, encoding)| encoding)
+}
+
+/// The ranges of an `Accept` header, by their weights; of those with the same, what is more general comes later.
+fn by_preference(accept: &str) -> Vec<&str> {
+    let mut ranges: Vec<&str> = accept.split(',').collect();
+    let wildcards = |range: &str| media_type(range).matches('*').count();
+    ranges.sort_by(|one, other| {
+        weight(other).total_cmp(&weight(one)).then_with(|| wildcards(one).cmp(&wildcards(other)))
+    });
+    ranges
+}
+
+fn weight(range: &str) -> f64 {
+    let mut parameters = range.split(';').skip(1);
+    let given = parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")?.parse().ok());
+    given.unwrap_or(1.0)
+}
+
+fn media_type(range: &str) -> &str {
+    range.split(';').next().unwrap_or_default().trim()
+}
+
+fn encoding(media_type: &str) -> Option<Encoding> {
+    match media_type {
+        JSON | "application/*" | "*/*" => Some(Encoding::Json),
+        protobuf::CONTENT_TYPE => Some(Encoding::Protobuf),
+        _ => None,
+    }
+}
+
+fn offered(range: &str) -> Option<(Form, Encoding)> {
+    let encoding = encoding(media_type(range))?;
     let (mut form, mut version) = ("", "v1");
-    for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+    let parameters = range.split(';').skip(1).filter_map(|part| part.trim().split_once('='));
+    for (key, value) in parameters {
         match key {
             "as" => form = value,
             "v" => version = value,
             _ => {}
         }
     }
-    match (form, version) {
-        ("", _) => Some(Form::Object),
-        ("Table", "v1") => Some(Form::Table),
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") => Some(Form::Metadata),
-        _ => None,
-    }
-}
-
-fn is_json(range: &str) -> bool {
-    matches!(range, "application/json" | "application/*" | "*/*")
+    let form = match (form, version) {
+        ("", _) => Form::Object,
+        // A table's cells are of any type, and no message.
+        ("Table", "v1") if encoding == Encoding::Json => Form::Table,
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") => Form::Metadata,
+        _ => return None,
+    };
+    Some((form, encoding))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, form};
+    use super::{Encoding, Form, accepted, told_in};
+
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+    fn objects(accept: &str) -> Option<(Form, Encoding)> {
+        accepted(accept, false).ok()
+    }
+
+    fn custom_ones(accept: &str) -> Option<(Form, Encoding)> {
+        accepted(accept, true).ok()
+    }
 
     #[test]
     fn the_first_offered_form_is_taken() {
-        assert_eq!(form("", false).unwrap(), Form::Object);
-        assert_eq!(form("*/*", false).unwrap(), Form::Object);
-        assert_eq!(form("application/vnd.kubernetes.protobuf, application/json", false).unwrap(), Form::Object);
-        assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", false).unwrap(), Form::Table);
-        assert_eq!(
-            form("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", false).unwrap(),
-            Form::Object
-        );
-        assert_eq!(
-            form("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", false).unwrap(),
-            Form::Metadata
-        );
-        assert_eq!(form("application/vnd.kubernetes.protobuf", false).unwrap_err().code, 406);
+        let json = |form| Some((form, Encoding::Json));
+        assert_eq!(objects(""), json(Form::Object));
+        assert_eq!(objects("*/*"), json(Form::Object));
+        assert_eq!(objects("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), json(Form::Table));
+        assert_eq!(objects("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"), json(Form::Object));
+        assert_eq!(objects("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"), json(Form::Metadata));
+        assert_eq!(accepted("text/plain", false).unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn protobuf_is_taken_in_the_order_of_preference() {
+        let protobuf = |form| Some((form, Encoding::Protobuf));
+        assert_eq!(objects(PROTOBUF), protobuf(Form::Object));
+        assert_eq!(objects(&format!("{PROTOBUF},application/json")), protobuf(Form::Object));
+        assert_eq!(objects(&format!("*/*,{PROTOBUF}")), protobuf(Form::Object));
+        assert_eq!(objects(&format!("{PROTOBUF};q=0.5,application/json")), Some((Form::Object, Encoding::Json)));
+        let metadata = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+        assert_eq!(objects(&metadata), protobuf(Form::Metadata));
+        assert_eq!(custom_ones(&metadata), protobuf(Form::Metadata));
+        assert_eq!(custom_ones(&format!("{PROTOBUF},application/json")), Some((Form::Object, Encoding::Json)));
+        assert_eq!(custom_ones(PROTOBUF), None);
+        assert_eq!(told_in(PROTOBUF), Encoding::Protobuf);
+    }
+
+    #[test]
+    fn a_table_is_no_message() {
+        let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
+        assert_eq!(objects(&table), None);
+        assert_eq!(told_in(&table), Encoding::Json);
+        assert_eq!(objects(&format!("{table},application/json")), Some((Form::Object, Encoding::Json)));
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("proto-openapi.spec.v2") {
-        return Answer { content_type: PROTOBUF, ..Answer::bytes(200, Bytes::from_static(b"\x0a\x032.0")) };
+        return Answer::bytes(200, Bytes::from_static(b"\x0a\x032.0")).of_type(PROTOBUF);
     }
     Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
 }

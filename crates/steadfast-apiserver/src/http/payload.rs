@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use super::protobuf;
+use crate::protobuf;
 use crate::status::Status;
 
 /// The largest body a request may have.

@@ -124,5 +124,5 @@ pub(super) async fn get(
     let change = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let mut buffer = bytes::BytesMut::new();
     rendering.put_object(&mut buffer, &change, super::rendering::Shown::Now);
-    Ok(Answer::bytes(200, buffer.freeze()))
+    Ok(Answer::bytes(200, buffer.freeze()).of_type(rendering.encoding.content_type()))
 }

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::counters;
 use super::encode;
-use super::negotiate::{Form, Included};
+use super::negotiate::{Encoding, Form, Included};
 use super::tables;
 use crate::clock::Clock;
 use crate::faults::Spoiling;
+use crate::protobuf;
 use crate::resources::ServedResource;
 use crate::storage::{Change, metadata};
 
@@ -19,6 +20,7 @@ use crate::storage::{Change, metadata};
 #[derive(Clone, Debug)]
 pub(super) struct Rendering {
     pub(super) form: Form,
+    pub(super) encoding: Encoding,
     pub(super) resource: Arc<ServedResource>,
     pub(super) api_version: String,
     pub(super) clock: Clock,
@@ -40,7 +42,7 @@ pub(super) enum Shown {
 }
 
 impl Rendering {
-    /// Writes an object of a list.
+    /// Writes an object of a list, in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
             Form::Object if self.resource.custom => self.put_object(buffer, change, Shown::Now),
@@ -51,6 +53,9 @@ impl Rendering {
 
     /// Writes an object that is alone or in an event.
     pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, shown: Shown) {
+        if self.encoding == Encoding::Protobuf {
+            return buffer.put_slice(&self.enveloped(&self.message(change, shown)));
+        }
         match self.form {
             Form::Object => {
                 encode::put_object(buffer, &self.resource.kind, &self.api_version, &self.fields(change, shown));
@@ -73,6 +78,9 @@ impl Rendering {
     /// A value that is in no history, dry runs for instance.
     pub(super) fn value(&self, object: &Arc<Value>) -> Bytes {
         let object = &*self.resource.view(object, self.version());
+        if self.encoding == Encoding::Protobuf {
+            return self.enveloped(&self.message_of(object)).into();
+        }
         match self.form {
             Form::Object => {
                 let mut buffer = BytesMut::new();
@@ -96,6 +104,9 @@ impl Rendering {
         if initial_events_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
+        if self.encoding == Encoding::Protobuf {
+            return buffer.put_slice(&self.enveloped(&self.message_of(&json!({ "metadata": metadata }))));
+        }
         match self.form {
             Form::Object => {
                 let mut fields = BytesMut::from(&b"\"metadata\":"[..]);
@@ -109,6 +120,60 @@ impl Rendering {
                 buffer.put_slice(&encode::json(&self.table(&version, &[bookmark])));
             }
         }
+    }
+
+    /// Writes an event of a watch about what `object` writes.
+    pub(super) fn put_event(&self, buffer: &mut BytesMut, kind: &str, object: impl FnOnce(&Self, &mut BytesMut)) {
+        if self.encoding == Encoding::Protobuf {
+            let mut bytes = BytesMut::new();
+            object(self, &mut bytes);
+            return buffer.put_slice(&protobuf::event(kind, &bytes));
+        }
+        buffer.put_slice(b"{\"type\":\"");
+        buffer.put_slice(kind.as_bytes());
+        buffer.put_slice(b"\",\"object\":");
+        object(self, buffer);
+        buffer.put_slice(b"}\n");
+    }
+
+    /// The version and the kind of each object as it is shown.
+    pub(super) fn shown_as(&self) -> (&str, &str) {
+        match self.form {
+            Form::Object => (&self.api_version, &self.resource.kind),
+            Form::Metadata => ("meta.k8s.io/v1", "PartialObjectMetadata"),
+            Form::Table => ("meta.k8s.io/v1", "Table"),
+        }
+    }
+
+    /// The message of an object, without its envelope.
+    pub(super) fn message(&self, change: &Change, shown: Shown) -> Bytes {
+        let is_spoiled = self.form == Form::Object && self.spoiling(change).is_some();
+        if is_spoiled || self.own_counters || self.form != Form::Object || !self.reads_as_stored(change) {
+            let object = self.object_of(change, shown);
+            let how = self.spoiling(change).filter(|_| is_spoiled);
+            return self.message_of(&how.map_or_else(|| object.clone(), |how| spoiled(&object, how)));
+        }
+        match shown {
+            Shown::Now => change.message(&self.api_version, &self.resource.kind),
+            Shown::Deleted => change.deleted_message(&self.api_version, &self.resource.kind),
+        }
+    }
+
+    fn message_of(&self, object: &Value) -> Bytes {
+        let (api_version, kind) = self.shown_as();
+        protobuf::fields(api_version, kind, object).unwrap_or_default().into()
+    }
+
+    fn enveloped(&self, message: &[u8]) -> Vec<u8> {
+        let (api_version, kind) = self.shown_as();
+        protobuf::enveloped(api_version, kind, message)
+    }
+
+    fn spoiling(&self, change: &Change) -> Option<Spoiling> {
+        if self.spoiled.is_empty() {
+            return None;
+        }
+        self.spoiled.get(&(change.namespace.clone().unwrap_or_default(), change.name.clone())).copied()
     }
 
     /// A table of objects.
@@ -156,11 +221,8 @@ impl Rendering {
     }
 
     fn fields(&self, change: &Change, shown: Shown) -> Bytes {
-        let namespace = change.namespace.clone().unwrap_or_default();
-        if !self.spoiled.is_empty()
-            && let Some(how) = self.spoiled.get(&(namespace, change.name.clone()))
-        {
-            return encode::fields(&spoiled(&self.object_of(change, shown), *how), None);
+        if let Some(how) = self.spoiling(change) {
+            return encode::fields(&spoiled(&self.object_of(change, shown), how), None);
         }
         if self.own_counters || !self.reads_as_stored(change) {
             return encode::fields(&self.object_of(change, shown), None);

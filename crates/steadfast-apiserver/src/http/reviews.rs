@@ -95,6 +95,6 @@ impl Review {
             answer["spec"] = spec;
         }
         answer["status"] = status;
-        Answer::json(201, &answer)
+        Answer::said(201, &answer)
     }
 }

@@ -63,7 +63,7 @@ fn carry_out(
         let version = json!({"resourceVersion": metadata::text(&scale, "resourceVersion")});
         return Ok(Answer::json(200, &of_scales(rendering).table(&version, &[scale])));
     }
-    Ok(Answer::json(200, &scale))
+    Ok(Answer::said(200, &scale))
 }
 
 /// The rendering of what scales, as one of the scale itself.

@@ -1,5 +1,6 @@
 //! From a request to its response.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::body::ResponseBody;
 use super::corruption::{corrupted, in_pieces};
 use super::counters;
 use super::exchange::Exchange;
-use super::negotiate::{self, Form, Included};
+use super::negotiate::{self, Encoding, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::route::{ResourcePath, Route};
@@ -41,6 +42,7 @@ pub(crate) async fn serve(
     let entry = cluster.requests.begin(record.clone());
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
     let head = request.method() == Method::HEAD;
+    let encoding = negotiate::told_in(&accept(&cluster, request.headers()));
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
@@ -52,15 +54,19 @@ pub(crate) async fn serve(
         tokio::time::sleep(*wait).await;
     }
     let mut answer = match ruling {
-        Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled(&answer, &record),
+        Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled(&answer, &record, encoding),
         Some(Ruling::Corrupt(corruption)) => corrupted(
-            answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from),
+            answer(&exchange, route, request, record.user.as_deref())
+                .await
+                .unwrap_or_else(Answer::from)
+                .told_in(encoding),
             corruption,
         ),
         Some(Ruling::Late(_, None)) | None => {
             answer(&exchange, route, request, record.user.as_deref()).await.unwrap_or_else(Answer::from)
         }
     };
+    answer = answer.told_in(encoding);
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;
     if head {
@@ -70,6 +76,12 @@ pub(crate) async fn serve(
         answer = in_pieces(answer, piece_bytes);
     }
     answer.into_response(entry)
+}
+
+/// What a client takes of what the server has.
+fn accept<'a>(cluster: &Cluster, headers: &'a http::HeaderMap) -> Cow<'a, str> {
+    let said = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if cluster.settings.protobuf { Cow::Borrowed(said) } else { negotiate::without_protobuf(said) }
 }
 
 async fn answer(
@@ -196,8 +208,8 @@ async fn of_target(
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let form = negotiate::form(text(header::ACCEPT), target.resource.custom)?;
-    let mut rendering = rendering(exchange, &target, &path, form);
+    let accepted = negotiate::accepted(&accept(&exchange.cluster, &head.headers), target.resource.custom)?;
+    let mut rendering = rendering(exchange, &target, &path, accepted);
     if rendering.form == Form::Table {
         rendering.included = negotiate::included(query.text("includeObject"))?;
     }
@@ -254,11 +266,12 @@ fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Sta
     Ok(ListOptions { version: version.map(counters::revision).or(options.version), ..options })
 }
 
-fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, form: Form) -> Rendering {
+fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
     let conditions = &exchange.cluster.replicas[exchange.replica].conditions;
     let (spoiled, own_counters) = conditions.look(|now| (Arc::clone(&now.spoiled), now.own_counters));
     Rendering {
-        form,
+        form: accepted.0,
+        encoding: accepted.1,
         resource: Arc::clone(&target.resource),
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
@@ -327,11 +340,11 @@ fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incom
     }
 }
 
-fn ruled(answer: &faults::Answer, record: &RequestRecord) -> Answer {
+fn ruled(answer: &faults::Answer, record: &RequestRecord, encoding: Encoding) -> Answer {
     match answer {
         faults::Answer::Status(status) => status.clone().into(),
         faults::Answer::InStream(status) => match record.verb {
-            Verb::Watch | Verb::StreamedList => watch::error_event(status),
+            Verb::Watch | Verb::StreamedList => watch::error_event(status, encoding),
             _ => status.clone().into(),
         },
         faults::Answer::Forbidden => forbidden(record).into(),

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures::stream;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{Answer, Content};
+use super::answer::Answer;
 use super::body::CHUNK_BYTES;
 use super::exchange::Exchange;
+use super::negotiate::Encoding;
 use super::options::{ListOptions, invalid};
 use super::rendering::{Rendering, Shown};
 use super::target::Target;
 use super::{encode, read};
 use crate::cluster::Cluster;
+use crate::protobuf;
 use crate::records::Transfer;
 use crate::resources::GroupResource;
 use crate::selector::Selector;
@@ -59,8 +61,9 @@ pub(super) async fn watch(
     let start = match start(exchange, target, options, &selector).await {
         Ok(start) => start,
         Err(Refusal::Plain(status)) => return Err(status),
-        Err(Refusal::InStream(status)) => return Ok(error_event(&status)),
+        Err(Refusal::InStream(status)) => return Ok(error_event(&status, rendering.encoding)),
     };
+    let content_type = rendering.encoding.of_events();
     let deadline = now + options.timeout.unwrap_or_else(|| cluster.draw_watch_timeout());
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
@@ -91,7 +94,7 @@ pub(super) async fn watch(
         let chunk = stream.next_chunk().await?;
         Some((chunk, stream))
     });
-    Ok(Answer::stream(Box::pin(chunks)))
+    Ok(Answer::stream(Box::pin(chunks)).of_type(content_type))
 }
 
 /// How a watch is refused.
@@ -102,12 +105,14 @@ enum Refusal {
 }
 
 /// The answer to a watch that fails where HTTP has already said yes.
-pub(super) fn error_event(status: &Status) -> Answer {
-    let mut line = encode::json(&json!({"type": "ERROR", "object": status.to_value()})).to_vec();
-    line.push(b'\n');
-    let mut answer = Answer::bytes(200, Bytes::new());
-    answer.content = Content::Chunks(Box::pin(stream::iter([Bytes::from(line)])));
-    answer
+pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
+    let status = status.to_value();
+    let message = if encoding == Encoding::Protobuf { protobuf::encode(&status) } else { None };
+    let event = message.map_or_else(
+        || [&encode::json(&json!({"type": "ERROR", "object": status}))[..], b"\n"].concat(),
+        |status| protobuf::event("ERROR", &status),
+    );
+    Answer::stream(Box::pin(stream::iter([Bytes::from(event)]))).of_type(encoding.of_events())
 }
 
 async fn start(
@@ -357,12 +362,8 @@ impl WatchStream {
     }
 
     fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, shown: Shown) {
-        buffer.put_slice(b"{\"type\":\"");
-        buffer.put_slice(kind.as_bytes());
-        buffer.put_slice(b"\",\"object\":");
-        self.rendering.put_object(buffer, change, shown);
+        self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, shown));
         self.rendering.with_columns = false;
-        buffer.put_slice(b"}\n");
     }
 
     fn bookmark_is_due(&mut self) -> bool {
@@ -392,10 +393,11 @@ impl WatchStream {
     }
 
     fn put_bookmark(&mut self, buffer: &mut BytesMut, reached: u64, initial_events_end: bool) {
-        buffer.put_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
-        self.rendering.put_bookmark(buffer, reached, initial_events_end);
+        let bookmark = |rendering: &Rendering, buffer: &mut BytesMut| {
+            rendering.put_bookmark(buffer, reached, initial_events_end);
+        };
+        self.rendering.put_event(buffer, "BOOKMARK", bookmark);
         self.rendering.with_columns = false;
-        buffer.put_slice(b"}\n");
     }
 }
 

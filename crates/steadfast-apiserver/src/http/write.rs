@@ -4,7 +4,9 @@ mod deletions;
 mod duplicates;
 mod request;
 
-use serde_json::json;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::exchange::Exchange;
@@ -50,22 +52,22 @@ fn carry_out(
         Verb::Create => {
             let object = write.object()?;
             let created = store.write(|state| state.create(&target, object))?;
-            Ok(Answer::bytes(201, rendering.value(&created)))
+            Ok(shown(201, rendering, &created))
         }
         Verb::Update => {
             let object = write.object()?;
             let (stored, created) = store.write(|state| state.put(&target, object))?;
-            Ok(Answer::bytes(if created { 201 } else { 200 }, rendering.value(&stored)))
+            Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch if write.applies() => {
             let applied = apply::parse(&write.body)?;
             let (stored, created) = store.write(|state| state.apply(&target, &applied))?;
-            Ok(Answer::bytes(if created { 201 } else { 200 }, rendering.value(&stored)))
+            Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
             let outcome = store.write(|state| state.update(&target, &update))?;
-            Ok(Answer::bytes(200, rendering.value(outcome.object())))
+            Ok(shown(200, rendering, outcome.object()))
         }
         _ => {
             let options = deletions::read(write)?;
@@ -145,12 +147,17 @@ fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> An
         _ => false,
     };
     if returns_object || matches!(outcome, Outcome::Stored(_)) {
-        return Answer::bytes(200, rendering.value(outcome.object()));
+        return shown(200, rendering, outcome.object());
     }
     let mut details = crate::status::object_details(resource, &target.name);
     details["uid"] = outcome.object().pointer("/metadata/uid").cloned().unwrap_or_default();
-    Answer::json(
-        200,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
-    )
+    let success =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    // What custom resources are answered in is decided for all of it.
+    if target.resource.custom { Answer::json(200, &success) } else { Answer::said(200, &success) }
+}
+
+/// The object, in the form and the encoding that are asked for.
+fn shown(code: u16, rendering: &Rendering, object: &Arc<Value>) -> Answer {
+    Answer::bytes(code, rendering.value(object)).of_type(rendering.encoding.content_type())
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::http::encode;
+use crate::protobuf;
 use crate::resources::{Definition, GroupResource};
 
 /// One change: a revision, and what it made of one object.
@@ -34,6 +35,15 @@ pub struct Change {
     pub(crate) read_by: Option<Arc<Definition>>,
     pub(crate) encoded: OnceLock<Bytes>,
     pub(crate) encoded_deleted: OnceLock<Bytes>,
+    /// The messages of both, of a built-in kind in the version that all see it in who see it as it is stored.
+    pub(crate) messages: Messages,
+}
+
+/// An object and the one before it in protobuf, once somebody has asked; by version, since a kind may have several.
+#[derive(Default)]
+pub(crate) struct Messages {
+    now: OnceLock<(String, Bytes)>,
+    deleted: OnceLock<(String, Bytes)>,
 }
 
 impl Change {
@@ -49,6 +59,30 @@ impl Change {
             || self.previous.as_deref().map(|object| encode::fields(object, Some(self.revision))).unwrap_or_default();
         self.encoded_deleted.get_or_init(encode).clone()
     }
+
+    /// The object's message, without its envelope.
+    pub(crate) fn message(&self, api_version: &str, kind: &str) -> Bytes {
+        remembered(&self.messages.now, api_version, || {
+            let object = self.object.as_deref()?;
+            protobuf::fields(api_version, kind, object)
+        })
+    }
+
+    /// The previous object's message under this change's revision, as `DELETED` carries it.
+    pub(crate) fn deleted_message(&self, api_version: &str, kind: &str) -> Bytes {
+        remembered(&self.messages.deleted, api_version, || {
+            let mut object = self.previous.as_deref()?.clone();
+            object["metadata"]["resourceVersion"] = self.revision.to_string().into();
+            protobuf::fields(api_version, kind, &object)
+        })
+    }
+}
+
+/// What `message` makes, of the first version that was asked for remembered.
+fn remembered(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
+    let make = || Bytes::from(message().unwrap_or_default());
+    let (version, bytes) = known.get_or_init(|| (api_version.to_owned(), make()));
+    if version == api_version { bytes.clone() } else { make() }
 }
 
 impl fmt::Debug for Change {

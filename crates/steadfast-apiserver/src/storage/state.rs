@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use super::change::Messages;
 use super::metadata;
 use super::{Cache, Change, Endings, History};
 use crate::clock::Clock;
@@ -129,6 +130,7 @@ impl State {
             uid: uid.unwrap_or_default(),
             encoded: OnceLock::new(),
             encoded_deleted: OnceLock::new(),
+            messages: Messages::default(),
             read_by: self.readable_by(resource, object.as_ref().or(previous.as_ref())),
             object,
             previous,

@@ -12,4 +12,4 @@ mod table;
 
 pub(crate) use misfit::{misfit, misfit_of_metadata};
 pub(crate) use prune::prune;
-pub(crate) use table::{Field, Holds, Kind, all, fields, of_kind, of_name};
+pub(crate) use table::{Field, Holds, Kind, Struct, all, fields, of_kind, of_name};

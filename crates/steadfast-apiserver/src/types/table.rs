@@ -22,16 +22,19 @@ use serde_json::Value;
 
 static TABLE: &str = include_str!("table.txt");
 
+/// What has no schema of its own in a real server's documents, or is no object: written by hand.
+static ANSWERS: &str = include_str!("answers.txt");
+
 /// Types by name. It is read when somebody first asks.
 static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut name = "";
-    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+    for line in TABLE.lines().chain(ANSWERS.lines()).filter(|line| !line.starts_with('#')) {
         match line.strip_prefix(' ') {
             None => {
                 let (type_name, traits) = line.split_once(' ').unwrap_or((line, ""));
                 name = type_name;
-                types.insert(name, Struct { is_atomic: traits == "object=atomic", fields: Vec::new() });
+                types.insert(name, Struct { is_atomic: traits == "object=atomic", ..Struct::default() });
             }
             Some(line) => {
                 if let (Some(field), Some(of)) = (Field::parse(line), types.get_mut(name)) {
@@ -40,15 +43,21 @@ static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
             }
         }
     }
+    for of in types.values_mut() {
+        of.by_number = (0..of.fields.len()).filter(|&at| !of.fields[at].numbers.is_empty()).collect();
+        of.by_number.sort_by(|&one, &other| of.fields[one].numbers.cmp(&of.fields[other].numbers));
+    }
     types
 });
 
 /// A type that has fields.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Struct {
     /// Whether it is merged as one value.
     pub(crate) is_atomic: bool,
     pub(crate) fields: Vec<Field>,
+    /// Where in them those are that protobuf has, in the order of their numbers.
+    by_number: Vec<usize>,
 }
 
 /// A field of a type.
@@ -95,6 +104,13 @@ pub(crate) enum Kind {
     Json(&'static str),
     /// Another type of the table.
     Named(&'static str),
+}
+
+impl Struct {
+    /// The fields that protobuf has, in the order of their numbers.
+    pub(crate) fn by_number(&'static self) -> Vec<&'static Field> {
+        self.by_number.iter().map(|&at| &self.fields[at]).collect()
+    }
 }
 
 impl Field {
@@ -184,7 +200,7 @@ pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let name = match group {
         // Every group has them as its own.
-        _ if kind == "DeleteOptions" => "meta.v1.DeleteOptions".to_owned(),
+        _ if matches!(kind, "DeleteOptions" | "Status") => format!("meta.v1.{kind}"),
         "apiextensions.k8s.io" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{kind}"),
         "apiregistration.k8s.io" => format!("io.k8s.kube-aggregator.pkg.apis.apiregistration.{version}.{kind}"),
         other => format!("{}.{version}.{kind}", other.split('.').next().unwrap_or_default()),

@@ -5,6 +5,7 @@
 //! make other objects.
 
 mod sample;
+mod served;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,22 +1,26 @@
-//! Objects in protobuf, as `kubectl create configmap` and its like send them, and typed clients in Go.
+//! From the message of an object to its JSON, as `kubectl create configmap` and its like send it, and typed clients in Go.
 //!
-//! What is known of the types is the table in `types`. A field that is not in it is refused instead of being lost.
+//! A field that the table does not have is refused instead of being lost.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::wire::{Fields, MAGIC, Wire};
 use crate::status::Status;
 use crate::types::{self, Field, Holds, Kind};
 
-pub(super) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
+const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// What every such body begins with.
-const MAGIC: &[u8] = b"k8s\0";
-
-/// Reads an object from the envelope it comes in.
-pub(super) fn decode(body: &[u8]) -> Result<Value, Status> {
+/// Reads an object of a built-in kind, or a list of such objects, from the envelope it comes in.
+///
+/// What is no pointer in Go is left out where it says nothing, but for what JSON has in any case: empty lists and maps, zero
+/// values and structs without content.
+///
+/// # Errors
+/// A `Status` of code 400 where the body is no such envelope, of code 415 where the kind or a field in it is not known.
+pub fn decode(body: &[u8]) -> Result<Value, Status> {
     let unreadable = || Status::bad_request("the body is no object in protobuf");
     let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -25,7 +29,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Status> {
             (1, Wire::Bytes(identity)) => {
                 for (number, value) in Fields(identity) {
                     let Some(Wire::Bytes(text)) = value else { return Err(unreadable()) };
-                    let text = String::from_utf8_lossy(text).into_owned();
+                    let text = plain(text);
                     *(if number == 1 { &mut api_version } else { &mut kind }) = text;
                 }
             }
@@ -33,15 +37,38 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Status> {
             _ => {}
         }
     }
-    let fields = types::of_kind(&api_version, &kind).and_then(types::fields).ok_or_else(|| unsupported(&kind, None))?;
-    let mut object = Map::new();
-    message(raw, fields, &mut Vec::new(), &mut object).map_err(|failure| match failure {
+    let mut object = content(&api_version, &kind, raw).map_err(|failure| match failure {
         Failure::Malformed => unreadable(),
+        Failure::UnknownKind => unsupported(&kind, None),
         Failure::UnknownField(number) => unsupported(&kind, Some(number)),
     })?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
+}
+
+fn content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Value>, Failure> {
+    let fields = |kind| types::of_kind(api_version, kind).and_then(types::fields);
+    let mut object = Map::new();
+    if let Some(fields) = fields(kind) {
+        message(raw, fields, &mut Vec::new(), &mut object)?;
+        return Ok(object);
+    }
+    let of_items = kind.strip_suffix("List").and_then(fields).ok_or(Failure::UnknownKind)?;
+    let mut items = Vec::new();
+    for (number, value) in Fields(raw) {
+        let (Some(Wire::Bytes(bytes)), 1 | 2) = (value, number) else { return Err(Failure::Malformed) };
+        let mut found = Map::new();
+        let fields = if number == 1 { types::fields("meta.v1.ListMeta").unwrap_or_default() } else { of_items };
+        message(bytes, fields, &mut Vec::new(), &mut found)?;
+        if number == 1 {
+            object.insert("metadata".to_owned(), found.into());
+        } else {
+            items.push(found.into());
+        }
+    }
+    object.insert("items".to_owned(), Value::Array(items));
+    Ok(object)
 }
 
 fn unsupported(kind: &str, field: Option<u64>) -> Status {
@@ -52,63 +79,8 @@ fn unsupported(kind: &str, field: Option<u64>) -> Status {
 
 enum Failure {
     Malformed,
+    UnknownKind,
     UnknownField(u64),
-}
-
-enum Wire<'a> {
-    Varint(u64),
-    Bytes(&'a [u8]),
-}
-
-impl Wire<'_> {
-    /// Whether it says nothing: plain fields are written with their zero values, messages full of those among them.
-    fn is_zero(&self) -> bool {
-        match self {
-            Self::Varint(number) => *number == 0,
-            Self::Bytes(bytes) => Fields(bytes).all(|(_, value)| value.is_some_and(|value| value.is_zero())),
-        }
-    }
-}
-
-/// The fields of a message in the order they come; `None` for what cannot be read, which is the last.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = (u64, Option<Wire<'a>>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let tag = varint(&mut self.0);
-        let value = tag.and_then(|tag| match tag & 7 {
-            0 => varint(&mut self.0).map(Wire::Varint),
-            2 => {
-                let length = usize::try_from(varint(&mut self.0)?).ok()?;
-                let (bytes, rest) = self.0.split_at_checked(length)?;
-                self.0 = rest;
-                Some(Wire::Bytes(bytes))
-            }
-            _ => None,
-        });
-        if value.is_none() {
-            self.0 = &[];
-        }
-        Some((tag.unwrap_or_default() >> 3, value))
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Reads a message into an object; `path` are the numbers of the embedded structs that lead to it.
@@ -153,7 +125,14 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
         Holds::One(kind) => {
             let decoded = decoded(value, kind)?;
             // Plain fields are always written; in JSON their zero values are left out.
-            if field.pointer || !is_empty(&decoded) {
+            let says_nothing = match kind {
+                Kind::Json(_) => decoded.is_null(),
+                // Empty ones are written where there are any.
+                Kind::Bytes => false,
+                Kind::IntOrString => decoded == 0,
+                _ => is_empty(&decoded),
+            };
+            if field.pointer || !says_nothing {
                 object.insert(field.name.to_owned(), decoded);
             }
         }
@@ -171,22 +150,54 @@ fn decoded(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
         (Kind::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
         (Kind::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
         (Kind::Quantity, Wire::Bytes(bytes)) => text(only(bytes)?),
-        // Written as the JSON it is.
-        (Kind::Json(_), Wire::Bytes(bytes)) => match only(bytes)? {
-            [] => Value::Null,
-            json => serde_json::from_slice(json).map_err(|_| Failure::Malformed)?,
-        },
-        (Kind::Named(name), Wire::Bytes(bytes)) => {
-            let mut object = Map::new();
-            message(bytes, types::fields(name).unwrap_or_default(), &mut Vec::new(), &mut object)?;
-            Value::Object(object)
-        }
+        (Kind::Double, Wire::Fixed64(bits)) => f64::from_bits(*bits).into(),
+        (Kind::Json(name), Wire::Bytes(bytes)) => json_of(name, bytes)?,
+        (Kind::Named(name), Wire::Bytes(bytes)) => named(name, bytes)?,
         _ => return Err(Failure::Malformed),
     })
 }
 
+fn named(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
+    let mut object = Map::new();
+    message(bytes, types::fields(name).unwrap_or_default(), &mut Vec::new(), &mut object)?;
+    Ok(Value::Object(object))
+}
+
+/// What may be several things: JSON as it stands, or a schema and what is in its place.
+fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
+    if !name.starts_with("JSONSchemaPropsOr") {
+        return Ok(match only(bytes)? {
+            [] => Value::Null,
+            json => serde_json::from_slice(json).map_err(|_| Failure::Malformed)?,
+        });
+    }
+    let (mut found, mut several) = (Value::Null, Vec::new());
+    for (number, value) in Fields(bytes) {
+        match (name, number, value.ok_or(Failure::Malformed)?) {
+            ("JSONSchemaPropsOrBool", 1, Wire::Varint(allows)) => found = (allows != 0).into(),
+            ("JSONSchemaPropsOrBool", 2, Wire::Bytes(schema)) | (_, 1, Wire::Bytes(schema)) => {
+                found = named(SCHEMA, schema)?;
+            }
+            ("JSONSchemaPropsOrArray", 2, Wire::Bytes(schema)) => several.push(named(SCHEMA, schema)?),
+            ("JSONSchemaPropsOrStringArray", 2, Wire::Bytes(name)) => several.push(text(name)),
+            _ => return Err(Failure::Malformed),
+        }
+    }
+    Ok(if several.is_empty() { found } else { several.into() })
+}
+
 fn text(bytes: &[u8]) -> Value {
-    String::from_utf8_lossy(bytes).into_owned().into()
+    plain(bytes).into()
+}
+
+/// A text: of bytes that are no UTF-8 each is a replacement character, as in Go's JSON.
+fn plain(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
 }
 
 /// The content of a message that has one field.
@@ -214,7 +225,7 @@ fn map_entry(
     let (mut key, mut found) = (String::new(), None);
     for (number, value) in Fields(entry) {
         match (number, value.ok_or(Failure::Malformed)?) {
-            (1, Wire::Bytes(bytes)) => key = String::from_utf8_lossy(bytes).into_owned(),
+            (1, Wire::Bytes(bytes)) => key = plain(bytes),
             (2, value) => found = Some(read(&value)?),
             _ => return Err(Failure::Malformed),
         }
@@ -245,7 +256,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Failure> {
         match (field, value.ok_or(Failure::Malformed)?) {
             (1, Wire::Varint(kind)) => is_text = kind != 0,
             (2, Wire::Varint(value)) => number = value.cast_signed(),
-            (3, Wire::Bytes(value)) => text = String::from_utf8_lossy(value).into_owned(),
+            (3, Wire::Bytes(value)) => text = plain(value),
             _ => return Err(Failure::Malformed),
         }
     }

@@ -1,0 +1,282 @@
+//! From the JSON of an object to its message.
+//!
+//! As in Go, what is no pointer is written also where it says nothing, and fields come in the order of their numbers.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::wire::{MAGIC, put_bytes, put_double, put_head, put_message, put_number};
+use crate::types::{self, Field, Holds, Kind};
+
+const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+/// Writes an object of a built-in kind, a list of such objects or a `Status`, as it stands for itself in a body.
+/// Returns `None` where there is no such kind.
+///
+/// What its type does not have is left out. A value that is not of its field's type is written as one of another type, so
+/// that no reader takes it for what it is not.
+pub fn encode(object: &Value) -> Option<Vec<u8>> {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let message = match fields(api_version, kind, object) {
+        Some(message) => message,
+        None => list(api_version, kind.strip_suffix("List")?, object)?,
+    };
+    Some(enveloped(api_version, kind, &message))
+}
+
+fn list(api_version: &str, kind: &str, list: &Value) -> Option<Vec<u8>> {
+    types::of_kind(api_version, kind)?;
+    let mut message = Vec::new();
+    put_message(1, &mut message, |into| write_named("meta.v1.ListMeta", list.get("metadata"), into));
+    for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+        put_item(&fields(api_version, kind, item)?, &mut message);
+    }
+    Some(message)
+}
+
+/// The message of an object, without its envelope; `None` where no built-in kind is called so.
+pub(crate) fn fields(api_version: &str, kind: &str, object: &Value) -> Option<Vec<u8>> {
+    let name = types::of_kind(api_version, kind)?;
+    let mut message = Vec::with_capacity(512);
+    write_named(name, Some(object), &mut message);
+    Some(message)
+}
+
+/// The message in the envelope that says what it is.
+pub(crate) fn enveloped(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(message.len() + 64);
+    head(api_version, kind, message.len(), &mut bytes);
+    bytes.extend_from_slice(message);
+    bytes.extend_from_slice(TAIL);
+    bytes
+}
+
+/// An encoding and a content type, which nobody gives.
+const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
+
+fn head(api_version: &str, kind: &str, length: usize, into: &mut Vec<u8>) {
+    into.extend_from_slice(MAGIC);
+    put_message(1, into, |into| {
+        put_bytes(1, api_version.as_bytes(), into);
+        put_bytes(2, kind.as_bytes(), into);
+    });
+    put_head(2, length, into);
+}
+
+/// What comes before the items of a list; `length` is that of all of them, each with its own head.
+pub(crate) fn list_head(api_version: &str, kind: &str, metadata: &Value, length: usize) -> Vec<u8> {
+    let (mut bytes, mut message) = (Vec::new(), Vec::new());
+    put_message(1, &mut message, |into| write_named("meta.v1.ListMeta", Some(metadata), into));
+    head(api_version, kind, message.len() + length, &mut bytes);
+    bytes.extend_from_slice(&message);
+    bytes
+}
+
+/// What comes after them.
+pub(crate) fn list_tail() -> &'static [u8] {
+    TAIL
+}
+
+/// Writes an item of a list.
+pub(crate) fn put_item(message: &[u8], into: &mut Vec<u8>) {
+    put_bytes(2, message, into);
+}
+
+/// An event of a watch, its length before it; `object` has its envelope.
+pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(object.len() + 32);
+    put_bytes(1, kind.as_bytes(), &mut message);
+    put_message(2, &mut message, |into| put_bytes(1, object, into));
+    let length = u32::try_from(message.len()).expect("an object of 4 GiB is not stored");
+    [length.to_be_bytes().as_slice(), &message].concat()
+}
+
+/// A body whose first object is longer by a field of so many bytes that nobody knows.
+pub(crate) fn lengthened(body: &[u8], bytes: usize) -> Vec<u8> {
+    let mut field = Vec::with_capacity(bytes + 16);
+    put_bytes(UNKNOWN, &vec![b'x'; bytes], &mut field);
+    if let Some(rest) = body.strip_prefix(MAGIC) {
+        return [MAGIC, &field, rest].concat();
+    }
+    let Some((length, rest)) = body.split_first_chunk() else { return field };
+    let length = u32::from_be_bytes(*length).saturating_add(u32::try_from(field.len()).unwrap_or(u32::MAX));
+    [length.to_be_bytes().as_slice(), &field, rest].concat()
+}
+
+/// The number of no field of what stands for itself.
+const UNKNOWN: u64 = 15;
+
+fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
+    let fields = types::of_name(name).map(types::Struct::by_number).unwrap_or_default();
+    let nothing = Map::new();
+    write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, into);
+}
+
+/// Writes the fields, whose numbers are the same but for those from `depth` on.
+fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: usize, into: &mut Vec<u8>) {
+    for together in fields.chunk_by(|one, other| one.numbers[depth] == other.numbers[depth]) {
+        let number = together[0].numbers[depth];
+        match together {
+            [field] if field.numbers.len() == depth + 1 => write_field(number, field, object.get(field.name), into),
+            embedded => put_message(number, into, |into| write_fields(object, embedded, depth + 1, into)),
+        }
+    }
+}
+
+fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec<u8>) {
+    match (field.holds, value.filter(|value| !value.is_null())) {
+        (Holds::One(kind), Some(value)) => write(number, kind, value, into),
+        // Bytes that are not there are no empty ones.
+        (Holds::One(kind), None) if !field.pointer && kind != Kind::Bytes => write_zero(number, kind, into),
+        (_, None) => {}
+        (Holds::List(kind), Some(Value::Array(items))) => items.iter().for_each(|item| write(number, kind, item, into)),
+        (Holds::Map(kind), Some(Value::Object(entries))) => {
+            write_map(number, entries, into, |value, into| write(2, kind, value, into));
+        }
+        (Holds::MapOfLists(kind), Some(Value::Object(entries))) => {
+            write_map(number, entries, into, |value, into| {
+                let items = value.as_array().into_iter().flatten();
+                put_message(2, into, |into| items.for_each(|item| write(1, kind, item, into)));
+            });
+        }
+        (Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind), Some(_)) => write_misfit(number, kind, into),
+    }
+}
+
+fn write_map(
+    number: u64,
+    entries: &Map<String, Value>,
+    into: &mut Vec<u8>,
+    write_value: impl Fn(&Value, &mut Vec<u8>),
+) {
+    for (key, value) in entries.iter().collect::<BTreeMap<_, _>>() {
+        put_message(number, into, |into| {
+            put_bytes(1, key.as_bytes(), into);
+            write_value(value, into);
+        });
+    }
+}
+
+/// Writes what a field is where JSON does not tell.
+fn write_zero(number: u64, kind: Kind, into: &mut Vec<u8>) {
+    match kind {
+        Kind::Bool | Kind::Integer32 | Kind::Integer64 => put_number(number, 0, into),
+        Kind::Double => put_double(number, 0.0, into),
+        Kind::Quantity => write(number, kind, &"0".into(), into),
+        Kind::IntOrString => write(number, kind, &0.into(), into),
+        Kind::Named(name) => put_message(number, into, |into| write_named(name, None, into)),
+        _ => put_head(number, 0, into),
+    }
+}
+
+fn write(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) {
+    match (kind, value) {
+        (_, Value::Null) => write_zero(number, kind, into),
+        (Kind::Text, Value::String(text)) => put_bytes(number, text.as_bytes(), into),
+        (Kind::Bool, Value::Bool(flag)) => put_number(number, u64::from(*flag), into),
+        (Kind::Named(name), Value::Object(_)) => put_message(number, into, |into| write_named(name, Some(value), into)),
+        (Kind::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
+        _ => {
+            if write_settled(number, kind, value, into).is_none() {
+                write_misfit(number, kind, into);
+            }
+        }
+    }
+}
+
+/// Writes what has another form in JSON; nothing where that is not of the kind.
+fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> Option<()> {
+    match kind {
+        Kind::Integer32 | Kind::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
+        Kind::Double => put_double(number, value.as_f64()?, into),
+        Kind::Bytes => put_bytes(number, &STANDARD.decode(value.as_str()?).ok()?, into),
+        Kind::Time | Kind::MicroTime => {
+            let time: Timestamp = value.as_str()?.parse().ok()?;
+            let nanoseconds = if kind == Kind::Time { 0 } else { time.subsec_microsecond() * 1000 };
+            put_message(number, into, |into| {
+                put_number(1, time.as_second().cast_unsigned(), into);
+                put_number(2, i64::from(nanoseconds).cast_unsigned(), into);
+            });
+        }
+        Kind::Quantity => {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => return None,
+            };
+            put_message(number, into, |into| put_bytes(1, text.as_bytes(), into));
+        }
+        Kind::IntOrString => {
+            let (integer, text) = match value {
+                Value::String(text) => (0, text.as_str()),
+                other => (other.as_i64()?, ""),
+            };
+            put_message(number, into, |into| {
+                put_number(1, u64::from(value.is_string()), into);
+                put_number(2, integer.cast_unsigned(), into);
+                put_bytes(3, text.as_bytes(), into);
+            });
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Writes what may be several things.
+fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
+    let schema = |number, value, into: &mut Vec<u8>| write(number, Kind::Named(SCHEMA), value, into);
+    match (name, value) {
+        ("JSONSchemaPropsOrBool", value) => {
+            put_number(1, u64::from(value.as_bool().unwrap_or(true)), into);
+            if value.is_object() {
+                schema(2, value, into);
+            }
+        }
+        ("JSONSchemaPropsOrArray", Value::Array(schemas)) => {
+            for value in schemas {
+                schema(2, value, into);
+            }
+        }
+        ("JSONSchemaPropsOrStringArray", Value::Array(names)) => {
+            for name in names {
+                write(2, Kind::Text, name, into);
+            }
+        }
+        ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", value) => schema(1, value, into),
+        (_, value) => put_bytes(1, value.to_string().as_bytes(), into),
+    }
+}
+
+/// Writes what is of another type than its field as just that.
+fn write_misfit(number: u64, kind: Kind, into: &mut Vec<u8>) {
+    match kind {
+        Kind::Bool | Kind::Integer32 | Kind::Integer64 | Kind::Double => put_bytes(number, b"misfit", into),
+        _ => put_number(number, 7, into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::fields;
+    use crate::resources::Registry;
+
+    #[test]
+    fn every_built_in_kind_that_is_served_has_a_message() {
+        let mut count = 0;
+        for served in Registry::with_declared(&[]).all() {
+            for version in &served.versions {
+                let message = fields(&served.api_version(version), &served.kind, &json!({}));
+                assert!(message.is_some(), "{} {version} has none", served.kind);
+                count += 1;
+            }
+        }
+        assert!(count > 50, "{count} are few");
+    }
+}

@@ -1,0 +1,111 @@
+//! The wire: fields by their numbers.
+
+/// What every object or list that stands for itself begins with.
+pub(super) const MAGIC: &[u8] = b"k8s\0";
+
+const VARINT: u64 = 0;
+const FIXED64: u64 = 1;
+const DELIMITED: u64 = 2;
+
+/// What a field holds.
+#[derive(Debug)]
+pub(super) enum Wire<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+}
+
+impl Wire<'_> {
+    /// Whether it says nothing: plain fields are written with their zero values, messages full of those among them.
+    pub(super) fn is_zero(&self) -> bool {
+        match self {
+            Self::Varint(number) | Self::Fixed64(number) => *number == 0,
+            Self::Bytes(bytes) => Fields(bytes).all(|(_, value)| value.is_some_and(|value| value.is_zero())),
+        }
+    }
+}
+
+/// The fields of a message in the order they come; `None` for what cannot be read, which is the last.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (u64, Option<Wire<'a>>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let tag = varint(&mut self.0);
+        let value = tag.and_then(|tag| match tag & 7 {
+            VARINT => varint(&mut self.0).map(Wire::Varint),
+            FIXED64 => {
+                let (number, rest) = self.0.split_first_chunk()?;
+                self.0 = rest;
+                Some(Wire::Fixed64(u64::from_le_bytes(*number)))
+            }
+            DELIMITED => {
+                let length = usize::try_from(varint(&mut self.0)?).ok()?;
+                let (bytes, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                Some(Wire::Bytes(bytes))
+            }
+            _ => None,
+        });
+        if value.is_none() {
+            self.0 = &[];
+        }
+        Some((tag.unwrap_or_default() >> 3, value))
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn put(mut value: u64, into: &mut Vec<u8>) {
+    while value >= 0x80 {
+        into.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+/// Writes a field that is a number.
+pub(super) fn put_number(number: u64, value: u64, into: &mut Vec<u8>) {
+    put(number << 3 | VARINT, into);
+    put(value, into);
+}
+
+/// Writes a field that is a floating-point number.
+pub(super) fn put_double(number: u64, value: f64, into: &mut Vec<u8>) {
+    put(number << 3 | FIXED64, into);
+    into.extend_from_slice(&value.to_bits().to_le_bytes());
+}
+
+/// Writes the head of a field of so many bytes.
+pub(super) fn put_head(number: u64, length: usize, into: &mut Vec<u8>) {
+    put(number << 3 | DELIMITED, into);
+    put(length as u64, into);
+}
+
+/// Writes a field that is bytes, text or a message.
+pub(super) fn put_bytes(number: u64, bytes: &[u8], into: &mut Vec<u8>) {
+    put_head(number, bytes.len(), into);
+    into.extend_from_slice(bytes);
+}
+
+/// Writes a field that is a message of what `write` writes.
+pub(super) fn put_message(number: u64, into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut message = Vec::new();
+    write(&mut message);
+    put_bytes(number, &message, into);
+}
