@@ -10,7 +10,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::core::PartialObjectMeta;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
-use steadfast::{Informer, InformerFactory, Kept, Scope};
+use steadfast::{Encoding, Informer, InformerFactory, Kept, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
@@ -38,13 +38,18 @@ impl<K: Kept + Debug> Pair<K> {
         Ok(Self { json: start(false).await?, protobuf: start(true).await? })
     }
 
-    /// Waits until both hold the same, and tells how much.
-    async fn alike(&self) -> Result<usize, WorldError> {
+    /// Waits until both hold the same versions.
+    async fn of_one_state(&self) -> Result<(), WorldError> {
         let versions = |informer: &Informer<K>| -> Vec<(String, String)> {
             let objects = informer.snapshot();
             objects.iter().map(|object| (object.key().to_string(), object.version().to_string())).collect()
         };
-        until("both caches hold the same versions", || versions(&self.json) == versions(&self.protobuf)).await?;
+        until("both caches hold the same versions", || versions(&self.json) == versions(&self.protobuf)).await
+    }
+
+    /// Waits until both hold the same, and tells how much.
+    async fn alike(&self) -> Result<usize, WorldError> {
+        self.of_one_state().await?;
         let (json, protobuf) = (self.json.lister()?.all(), self.protobuf.lister()?.all());
         for (json, protobuf) in json.iter().zip(&protobuf) {
             // Not all that is kept can be compared, but all can be told.
@@ -127,6 +132,7 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
         let services = Pair::<Service>::start(&reference, &(), streamed).await?;
         let secrets = Pair::<Secret>::start(&reference, &(), streamed).await?;
         let as_dynamic = Pair::<DynamicObject>::start(&reference, &dynamic, streamed).await?;
+        let lazy = Pair::<Lazy<Deployment>>::start(&reference, &(), streamed).await?;
         let metadata = Pair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
         let kettles = Pair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
         if round == 0 {
@@ -149,6 +155,7 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
             (count(&services, 2).await?, 2),
             (count(&secrets, 1).await?, 1),
             (count(&kettles, 1).await?, 1),
+            (lazily_alike(&lazy).await?, 2),
             (Pair::<Namespace>::start(&reference, &(), streamed).await?.alike().await?, 2),
             (Pair::<CustomResourceDefinition>::start(&reference, &(), streamed).await?.alike().await?, 1),
             (Pair::<APIService>::start(&reference, &(), streamed).await?.alike().await?, 10),
@@ -163,6 +170,18 @@ async fn what_is_read_from_protobuf_is_what_is_read_from_json() -> Result<(), Wo
         }
     }
     Ok(())
+}
+
+/// Waits until both hold the same, each as it came, and tells how much that is the same once it is decoded.
+async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError> {
+    until("both are there", || pair.protobuf.snapshot().len() >= 2).await?;
+    pair.of_one_state().await?;
+    let (json, protobuf) = (pair.json.lister()?.all(), pair.protobuf.lister()?.all());
+    for (json, protobuf) in json.iter().zip(&protobuf) {
+        assert_eq!((json.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf));
+        assert_eq!(*json.get()?, *protobuf.get()?, "{}", json.key());
+    }
+    Ok(protobuf.len())
 }
 
 /// Waits until there are so many, and both alike.
