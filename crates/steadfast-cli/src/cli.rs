@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use steadfast_testing::Form;
 
 use crate::failure::EXIT_CODES;
 use crate::names::{Wanted, not_empty};
@@ -151,6 +152,10 @@ pub(crate) struct LabArgs {
     /// What decides all that is left to chance.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
+
+    /// What informers keep, and what they request: typed-json, lazy-json, typed-protobuf or lazy-protobuf.
+    #[arg(long, value_name = "FORM", default_value_t = Form::default())]
+    pub(crate) form: Form,
 
     /// How to write the outcome.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 /// Plays faults together, and tells what was done and what came of it.
 async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
-    let (mut stop, ground) = (Stop::listen()?, Ground::over_tcp(args.seed));
+    let (mut stop, ground) = (Stop::listen()?, Ground::over_tcp(args.seed).in_form(args.form));
     let told = tokio::select! {
         told = together(&ground, &faults) => told.map_err(Failure::usage)?,
         () = stop.told() => return Err(Failure::run("ended before it was over")),
@@ -88,7 +88,7 @@ async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> 
             async move {
                 // The places are never withdrawn.
                 let _place = places.acquire().await;
-                (index, play(scenario, args.seed).await)
+                (index, play(scenario, args).await)
             }
         })
         .collect();
@@ -102,11 +102,11 @@ async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> 
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-async fn play(scenario: &'static Scenario, seed: u64) -> Outcome {
+async fn play(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Longer than any takes; whichever is still at it has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A task of its own, so that a panic ends this scenario alone.
-    match tokio::spawn(timeout(longest, scenario.play(Ground::over_tcp(seed)))).await {
+    match tokio::spawn(timeout(longest, scenario.play(Ground::over_tcp(args.seed).in_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it could not go on: {error}")),
         Ok(Err(_)) => Outcome::failed(scenario, format!("it was not over after {} s", longest.as_secs())),

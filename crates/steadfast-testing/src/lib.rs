@@ -24,6 +24,7 @@
 
 pub mod cluster;
 mod error;
+mod form;
 mod history;
 pub mod menu;
 mod objects;
@@ -35,6 +36,7 @@ mod told;
 mod world;
 
 pub use error::Error;
+pub use form::{Form, Held, NoForm};
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};

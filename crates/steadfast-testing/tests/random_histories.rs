@@ -1,23 +1,22 @@
 //! The contract as a property: random histories under random faults of the menu, in virtual time, judged by the checker.
 //!
 //! A failing seed is printed; `STEADFAST_SEED=n cargo test -p steadfast-testing --test random_histories one_seed` repeats
-//! it alone, `STEADFAST_SEEDS=n` tries so many, and `STEADFAST_KEPT` is `lazy` or `typed`: what caches keep.
-//! `steadfast lab --together` plays the like in real time.
+//! it alone, `STEADFAST_SEEDS=n` tries so many from `STEADFAST_FIRST_SEED` on, and `STEADFAST_FORM` says in which form all of
+//! them keep and request objects. `steadfast lab --together` plays the like in real time.
 
+use steadfast_testing::Form;
 use steadfast_testing::menu::{Fault, Ground, Together, Trouble, together};
 
 /// Runs `faults` as `seed` says on a thread of its own, in a time of its own; all there are, where none is named.
 fn run(seed: u64, faults: &[Fault]) -> Result<Together, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(together(&ground(seed), faults))
+    runtime.block_on(together(&ground(seed)?, faults))
 }
 
-/// Where it plays: `STEADFAST_KEPT=lazy` has the caches keep objects as the server wrote them, and without it a third of
-/// all seeds does, with each of the menus.
-fn ground(seed: u64) -> Ground {
-    let ground = Ground::in_memory(seed);
-    let lazy = std::env::var("STEADFAST_KEPT").map_or(seed / 3 % 3 == 2, |kept| kept == "lazy");
-    if lazy { ground.lazily() } else { ground }
+/// Where it plays, in which form: in that of `STEADFAST_FORM`, and without it in all four by turns, with each of the menus.
+fn ground(seed: u64) -> Result<Ground, Trouble> {
+    let form = Form::said()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
+    Ok(Ground::in_memory(seed).in_form(form))
 }
 
 /// Seeds by turns play the whole menu, or a few of it that meet all the more often.
@@ -30,14 +29,15 @@ fn chosen(seed: u64) -> Vec<Fault> {
     FEW[seed as usize % FEW.len()].to_vec()
 }
 
-fn seeds() -> u64 {
-    std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
 #[test]
 fn random_histories_under_random_faults_keep_the_contract() -> Result<(), Trouble> {
     let mut broken = Vec::new();
-    for seed in 0..seeds() {
+    let first = number("STEADFAST_FIRST_SEED", 0);
+    for seed in first..first + number("STEADFAST_SEEDS", 150) {
         let problems = run(seed, &chosen(seed))?.findings.problems();
         if !problems.is_empty() {
             println!("seed {seed}: {problems:#?}");

@@ -12,7 +12,7 @@ use steadfast_contract::History;
 use super::lease::Lease;
 use super::need::{Kind, Need};
 use crate::proxy::{Direction, FaultProxy};
-use crate::{Error, Recorder, history, kube_config};
+use crate::{Error, Form, Recorder, history, kube_config};
 
 /// What the embedded server asks of its clients, as the reference does; it guards nothing.
 const TOKEN: &str = "of-the-suite";
@@ -41,7 +41,9 @@ impl Server {
         Ok(match kind {
             Kind::Embedded => {
                 let replicas = if two { 2 } else { 1 };
-                let server = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).start().await?;
+                let protobuf = Form::said()?.unwrap_or_default().protobuf;
+                let builder = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).protobuf(protobuf);
+                let server = builder.start().await?;
                 if needs.contains(&Need::NoStreamedLists) {
                     server.faults().replica(1).refuse_streamed_lists(true);
                 }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Informer, InformerError, InformerFactory, Scope};
+use steadfast::Breach;
 use steadfast_apiserver::ApiServer;
 
 use super::plan::Plan;
+use crate::Form;
 
-type Start = dyn Fn(&InformerFactory, Scope) -> Result<Informer<ConfigMap>, InformerError> + Send + Sync;
 type Adjust = dyn Fn(&mut Plan) + Send + Sync;
 type Sabotage = dyn Fn(&ApiServer) + Send + Sync;
 
@@ -19,8 +18,8 @@ pub struct Ground {
     /// What decides UIDs, jitter, times and places.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
-    pub(super) lazy: bool,
-    pub(super) start: Arc<Start>,
+    pub(super) form: Form,
+    pub(super) breach: Option<Breach>,
     adjust: Arc<Adjust>,
     pub(super) sabotage: Arc<Sabotage>,
 }
@@ -40,28 +39,24 @@ impl Ground {
         Self {
             seed,
             in_memory,
-            lazy: false,
-            start: Arc::new(InformerFactory::informer),
+            form: Form::default(),
+            breach: None,
             adjust: Arc::new(|_| {}),
             sabotage: Arc::new(|_| {}),
         }
     }
 
-    /// Where several faults play together, informers keep objects as the server wrote them, and decode them when they are
-    /// read.
+    /// Informers keep and request objects in this form.
     #[must_use]
-    pub fn lazily(mut self) -> Self {
-        self.lazy = true;
+    pub fn in_form(mut self, form: Form) -> Self {
+        self.form = form;
         self
     }
 
-    /// Informers are started in this way: a library that is broken on purpose.
+    /// Informers commit this breach: a library that is broken on purpose.
     #[must_use]
-    pub fn starting(
-        mut self,
-        start: impl Fn(&InformerFactory, Scope) -> Result<Informer<ConfigMap>, InformerError> + Send + Sync + 'static,
-    ) -> Self {
-        self.start = Arc::new(start);
+    pub fn breaching(mut self, breach: Breach) -> Self {
+        self.breach = Some(breach);
         self
     }
 

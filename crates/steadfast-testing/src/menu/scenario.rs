@@ -120,6 +120,20 @@ impl Scenario {
     }
 }
 
+/// The function that plays a scenario, with what the ground says that informers keep.
+macro_rules! in_form {
+    ($play:ident $(, $argument:expr)*) => {
+        |ground| {
+            if ground.form.lazy {
+                Box::pin($play::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>(ground $(, $argument)*))
+            } else {
+                Box::pin($play::<k8s_openapi::api::core::v1::ConfigMap>(ground $(, $argument)*))
+            }
+        }
+    };
+}
+pub(super) use in_form;
+
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scenario").field("name", &self.name).field("faults", &self.faults).finish_non_exhaustive()

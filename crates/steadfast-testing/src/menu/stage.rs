@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Connection, Informer, InformerFactory, ResourceVersion, Scope};
+use steadfast::{Connection, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, Faults, RequestCounts, Status};
 use steadfast_contract::Terms;
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use super::onlooker::Onlooker;
 use super::plan::Plan;
 use super::scenario::Trouble;
 use crate::proxy::{FaultProxy, NetworkFaults};
-use crate::{InMemory, Recorder, Recording, config_map_in, history, kube_config};
+use crate::{Held, InMemory, Recorder, Recording, config_map_in, history, kube_config};
 
 /// How long anything may take that is to happen at once, on a busy machine.
 pub(super) const PROMPT: Duration = Duration::from_secs(2);
@@ -55,9 +54,9 @@ pub(super) enum Way {
 }
 
 /// An informer that is recorded and looked at.
-pub(super) struct Watched {
-    pub(super) informer: Informer<ConfigMap>,
-    pub(super) recording: Arc<Recording<ConfigMap>>,
+pub(super) struct Watched<K: Held> {
+    pub(super) informer: Informer<K>,
+    pub(super) recording: Arc<Recording<K>>,
     pub(super) onlooker: Onlooker,
 }
 
@@ -66,7 +65,7 @@ impl Stage {
     pub(super) async fn set(ground: &Ground, plan: Plan) -> Result<Self, Trouble> {
         let begun = Instant::now();
         let plan = ground.adjusted(plan);
-        let builder = plan.server.seed(ground.seed);
+        let builder = plan.server.seed(ground.seed).protobuf(ground.form.protobuf);
         let builder = if ground.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
         (ground.sabotage)(&server);
@@ -113,19 +112,24 @@ impl Stage {
     }
 
     /// Starts an informer, recorded under its own name.
-    pub(super) fn watch(&self, scope: Scope) -> Result<Watched, Trouble> {
-        Ok(self.record((self.ground.start)(&self.factory, scope)?))
+    pub(super) fn watch<K: Held>(&self, scope: Scope) -> Result<Watched<K>, Trouble> {
+        Ok(self.record(self.build(&self.factory, scope).start()?))
+    }
+
+    /// An informer of `factory` to be started, in the form and with the breach that the ground says.
+    pub(super) fn build<'a, K: Held>(&self, factory: &'a InformerFactory, scope: Scope) -> InformerBuilder<'a, K> {
+        factory.build(scope).protobuf(self.ground.form.protobuf).breach(self.ground.breach)
     }
 
     /// Records and looks at an informer that runs.
-    pub(super) fn record(&self, informer: Informer<ConfigMap>) -> Watched {
+    pub(super) fn record<K: Held>(&self, informer: Informer<K>) -> Watched<K> {
         let recording = Arc::new(self.recorder.record(&informer));
         let onlooker = Onlooker::of(&informer);
         Watched { informer, recording, onlooker }
     }
 
     /// Waits until `watched` are synced and fresh, and their handlers have seen what there was.
-    pub(super) async fn ready(&self, watched: &[&Watched]) -> Result<(), Trouble> {
+    pub(super) async fn ready<K: Held>(&self, watched: &[&Watched<K>]) -> Result<(), Trouble> {
         for watched in watched {
             watched.informer.wait_for_sync(READY).await?;
             tokio::time::timeout(READY, watched.recording.until_synced()).await?;
@@ -137,7 +141,7 @@ impl Stage {
     }
 
     /// Expects that `watched` was not seen to doubt since `begun`.
-    pub(super) fn expect_no_doubt(&mut self, watched: &Watched, begun: Instant) {
+    pub(super) fn expect_no_doubt<K: Held>(&mut self, watched: &Watched<K>, begun: Instant) {
         // In real time the onlooker itself may be late to see what has ended.
         let late = if self.ground.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
         self.checks.within("the longest doubt", Some(watched.onlooker.longest_doubt(begun)), late);
@@ -193,7 +197,12 @@ impl Stage {
     // The end.
 
     /// How long after `healed` the last of `watched` was fresh with everything there is; none after `limit`.
-    pub(super) async fn recovery(&self, watched: &[&Watched], healed: Instant, limit: Duration) -> Option<Duration> {
+    pub(super) async fn recovery<K: Held>(
+        &self,
+        watched: &[&Watched<K>],
+        healed: Instant,
+        limit: Duration,
+    ) -> Option<Duration> {
         let recoveries = watched.iter().map(|watched| {
             let newest = self.newest(watched.informer.scope());
             async move { watched.onlooker.recovery(healed, &newest, limit).await }
@@ -203,7 +212,7 @@ impl Stage {
 
     /// The server is reachable and quiet from here on: waits until `watched`, which are all that are recorded, have reported
     /// everything, and writes down how they are.
-    pub(super) async fn settle(&self, watched: &[&Watched]) {
+    pub(super) async fn settle<K: Held>(&self, watched: &[&Watched<K>]) {
         // What does not recover is what the checker is to see.
         let _ = self.recovery(watched, Instant::now(), SETTLE).await;
         // The oldest of their newest versions: each has reached its own by now, or never will.
@@ -233,9 +242,17 @@ impl Stage {
 
 /// The latest of the first doubts of `watched` after `fault`, each waited for until `limit` after it; none where one of
 /// them was not seen to doubt.
-pub(super) async fn doubt(watched: &[&Watched], fault: Instant, limit: Duration) -> Option<Duration> {
+pub(super) async fn doubt<K: Held>(watched: &[&Watched<K>], fault: Instant, limit: Duration) -> Option<Duration> {
     let doubts = watched.iter().map(|watched| watched.onlooker.doubt(fault, limit));
     join_all(doubts).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+impl<K: Held> Watched<K> {
+    /// Whether an object of the default namespace is unknown to whoever reads it.
+    pub(super) fn knows_nothing_of(&self, name: &str) -> bool {
+        let Ok(lister) = self.informer.lister() else { return false };
+        lister.get(NAMESPACE, name).map_or(true, |found| found.is_some_and(|object| object.config_map().is_none()))
+    }
 }
 
 /// Waits for `held`; tells how long it took, or none after `limit`.

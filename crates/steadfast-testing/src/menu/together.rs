@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steadfast::transport::Settings;
-use steadfast::{DynamicType, InformerFactory, Kept, Lazy, Scope};
+use steadfast::{InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
 use steadfast_core::random::Random;
@@ -21,7 +21,7 @@ use super::scenario::Trouble;
 use super::stage::{NAMESPACE, PROMPT, Way, until};
 use super::strike::{NAMES, OBJECT_LIMIT, is_switch, name, strike};
 use super::unread::{self, Unread};
-use crate::{Recorder, Recording, history, labelled_config_map};
+use crate::{Held, Recorder, Recording, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
 /// What is done one after the other: writes, faults, pauses.
@@ -78,14 +78,14 @@ struct World {
 ///
 /// Where one of `faults` cannot be combined with others, or where it could not go on.
 pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
-    if ground.lazy { play::<Lazy<ConfigMap>>(ground, faults).await } else { play::<ConfigMap>(ground, faults).await }
+    if ground.form.lazy {
+        play::<Lazy<ConfigMap>>(ground, faults).await
+    } else {
+        play::<ConfigMap>(ground, faults).await
+    }
 }
 
-async fn play<K>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble>
-where
-    K: Kept,
-    DynamicType<K>: Default,
-{
+async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
     let begun = Instant::now();
     let mut world = World::set(ground, faults).await?;
     for _ in 0..world.pick(10) {
@@ -113,7 +113,7 @@ where
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
             let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
-            let informer = builder.object_limit(OBJECT_LIMIT).start()?;
+            let informer = builder.object_limit(OBJECT_LIMIT).protobuf(ground.form.protobuf).start()?;
             held.push(world.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
                 // A filter is to a handler what a selector is to an informer, whatever happens to the stream.
@@ -177,6 +177,7 @@ impl World {
         let builder = ApiServer::builder()
             .replicas(REPLICAS)
             .seed(ground.seed)
+            .protobuf(ground.form.protobuf)
             .bookmark_period(Duration::from_secs(10 + random.draw() % 60))
             .watch_timeout(Duration::from_secs(120)..Duration::from_secs(240));
         let server = if ground.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use steadfast::BackoffSettings;
-use steadfast::{Breach, InformerFactory};
+use steadfast::{BackoffSettings, Breach};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_testing::menu::{Ground, Trouble, scenarios};
 
@@ -19,11 +18,6 @@ struct Broken {
     scenario: &'static str,
     how: fn(Ground) -> Ground,
     said: &'static str,
-}
-
-/// Informers that commit `breach`.
-fn breaching(ground: Ground, breach: Breach) -> Ground {
-    ground.starting(move |factory: &InformerFactory, scope| factory.build(scope).breach(breach).start())
 }
 
 const BROKEN: &[Broken] = &[
@@ -53,7 +47,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R2: called fresh whatever happens",
         scenario: "frozen-etcd",
-        how: |ground| breaching(ground, Breach::AlwaysFresh),
+        how: |ground| ground.breaching(Breach::AlwaysFresh),
         said: "the first doubt did not happen",
     },
     Broken {
@@ -71,19 +65,19 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R4: a list where a watch could go on",
         scenario: "events-repeated",
-        how: |ground| breaching(ground, Breach::ForgottenPlace),
+        how: |ground| ground.breaching(Breach::ForgottenPlace),
         said: "full transfers",
     },
     Broken {
         bound: "R5: deletions that a relist does not tell",
         scenario: "version-expired",
-        how: |ground| breaching(ground, Breach::LostDeletes),
+        how: |ground| ground.breaching(Breach::LostDeletes),
         said: "C2",
     },
     Broken {
         bound: "R5, C4: an older list from a lagging replica",
         scenario: "time-travel",
-        how: |ground| breaching(ground, Breach::OlderList),
+        how: |ground| ground.breaching(Breach::OlderList),
         said: "C4",
     },
     Broken {
@@ -111,7 +105,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R8: records that are dropped for one that cannot be decoded",
         scenario: "frames-split",
-        how: |ground| breaching(ground, Breach::DroppedRecords),
+        how: |ground| ground.breaching(Breach::DroppedRecords),
         said: "C11",
     },
     Broken {
@@ -123,7 +117,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R11: Retry-After that is not heeded",
         scenario: "server-busy",
-        how: |ground| breaching(ground, Breach::IgnoredPatience),
+        how: |ground| ground.breaching(Breach::IgnoredPatience),
         said: "asked for",
     },
 ];

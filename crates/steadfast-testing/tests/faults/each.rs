@@ -1,5 +1,6 @@
 //! One test a fault: all scenarios that tell of it are passed.
 
+use steadfast_testing::Form;
 use steadfast_testing::menu::{Fault, Ground, Trouble, scenarios};
 
 use crate::play;
@@ -9,8 +10,9 @@ const SEED: u64 = 7;
 
 fn passes(fault: Fault) -> Result<(), Trouble> {
     assert!(scenarios::of(fault).next().is_some(), "nothing tells of {fault}");
+    let form = Form::said()?.unwrap_or_default();
     for scenario in scenarios::of(fault) {
-        let problems = play(scenario, Ground::in_memory(SEED))?.problems();
+        let problems = play(scenario, Ground::in_memory(SEED).in_form(form))?.problems();
         assert!(problems.is_empty(), "{fault}, {}: {problems:#?}", scenario.name);
     }
     Ok(())

@@ -1,35 +1,35 @@
 //! What a server that is well tells: lists of every kind, changes, selectors, finalizers, definitions.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 use steadfast::InformerFactory;
+use steadfast_testing::Held;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{SOON, Said, Watched, assert_fresh, judge, until_told, watch};
+use super::{SOON, Said, Watched, assert_fresh, build, judge, until_told, watch};
 
 super::scenarios! {
-    streamed_paged_and_selected_informers_agree_with_the_history: needs [], tells [SelectorChurn];
-    a_list_in_many_pages_is_one_list: needs [], tells [];
-    a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion: needs [], tells [];
-    one_request_that_deletes_many_is_a_deletion_of_each: needs [], tells [];
+    streamed_paged_and_selected_informers_agree_with_the_history<K>: needs [], tells [SelectorChurn];
+    a_list_in_many_pages_is_one_list<K>: needs [], tells [];
+    a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K>: needs [], tells [];
+    one_request_that_deletes_many_is_a_deletion_of_each<K>: needs [], tells [];
     what_only_the_metadata_is_kept_of_is_followed_all_the_same: needs [], tells [];
-    a_write_that_changes_nothing_is_told_to_nobody: needs [], tells [];
-    an_object_by_name_and_sets_of_labels_are_scopes: needs [], tells [SelectorChurn];
-    fifty_informers_on_one_connection_each_hear_their_own: needs [], tells [];
-    ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt: needs [], tells [];
+    a_write_that_changes_nothing_is_told_to_nobody<K>: needs [], tells [];
+    an_object_by_name_and_sets_of_labels_are_scopes<K>: needs [], tells [SelectorChurn];
+    fifty_informers_on_one_connection_each_hear_their_own<K>: needs [], tells [];
+    ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt<K>: needs [], tells [];
 }
 
 /// No event tells of such a write, and a real server often sends no bookmark either (R2).
-async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt(
+async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
-    let informer = factory.informer::<ConfigMap>(cluster.scope().labels("app=web"))?;
+    let informer = build::<K>(&factory, cluster.scope().labels("app=web")).start()?;
     let said = Said::by(&informer);
     recorder.record_as(&informer, "selected").until_synced().await;
     let writer = cluster.writer();
@@ -43,7 +43,9 @@ async fn ten_waits_for_writes_outside_of_the_selector_leave_a_cache_in_no_doubt(
     Ok(())
 }
 
-async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn streamed_paged_and_selected_informers_agree_with_the_history<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let writer = cluster.writer();
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(name, "1").await?;
@@ -51,8 +53,8 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
     let streams = cluster.streamed_lists().await?;
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factories = [InformerFactory::new(&connection), InformerFactory::new(&connection)];
-    let streamed = factories[0].informer::<ConfigMap>(cluster.scope())?;
-    let paged = factories[1].build::<ConfigMap>(cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
+    let streamed = build::<K>(&factories[0], cluster.scope()).start()?;
+    let paged = build::<K>(&factories[1], cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let selected = factories[0].informer_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"))?;
     let said = [Said::by(&streamed), Said::by(&paged), Said::by(&selected)];
@@ -100,17 +102,17 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history(cluster: &
     Ok(())
 }
 
-async fn a_list_in_many_pages_is_one_list(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_list_in_many_pages_is_one_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..25 {
         writer.create(&format!("c-{number:02}"), "1").await?;
     }
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.build::<ConfigMap>(cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
+    let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let seen = recorder.record(&informer);
     seen.until_synced().await;
     let there = informer.lister()?.all();
-    let own = there.iter().filter(|object| object.name_any().starts_with("c-")).count();
+    let own = there.iter().filter(|object| object.key().name().starts_with("c-")).count();
     assert_eq!(own, 25);
     let changed = writer.set("c-24", "2").await?;
     recorder.wait_for(&informer, informer.name(), &changed).await?;
@@ -122,18 +124,19 @@ async fn a_list_in_many_pages_is_one_list(cluster: &mut Cluster) -> Result<(), W
     Ok(())
 }
 
-async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion(
+async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let mut held = config_map_in(cluster.namespace(), "held", "1");
     held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
     writer.post(&held).await?;
-    let Watched { informer, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     writer.delete("held").await?;
     until_told(cluster, seen, "held", 2).await?;
     let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("it is held")?;
+    let there = there.config_map().ok_or("it can be read")?;
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_told(cluster, seen, "held", 3).await?;
@@ -145,13 +148,13 @@ async fn a_deletion_that_a_finalizer_holds_up_is_a_change_and_then_a_deletion(
     Ok(())
 }
 
-async fn one_request_that_deletes_many_is_a_deletion_of_each(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn one_request_that_deletes_many_is_a_deletion_of_each<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..20 {
         let app = if number % 2 == 0 { "old" } else { "new" };
         writer.create_labelled(&format!("c-{number:02}"), app).await?;
     }
-    let Watched { seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     writer.delete_labelled("old").await?;
 
@@ -193,10 +196,10 @@ async fn what_only_the_metadata_is_kept_of_is_followed_all_the_same(cluster: &mu
     Ok(())
 }
 
-async fn a_write_that_changes_nothing_is_told_to_nobody(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_write_that_changes_nothing_is_told_to_nobody<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let created = writer.create("a", "1").await?;
-    let Watched { informer, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     let same = writer.set("a", "1").await?;
     assert_eq!(same.metadata.resource_version, created.metadata.resource_version, "the server keeps its version");
@@ -210,7 +213,7 @@ async fn a_write_that_changes_nothing_is_told_to_nobody(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn an_object_by_name_and_sets_of_labels_are_scopes(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn an_object_by_name_and_sets_of_labels_are_scopes<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for (name, app) in [("one", "web"), ("two", "db"), ("three", "batch")] {
         writer.create_labelled(name, app).await?;
@@ -223,7 +226,7 @@ async fn an_object_by_name_and_sets_of_labels_are_scopes(cluster: &mut Cluster) 
     ];
     let mut all = Vec::new();
     for scope in scopes {
-        let seen = recorder.record(&factory.informer::<ConfigMap>(scope)?);
+        let seen = recorder.record(&build::<K>(&factory, scope).start()?);
         seen.until_synced().await;
         all.push(seen);
     }
@@ -249,7 +252,9 @@ async fn an_object_by_name_and_sets_of_labels_are_scopes(cluster: &mut Cluster) 
     Ok(())
 }
 
-async fn fifty_informers_on_one_connection_each_hear_their_own(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn fifty_informers_on_one_connection_each_hear_their_own<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let connection = cluster.connection().await?;
@@ -257,7 +262,7 @@ async fn fifty_informers_on_one_connection_each_hear_their_own(cluster: &mut Clu
     let mut all = Vec::new();
     for number in 0..INFORMERS {
         let scope = cluster.scope().labels(format!("app=g{number}"));
-        all.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
+        all.push(recorder.record(&build::<K>(&factory, scope).start()?));
     }
     factory.wait_for_sync(SOON).await?;
     for number in 0..INFORMERS {

@@ -13,29 +13,30 @@ use steadfast::connection::ConnectError;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Connection, Freshness, InformerFactory};
 use steadfast_contract::Clause;
+use steadfast_testing::Held;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
+use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
 
 super::scenarios! {
-    a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest: needs [], tells [SlowReader, BadHandler];
-    a_handler_that_panics_is_told_again: needs [], tells [BadHandler];
-    a_handler_that_comes_late_is_told_what_there_is: needs [], tells [];
-    a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows: needs [], tells [ShutdownWhileCut];
-    a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once: needs [], tells [WriteWhileCut];
-    refused_credentials_are_a_named_state_until_they_are_replaced: needs [], tells [CredentialsRotated];
-    a_library_that_tells_before_it_holds_is_caught: needs [], tells [];
+    a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K>: needs [], tells [SlowReader, BadHandler];
+    a_handler_that_panics_is_told_again<K>: needs [], tells [BadHandler];
+    a_handler_that_comes_late_is_told_what_there_is<K>: needs [], tells [];
+    a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows<K>: needs [], tells [ShutdownWhileCut];
+    a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<K>: needs [], tells [WriteWhileCut];
+    refused_credentials_are_a_named_state_until_they_are_replaced<K>: needs [], tells [CredentialsRotated];
+    a_library_that_tells_before_it_holds_is_caught<K>: needs [], tells [];
 }
 
-async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest(
+async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
-    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     let stuck = Arc::new(AtomicBool::new(true));
     let held = stuck.clone();
     let slow = recorder.handle(informer, informer.name(), move |_| {
@@ -64,10 +65,10 @@ async fn a_handler_that_stands_still_holds_up_nobody_and_is_told_the_newest(
     Ok(())
 }
 
-async fn a_handler_that_panics_is_told_again(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_handler_that_panics_is_told_again<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope().labels("app"))?;
+    let informer = build::<K>(&factory, cluster.scope().labels("app")).start()?;
     let seen = recorder.record(&informer);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -87,11 +88,11 @@ async fn a_handler_that_panics_is_told_again(cluster: &mut Cluster) -> Result<()
     Ok(())
 }
 
-async fn a_handler_that_comes_late_is_told_what_there_is(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_handler_that_comes_late_is_told_what_there_is<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     writer.create("gone", "1").await?;
-    let Watched { informer, seen: first, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, seen: first, .. } = &watch::<K>(cluster, &recorder).await?;
     writer.set("a", "2").await?;
     writer.delete("gone").await?;
     until_told(cluster, first, "a", 2).await?;
@@ -108,12 +109,14 @@ async fn a_handler_that_comes_late_is_told_what_there_is(cluster: &mut Cluster) 
     Ok(())
 }
 
-async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
     let Watched { factory, informer, seen, .. } =
-        &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
+        &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     cluster.settle(&recorder).await?;
 
     network.cut();
@@ -143,13 +146,13 @@ async fn a_shutdown_while_cut_off_is_prompt_and_no_attempt_follows(cluster: &mut
     Ok(())
 }
 
-async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
+async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
     let connection = cluster.connection_with(Settings { headers: deadline, ..Settings::default() }).await?;
-    let Watched { informer, seen, .. } = &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
+    let Watched { informer, seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();
@@ -178,7 +181,7 @@ async fn a_write_while_cut_off_ends_with_a_clear_error_and_happens_at_most_once(
     Ok(())
 }
 
-async fn refused_credentials_are_a_named_state_until_they_are_replaced(
+async fn refused_credentials_are_a_named_state_until_they_are_replaced<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
@@ -194,7 +197,7 @@ async fn refused_credentials_are_a_named_state_until_they_are_replaced(
     };
     let connection = Connection::builder(wrong).loader(load).build()?;
     let factory = InformerFactory::new(&connection);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
     let not_synced = informer.wait_for_sync(Duration::from_secs(2)).await.expect_err("it is nobody");
     assert!(matches!(not_synced.state, Freshness::Failed(_)), "{not_synced}");
@@ -212,7 +215,7 @@ async fn refused_credentials_are_a_named_state_until_they_are_replaced(
 }
 
 /// A library that is broken on purpose: this history has to show it.
-async fn a_library_that_tells_before_it_holds_is_caught(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_library_that_tells_before_it_holds_is_caught<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer();
     let connection = cluster.connection().await?;
     let mut all = Vec::new();
@@ -221,7 +224,7 @@ async fn a_library_that_tells_before_it_holds_is_caught(cluster: &mut Cluster) -
         let recorder = cluster.recorder();
         // What is synced too early is so before the list has come.
         cluster.network().delay(Duration::from_millis(200));
-        let informer = factory.build::<ConfigMap>(cluster.scope()).breach(breach).start()?;
+        let informer = build::<K>(&factory, cluster.scope()).breach(breach).start()?;
         let seen = recorder.record(&informer);
         sleep(Duration::from_secs(1)).await;
         cluster.network().heal();

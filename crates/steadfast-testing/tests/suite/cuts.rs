@@ -2,39 +2,41 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Breach, InformerFactory};
 use steadfast_contract::Clause;
+use steadfast_testing::Held;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, judge, until_fresh, until_told, watch, watch_by};
+use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
 
 super::scenarios! {
-    recreated_and_deleted_while_cut_off_is_told_as_it_happened: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
-    a_selector_left_and_entered_while_cut_off_is_two_stays: needs [], tells [SelectorChurn];
-    resets_in_the_middle_of_objects_cost_no_list: needs [], tells [ConnectionReset];
-    packets_that_vanish_are_noticed_within_15_seconds: needs [], tells [BlackHole];
-    packets_that_vanish_one_way_are_noticed_too: needs [], tells [BlackHole];
-    an_absent_server_is_named_and_found_when_it_appears: needs [], tells [ServerAbsent];
-    connections_accepted_and_closed_at_once_are_tried_rarely: needs [], tells [AcceptAndClose];
-    a_flow_is_never_idle_long_enough_to_be_dropped: needs [], tells [IdleFlowDropped];
-    a_list_that_crawls_arrives: needs [], tells [];
-    who_calls_itself_fresh_while_cut_off_is_caught: needs [], tells [];
+    recreated_and_deleted_while_cut_off_is_told_as_it_happened<K>: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
+    a_selector_left_and_entered_while_cut_off_is_two_stays<K>: needs [], tells [SelectorChurn];
+    resets_in_the_middle_of_objects_cost_no_list<K>: needs [], tells [ConnectionReset];
+    packets_that_vanish_are_noticed_within_15_seconds<K>: needs [], tells [BlackHole];
+    packets_that_vanish_one_way_are_noticed_too<K>: needs [], tells [BlackHole];
+    an_absent_server_is_named_and_found_when_it_appears<K>: needs [], tells [ServerAbsent];
+    connections_accepted_and_closed_at_once_are_tried_rarely<K>: needs [], tells [AcceptAndClose];
+    a_flow_is_never_idle_long_enough_to_be_dropped<K>: needs [], tells [IdleFlowDropped];
+    a_list_that_crawls_arrives<K>: needs [], tells [];
+    who_calls_itself_fresh_while_cut_off_is_caught<K>: needs [], tells [];
 }
 
 /// R1's bound.
 const VANISHED: Duration = Duration::from_secs(15);
 
-async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
     }
-    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     cluster.network().cut();
@@ -59,11 +61,13 @@ async fn recreated_and_deleted_while_cut_off_is_told_as_it_happened(cluster: &mu
     Ok(())
 }
 
-async fn a_selector_left_and_entered_while_cut_off_is_two_stays(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_selector_left_and_entered_while_cut_off_is_two_stays<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope().labels("app=web"))?);
+    let seen = recorder.record(&build::<K>(&factory, cluster.scope().labels("app=web")).start()?);
     seen.until_synced().await;
 
     cluster.network().cut();
@@ -77,10 +81,10 @@ async fn a_selector_left_and_entered_while_cut_off_is_two_stays(cluster: &mut Cl
     Ok(())
 }
 
-async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn resets_in_the_middle_of_objects_cost_no_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
-    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
         until_fresh(informer, true, SOON).await?;
@@ -99,22 +103,26 @@ async fn resets_in_the_middle_of_objects_cost_no_list(cluster: &mut Cluster) -> 
     Ok(())
 }
 
-async fn packets_that_vanish_are_noticed_within_15_seconds(cluster: &mut Cluster) -> Result<(), WorldError> {
-    vanish(cluster, Direction::Both, Settings::default()).await
+async fn packets_that_vanish_are_noticed_within_15_seconds<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+    vanish::<K>(cluster, Direction::Both, Settings::default()).await
 }
 
-async fn packets_that_vanish_one_way_are_noticed_too(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn packets_that_vanish_one_way_are_noticed_too<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     // Real time is waited for: shorter than the defaults.
     let second = Duration::from_secs(1);
-    vanish(cluster, Direction::ToClient, Settings { ping_after: second, ping_timeout: second, ..Settings::default() })
-        .await
+    vanish::<K>(
+        cluster,
+        Direction::ToClient,
+        Settings { ping_after: second, ping_timeout: second, ..Settings::default() },
+    )
+    .await
 }
 
-async fn vanish(cluster: &Cluster, direction: Direction, settings: Settings) -> Result<(), WorldError> {
+async fn vanish<K: Held>(cluster: &Cluster, direction: Direction, settings: Settings) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with(settings).await?);
-    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
     until_fresh(informer, true, SOON).await?;
 
@@ -133,13 +141,13 @@ async fn vanish(cluster: &Cluster, direction: Direction, settings: Settings) -> 
     Ok(())
 }
 
-async fn an_absent_server_is_named_and_found_when_it_appears(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn an_absent_server_is_named_and_found_when_it_appears<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().refuse(true);
     let connection = cluster.connection().await?;
     let factory = InformerFactory::new(&connection);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
     let absent = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("nobody is there").to_string();
     for part in ["configmaps", "127.0.0.1", "refused"] {
@@ -155,10 +163,12 @@ async fn an_absent_server_is_named_and_found_when_it_appears(cluster: &mut Clust
     Ok(())
 }
 
-async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn connections_accepted_and_closed_at_once_are_tried_rarely<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
-    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     let before = network.connections().len();
     network.accept_and_close(true);
@@ -177,13 +187,13 @@ async fn connections_accepted_and_closed_at_once_are_tried_rarely(cluster: &mut 
     Ok(())
 }
 
-async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_flow_is_never_idle_long_enough_to_be_dropped<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     // Much shorter than the defaults and than what real networks do: real time is waited for.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with(settings).await?;
-    let Watched { seen, .. } = &watch_by(InformerFactory::new(&connection), cluster, &recorder).await?;
+    let Watched { seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     network.drop_idle_after(Some(Duration::from_secs(3)));
     let opened = steadfast::unstable::dialled(&connection);
     sleep(Duration::from_secs(7)).await;
@@ -197,7 +207,7 @@ async fn a_flow_is_never_idle_long_enough_to_be_dropped(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn a_list_that_crawls_arrives(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_list_that_crawls_arrives<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     for number in 0..20 {
         writer.create(&format!("c-{number:02}"), &"x".repeat(1500)).await?;
@@ -205,7 +215,7 @@ async fn a_list_that_crawls_arrives(cluster: &mut Cluster) -> Result<(), WorldEr
     network.throttle(Some(20_000));
     network.jitter(Duration::from_millis(20));
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+    let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
     informer.wait_for_sync(SOON).await?;
     network.heal();
@@ -217,13 +227,13 @@ async fn a_list_that_crawls_arrives(cluster: &mut Cluster) -> Result<(), WorldEr
 }
 
 /// A library that is broken on purpose: this history has to show it.
-async fn who_calls_itself_fresh_while_cut_off_is_caught(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn who_calls_itself_fresh_while_cut_off_is_caught<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
     let honest = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&honest.informer::<ConfigMap>(cluster.scope())?);
+    let seen = recorder.record(&build::<K>(&honest, cluster.scope()).start()?);
     let other = InformerFactory::new(&cluster.connection().await?);
-    let broken = other.build::<ConfigMap>(cluster.scope()).breach(Breach::AlwaysFresh).start()?;
+    let broken = build::<K>(&other, cluster.scope()).breach(Breach::AlwaysFresh).start()?;
     let broken = of_broken.record(&broken);
     seen.until_synced().await;
     broken.until_synced().await;

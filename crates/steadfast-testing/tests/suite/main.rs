@@ -18,13 +18,11 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Resource;
-use steadfast::{Informer, InformerFactory, Kept, Note};
+use steadfast::{Informer, InformerBuilder, InformerFactory, Kept, Note, Scope};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, Kind, Need};
 use steadfast_testing::menu::Fault;
-use steadfast_testing::{Recorder, Recording, WorldError};
+use steadfast_testing::{Form, Held, Recorder, Recording, WorldError};
 
 /// How long anything may take that has to happen.
 const SOON: Duration = Duration::from_secs(30);
@@ -37,14 +35,40 @@ pub(crate) struct Scenario {
     pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
-/// The scenarios of a file, a test for each: `name: needs [...], tells [...]`.
+/// The form that its informers keep and request objects in: the default one, unless `STEADFAST_FORM` says another.
+fn form() -> Form {
+    Form::said().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default()
+}
+
+/// An informer of `factory` to be started, which requests objects in that form.
+fn build<K: Held>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
+    factory.build(scope).protobuf(form().protobuf)
+}
+
+/// A scenario that is told: one that says so with what is kept in the form that is asked for.
+macro_rules! told {
+    ($cluster:ident, $name:ident) => {
+        Box::pin($name($cluster))
+    };
+    ($cluster:ident, $name:ident, $kept:ident) => {
+        if crate::form().lazy {
+            Box::pin($name::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>($cluster))
+        } else {
+            Box::pin($name::<k8s_openapi::api::core::v1::ConfigMap>($cluster))
+        }
+    };
+}
+pub(crate) use told;
+
+/// The scenarios of a file, a test for each: `name: needs [...], tells [...]`, or `name<K>: ...` of one that is told in any
+/// form.
 macro_rules! scenarios {
-    ($($name:ident: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
+    ($($name:ident $(<$kept:ident>)?: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
         pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
             name: stringify!($name),
             needs: &[$(steadfast_testing::cluster::Need::$need),*],
             faults: &[$(steadfast_testing::menu::Fault::$fault),*],
-            tell: |cluster| Box::pin($name(cluster)),
+            tell: |cluster| crate::told!(cluster, $name $(, $kept)?),
         }),*];
 
         mod on_the_server {
@@ -97,7 +121,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
 struct Said(Arc<Mutex<Vec<String>>>);
 
 impl Said {
-    fn by<K: Kept + Resource>(informer: &Informer<K>) -> Self {
+    fn by<K: Kept>(informer: &Informer<K>) -> Self {
         let said = Self::default();
         let own = said.clone();
         informer.on_note(move |note| {
@@ -121,21 +145,25 @@ impl Said {
 
 /// An informer of all config maps of a scenario, what it said of itself, and what its handler was told. It lives as long as
 /// this does.
-struct Watched {
+struct Watched<K: Held> {
     factory: InformerFactory,
-    informer: Informer<ConfigMap>,
+    informer: Informer<K>,
     said: Said,
-    seen: Recording<ConfigMap>,
+    seen: Recording<K>,
 }
 
 /// Watches and records the scenario's config maps through the network that can fail, from when all are known.
-async fn watch(cluster: &Cluster, recorder: &Recorder) -> Result<Watched, WorldError> {
+async fn watch<K: Held>(cluster: &Cluster, recorder: &Recorder) -> Result<Watched<K>, WorldError> {
     watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
 
 /// The same by an informer of this factory.
-async fn watch_by(factory: InformerFactory, cluster: &Cluster, recorder: &Recorder) -> Result<Watched, WorldError> {
-    let informer = factory.informer::<ConfigMap>(cluster.scope())?;
+async fn watch_by<K: Held>(
+    factory: InformerFactory,
+    cluster: &Cluster,
+    recorder: &Recorder,
+) -> Result<Watched<K>, WorldError> {
+    let informer = build::<K>(&factory, cluster.scope()).start()?;
     let said = Said::by(&informer);
     let seen = recorder.record(&informer);
     seen.until_synced().await;

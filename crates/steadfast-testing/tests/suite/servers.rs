@@ -6,26 +6,27 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{Breach, InformerFactory, ReflectorSettings, Scope};
 use steadfast_contract::{Clause, Terms};
+use steadfast_testing::Held;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
 
-use super::{SOON, Said, Watched, assert_fresh, judge, judge_by, until_fresh, until_told, watch, watch_by};
+use super::{SOON, Said, Watched, assert_fresh, build, judge, judge_by, until_fresh, until_told, watch, watch_by};
 
 super::scenarios! {
-    a_killed_server_that_comes_back_is_followed_on: needs [Kill], tells [ServerRestarts];
-    recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist:
+    a_killed_server_that_comes_back_is_followed_on<K>: needs [Kill], tells [ServerRestarts];
+    recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K>:
         needs [Kill, Compact], tells [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
-    fifty_informers_list_once_each_at_most_when_their_server_is_killed: needs [Kill, Compact], tells [ServerRestarts];
-    a_server_that_ends_in_good_order_is_followed_on: needs [Shutdown], tells [WatchEnded, GoAway];
-    a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted:
+    fifty_informers_list_once_each_at_most_when_their_server_is_killed<K>: needs [Kill, Compact], tells [ServerRestarts];
+    a_server_that_ends_in_good_order_is_followed_on<K>: needs [Shutdown], tells [WatchEnded, GoAway];
+    a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted<K>:
         needs [Kill, Compact, Second], tells [ServerRestarts];
-    who_moves_to_a_lagging_server_goes_back_in_nothing: needs [Lag], tells [LaggingReplica, VersionTooLarge];
-    a_server_that_stands_still_is_noticed_within_two_periods: needs [Freeze], tells [FrozenServer];
-    a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods: needs [FreezeStore], tells [FrozenEtcd];
-    a_store_put_back_to_its_backup_is_another_history: needs [Restore], tells [HistoryRestored];
-    a_server_that_refuses_to_stream_lists_is_listed_in_pages: needs [NoStreamedLists], tells [StreamedListBroken];
-    a_list_that_cannot_go_on_is_begun_anew: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
+    who_moves_to_a_lagging_server_goes_back_in_nothing<K>: needs [Lag], tells [LaggingReplica, VersionTooLarge];
+    a_server_that_stands_still_is_noticed_within_two_periods<K>: needs [Freeze], tells [FrozenServer];
+    a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods<K>: needs [FreezeStore], tells [FrozenEtcd];
+    a_store_put_back_to_its_backup_is_another_history<K>: needs [Restore], tells [HistoryRestored];
+    a_server_that_refuses_to_stream_lists_is_listed_in_pages<K>: needs [NoStreamedLists], tells [StreamedListBroken];
+    a_list_that_cannot_go_on_is_begun_anew<K>: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
 }
 
 /// R2's period, shortened: real time is waited for.
@@ -33,10 +34,10 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// What a busy machine may add to a wait.
 const SLACK: Duration = Duration::from_secs(2);
 
-async fn a_killed_server_that_comes_back_is_followed_on(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_killed_server_that_comes_back_is_followed_on<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
-    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.kill(0)?;
@@ -53,7 +54,7 @@ async fn a_killed_server_that_comes_back_is_followed_on(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
+async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let writer = cluster.writer().clone();
@@ -62,7 +63,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     }
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let everything = factory.informer::<ConfigMap>(Scope::all())?;
+    let everything = build::<K>(&factory, Scope::all()).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = factory.build_with::<DynamicObject>(&kind, cluster.scope());
     // One that lists in pages, again too.
@@ -76,7 +77,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     let mut broken = Vec::new();
     for (breach, clause) in [(Breach::MergedIdentities, Clause::C1), (Breach::LostDeletes, Clause::C2)] {
         let factory = InformerFactory::new(factory.connection());
-        let informer = factory.build::<ConfigMap>(cluster.scope()).breach(breach).start()?;
+        let informer = build::<K>(&factory, cluster.scope()).breach(breach).start()?;
         let recorder = cluster.recorder();
         recorder.record(&informer).until_synced().await;
         broken.push((factory, recorder, clause));
@@ -119,7 +120,7 @@ async fn recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist(
     Ok(())
 }
 
-async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed(
+async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
@@ -128,7 +129,7 @@ async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed(
     let (mut all, mut said) = (Vec::new(), Vec::new());
     for number in 0..INFORMERS {
         writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
-        let informer = factory.informer::<ConfigMap>(cluster.scope().labels(format!("app=g{number}")))?;
+        let informer = build::<K>(&factory, cluster.scope().labels(format!("app=g{number}"))).start()?;
         said.push(Said::by(&informer));
         all.push(recorder.record(&informer));
     }
@@ -167,11 +168,11 @@ async fn fifty_informers_list_once_each_at_most_when_their_server_is_killed(
     Ok(())
 }
 
-async fn a_server_that_ends_in_good_order_is_followed_on(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_server_that_ends_in_good_order_is_followed_on<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { informer, said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("shut down", true);
     cluster.shut_down(1).await?;
@@ -188,13 +189,13 @@ async fn a_server_that_ends_in_good_order_is_followed_on(cluster: &mut Cluster) 
     Ok(())
 }
 
-async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted(
+async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_the_store_is_compacted<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
@@ -213,11 +214,11 @@ async fn a_second_server_that_holds_the_version_goes_on_without_a_list_though_th
     Ok(())
 }
 
-async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn who_moves_to_a_lagging_server_goes_back_in_nothing<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
-    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     // The second server hears nothing of what the first one does.
@@ -230,7 +231,7 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluste
     cluster.network().reset();
     // One that begins there has nothing to begin with that it could rely on.
     let late = InformerFactory::new(&cluster.connection().await?);
-    let late = late.informer::<ConfigMap>(cluster.scope())?;
+    let late = build::<K>(&late, cluster.scope()).start()?;
     let late = recorder.record_as(&late, "late");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(cluster.network().connections().last().map(|last| last.target), Some(1), "it has moved");
@@ -251,18 +252,20 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing(cluster: &mut Cluste
     Ok(())
 }
 
-async fn a_server_that_stands_still_is_noticed_within_two_periods(cluster: &mut Cluster) -> Result<(), WorldError> {
-    stand_still(cluster, Cluster::freeze).await
-}
-
-async fn a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods(
+async fn a_server_that_stands_still_is_noticed_within_two_periods<K: Held>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
-    stand_still(cluster, Cluster::freeze_store).await
+    stand_still::<K>(cluster, Cluster::freeze).await
+}
+
+async fn a_store_that_stands_still_behind_a_live_server_is_noticed_within_two_periods<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    stand_still::<K>(cluster, Cluster::freeze_store).await
 }
 
 /// What is behind the connection stands still, once.
-async fn stand_still(
+async fn stand_still<K: Held>(
     cluster: &mut Cluster,
     freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
 ) -> Result<(), WorldError> {
@@ -270,7 +273,7 @@ async fn stand_still(
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     until_fresh(informer, true, SOON).await?;
 
     freeze(cluster, true)?;
@@ -289,13 +292,13 @@ async fn stand_still(
     Ok(())
 }
 
-async fn a_store_put_back_to_its_backup_is_another_history(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_store_put_back_to_its_backup_is_another_history<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("kept", "1").await?;
     writer.create("deleted", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, said, seen, .. } = &watch_by(factory, cluster, &recorder).await?;
+    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
 
     cluster.back_up().await?;
     writer.create("lost", "1").await?;
@@ -327,13 +330,15 @@ async fn a_store_put_back_to_its_backup_is_another_history(cluster: &mut Cluster
     Ok(())
 }
 
-async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages<K: Held>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["a", "b", "c"] {
         writer.create(name, "1").await?;
     }
     cluster.network().send_to(1);
-    let Watched { said, seen, .. } = &watch(cluster, &recorder).await?;
+    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     assert_eq!(said.times("fell back to pages"), 1);
     writer.recreate("a", "2").await?;
 
@@ -345,7 +350,7 @@ async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages(cluster: &mut 
     Ok(())
 }
 
-async fn a_list_that_cannot_go_on_is_begun_anew(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn a_list_that_cannot_go_on_is_begun_anew<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     for number in 0..40 {
         writer.create(&format!("c-{number:02}"), "1").await?;
@@ -354,7 +359,7 @@ async fn a_list_that_cannot_go_on_is_begun_anew(cluster: &mut Cluster) -> Result
     // Twenty pages, each a fifth of a second away and as long back.
     cluster.network().delay(Duration::from_millis(200));
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.build::<ConfigMap>(cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
+    let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let seen = recorder.record(&informer);
     sleep(Duration::from_secs(3)).await;
     assert!(!informer.has_synced(), "it is in the middle of its list");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use steadfast::transport::Protocol;
 use steadfast::{Informer, ReflectorSettings, Scope};
@@ -13,11 +13,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
 /// Its scenarios.
@@ -31,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
         seconds: 4,
-        play: |ground| Box::pin(apiserver_restart(ground)),
+        play: in_form!(apiserver_restart),
     },
     Scenario {
         name: "replica-change",
@@ -42,7 +43,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 1,
-        play: |ground| Box::pin(replica_change(ground)),
+        play: in_form!(replica_change),
     },
     Scenario {
         name: "dead-connection",
@@ -53,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R1, R4, R5",
         bounds: Bounds::NONE.notice(15).recover(10).lists(1),
         seconds: 12,
-        play: |ground| Box::pin(dead_connection(ground)),
+        play: in_form!(dead_connection),
     },
     Scenario {
         name: "time-travel",
@@ -65,7 +66,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C4, R5",
         bounds: Bounds::NONE.recover(10),
         seconds: 6,
-        play: |ground| Box::pin(time_travel(ground)),
+        play: in_form!(time_travel),
     },
     Scenario {
         name: "no-events-for-a-while",
@@ -76,7 +77,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.notice(3).recover(10).lists(0),
         seconds: 8,
-        play: |ground| Box::pin(no_events_for_a_while(ground)),
+        play: in_form!(no_events_for_a_while),
     },
 ];
 
@@ -84,7 +85,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const INFORMERS: usize = 50;
 
 /// Fifty informers, each of a namespace with one object.
-async fn fifty(stage: &Stage) -> Result<Vec<Watched>, Trouble> {
+async fn fifty<K: Held>(stage: &Stage) -> Result<Vec<Watched<K>>, Trouble> {
     let mut all = Vec::new();
     for number in 0..INFORMERS {
         let namespace = namespace(number);
@@ -92,7 +93,7 @@ async fn fifty(stage: &Stage) -> Result<Vec<Watched>, Trouble> {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
         }))?;
         stage.create_in(&namespace, "state", "before")?;
-        all.push(stage.watch(Scope::namespace(namespace))?);
+        all.push(stage.watch::<K>(Scope::namespace(namespace))?);
     }
     stage.ready(&all.iter().collect::<Vec<_>>()).await?;
     Ok(all)
@@ -124,10 +125,10 @@ fn expect_one_http2_connection(stage: &mut Stage) {
     stage.checks.expect(http2, "a watch is not on HTTP/2");
 }
 
-async fn apiserver_restart(ground: Ground) -> Result<Findings, Trouble> {
+async fn apiserver_restart<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
-    let watched = fifty(&stage).await?;
-    let all: Vec<&Watched> = watched.iter().collect();
+    let watched = fifty::<K>(&stage).await?;
+    let all: Vec<&Watched<K>> = watched.iter().collect();
     expect_one_http2_connection(&mut stage);
     let before = stage.lists();
 
@@ -148,11 +149,11 @@ async fn apiserver_restart(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn replica_change(ground: Ground) -> Result<Findings, Trouble> {
+async fn replica_change<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().replicas(2);
     let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
-    let watched = fifty(&stage).await?;
-    let all: Vec<&Watched> = watched.iter().collect();
+    let watched = fifty::<K>(&stage).await?;
+    let all: Vec<&Watched<K>> = watched.iter().collect();
     let before = stage.lists();
 
     stage.balance_to(1);
@@ -169,10 +170,10 @@ async fn replica_change(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn dead_connection(ground: Ground) -> Result<Findings, Trouble> {
+async fn dead_connection<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
     stage.fault();
@@ -233,24 +234,24 @@ async fn ask_often(stage: &mut Stage, when: &str) {
     }
 }
 
-async fn time_travel(ground: Ground) -> Result<Findings, Trouble> {
+async fn time_travel<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
     let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let cursor = Cursor::of(config_maps.informer.clone());
 
     // A resume on a replica that lags.
     let fault = stage.fault();
-    let resumed = move_to_lagging(&mut stage, &config_maps, Moved::Resuming).await?;
+    let resumed = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
     stage.checks.same("full transfers at the resume", &stage.lists(), &1);
 
     // A relist on a replica that lags.
     stage.faults().replica(0).start();
     stage.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
-    let relisted = move_to_lagging(&mut stage, &config_maps, Moved::Relisting).await?;
+    let relisted = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Relisting).await?;
     stage.checks.expect(stage.lists() > 1, "nothing was listed again");
     stage.settle(&[&config_maps]).await;
     stage.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
@@ -267,7 +268,11 @@ enum Moved {
 }
 
 /// One replica stops following, the other one goes on and stops; tells how soon all is well once the first follows.
-async fn move_to_lagging(stage: &mut Stage, config_maps: &Watched, moved: Moved) -> Result<Option<Duration>, Trouble> {
+async fn move_to_lagging<K: Held>(
+    stage: &mut Stage,
+    config_maps: &Watched<K>,
+    moved: Moved,
+) -> Result<Option<Duration>, Trouble> {
     let (from, to, values) = match moved {
         Moved::Resuming => (0, 1, 100..110),
         Moved::Relisting => (1, 0, 200..210),
@@ -301,14 +306,14 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn of(informer: Informer<ConfigMap>) -> Self {
+    fn of<K: Held>(informer: Informer<K>) -> Self {
         let back = Arc::new(AtomicBool::new(false));
         let told = back.clone();
         let task = tokio::spawn(async move {
             let mut highest = 0;
             loop {
                 let found = informer.lister().ok().and_then(|lister| lister.get("default", "a").ok().flatten());
-                let value = found.and_then(|object| object.data.as_ref()?.get("value")?.parse::<u32>().ok());
+                let value = found.and_then(|object| object.value("value")?.parse::<u32>().ok());
                 if value.is_none_or(|value| value < highest) {
                     told.store(true, Ordering::Relaxed);
                 }
@@ -330,13 +335,13 @@ impl Drop for Cursor {
     }
 }
 
-async fn no_events_for_a_while(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_events_for_a_while<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let period = Duration::from_secs(1);
     let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
     let server = ApiServer::builder().bookmark_period(period);
     let mut stage = Stage::set(&ground, Plan { server, reflector, ..Plan::default() }).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     sleep(2 * period).await;
     stage.change("a", "2")?;

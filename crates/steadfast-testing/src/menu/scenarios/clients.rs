@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use serde_json::json;
 use steadfast::{Event, Scope};
@@ -12,11 +12,12 @@ use steadfast_apiserver::ApiServer;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{NAMESPACE, PROMPT, Stage, Watched, until};
 use crate::menu::unread::{self, Unread};
 
@@ -37,7 +38,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 4,
-        play: |ground| Box::pin(goaway(ground)),
+        play: in_form!(goaway),
     },
     Scenario {
         name: "frames-split",
@@ -48,7 +49,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C11, R8",
         bounds: Bounds::NONE.recover(10).lists(1),
         seconds: 5,
-        play: |ground| Box::pin(frames_split(ground)),
+        play: in_form!(frames_split),
     },
     Scenario {
         name: "slow-reader",
@@ -59,7 +60,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C8, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 5,
-        play: |ground| Box::pin(slow_reader(ground)),
+        play: in_form!(slow_reader),
     },
     Scenario {
         name: "unread-streams",
@@ -71,7 +72,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C8, C10",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 150,
-        play: |ground| Box::pin(unread_streams(ground)),
+        play: in_form!(unread_streams),
     },
     Scenario {
         name: "bad-handlers",
@@ -82,7 +83,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C5, C7, C8",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 10,
-        play: |ground| Box::pin(bad_handlers(ground)),
+        play: in_form!(bad_handlers),
     },
     Scenario {
         name: "selector-churn",
@@ -93,11 +94,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 2,
-        play: |ground| Box::pin(selector_churn(ground)),
+        play: in_form!(selector_churn),
     },
 ];
 
-async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
+async fn goaway<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().max_streams(100);
     let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
     let mut watched = Vec::new();
@@ -105,9 +106,9 @@ async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
         let namespace = format!("team-{number:03}");
         stage.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
         stage.create_in(&namespace, "state", "0")?;
-        watched.push(stage.watch(Scope::namespace(namespace))?);
+        watched.push(stage.watch::<K>(Scope::namespace(namespace))?);
     }
-    let all: Vec<&Watched> = watched.iter().collect();
+    let all: Vec<&Watched<K>> = watched.iter().collect();
     stage.ready(&all).await?;
     stage.fault();
     let mut slowest = None;
@@ -135,12 +136,12 @@ async fn goaway(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, slowest))
 }
 
-async fn frames_split(ground: Ground) -> Result<Findings, Trouble> {
+async fn frames_split<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("small", "Grüße, 世界 🦀")?;
     let begun = stage.fault();
     stage.faults().split_bodies(7);
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     for round in 0..20 {
         stage.change("small", &format!("{round} Grüße, 世界 🦀"))?;
@@ -154,7 +155,7 @@ async fn frames_split(ground: Ground) -> Result<Findings, Trouble> {
     let recover = stage.recovery(&[&config_maps], sent, LONG).await;
     for name in ["small", "huge"] {
         let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
-        let here = held.and_then(|held| serde_json::to_value(&held.data).ok());
+        let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
         let there = stage.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
         stage.checks.expect(here == there, format_args!("{name} is not what the server has"));
     }
@@ -162,15 +163,15 @@ async fn frames_split(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn slow_reader(ground: Ground) -> Result<Findings, Trouble> {
+async fn slow_reader<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
     let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
     for object in 0..10 {
         stage.create(&format!("object-{object}"), "0")?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
-    let stuck = config_maps.informer.on_event_async(|_: Event<ConfigMap>| std::future::pending())?;
+    let stuck = config_maps.informer.on_event_async(|_: Event<K>| std::future::pending())?;
     stage.fault();
     for round in 1..=200 {
         for object in 0..10 {
@@ -187,12 +188,12 @@ async fn slow_reader(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn unread_streams(ground: Ground) -> Result<Findings, Trouble> {
+async fn unread_streams<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     // Not even a server gives them up.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
     let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
     stage.create("a", "0")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let client = stage.connection.client();
     let begun = stage.fault();
@@ -218,27 +219,27 @@ async fn unread_streams(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, slowest))
 }
 
-async fn bad_handlers(ground: Ground) -> Result<Findings, Trouble> {
+async fn bad_handlers<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..10 {
         stage.create(&format!("object-{object}"), "0")?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     let (release, released) = watch::channel(false);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let informer = &config_maps.informer;
-    let panicking = informer.on_event_async(move |_: Event<ConfigMap>| {
+    let panicking = informer.on_event_async(move |_: Event<K>| {
         counted.fetch_add(1, Ordering::Relaxed);
         async { std::panic::resume_unwind(Box::new("a handler that always panics")) }
     })?;
-    let stuck = informer.on_event_async(move |_: Event<ConfigMap>| {
+    let stuck = informer.on_event_async(move |_: Event<K>| {
         let mut released = released.clone();
         async move { drop(released.wait_for(|released| *released).await) }
     })?;
-    let slow = informer.on_event_async(|_: Event<ConfigMap>| sleep(Duration::from_secs(1)))?;
+    let slow = informer.on_event_async(|_: Event<K>| sleep(Duration::from_secs(1)))?;
     for round in 1..=50 {
         for object in 0..10 {
             stage.change(&format!("object-{object}"), &round.to_string())?;
@@ -260,10 +261,10 @@ async fn bad_handlers(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn selector_churn(ground: Ground) -> Result<Findings, Trouble> {
+async fn selector_churn<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
-    let web = stage.watch(Scope::all().labels("app=web"))?;
+    let web = stage.watch::<K>(Scope::all().labels("app=web"))?;
     stage.ready(&[&web]).await?;
     stage.fault();
     for round in 0..10 {

@@ -11,11 +11,12 @@ use steadfast::{Freshness, Informer, InformerFactory, Scope};
 use steadfast_apiserver::Verb;
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 
 /// Its scenarios.
@@ -29,7 +30,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C9, C10, R6",
         bounds: Bounds::NONE.recover(3),
         seconds: 2,
-        play: |ground| Box::pin(no_server_at_sync(ground)),
+        play: in_form!(no_server_at_sync),
     },
     Scenario {
         name: "request-after-shutdown",
@@ -40,7 +41,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 2,
-        play: |ground| Box::pin(request_after_shutdown(ground, Duration::from_secs(1))),
+        play: in_form!(request_after_shutdown, Duration::from_secs(1)),
     },
     Scenario {
         name: "idle-after-shutdown",
@@ -52,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 65,
-        play: |ground| Box::pin(request_after_shutdown(ground, Settings::default().idle)),
+        play: in_form!(request_after_shutdown, Settings::default().idle),
     },
     Scenario {
         name: "shutdown-while-cut",
@@ -63,7 +64,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
-        play: |ground| Box::pin(shutdown_while_cut(ground)),
+        play: in_form!(shutdown_while_cut),
     },
     Scenario {
         name: "create-while-cut",
@@ -75,7 +76,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 3,
-        play: |ground| Box::pin(create_while_cut(ground, Duration::from_secs(2))),
+        play: in_form!(create_while_cut, Duration::from_secs(2)),
     },
     Scenario {
         name: "write-while-cut",
@@ -86,7 +87,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C12, R1, R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 20,
-        play: |ground| Box::pin(create_while_cut(ground, Settings::default().headers)),
+        play: in_form!(create_while_cut, Settings::default().headers),
     },
     Scenario {
         name: "recreate-while-cut",
@@ -97,16 +98,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2, R5",
         bounds: Bounds::NONE.notice(2).recover(5).lists(2),
         seconds: 1,
-        play: |ground| Box::pin(recreate_while_cut(ground)),
+        play: in_form!(recreate_while_cut),
     },
 ];
 
-async fn no_server_at_sync(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_server_at_sync<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let deadline = Duration::from_secs(1);
     let mut stage = Stage::plain(&ground).await?;
     stage.fault();
     stage.faults().stop();
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
 
     let asked = Instant::now();
     let told = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
@@ -122,10 +123,10 @@ async fn no_server_at_sync(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn request_after_shutdown(ground: Ground, idle: Duration) -> Result<Findings, Trouble> {
+async fn request_after_shutdown<K: Held>(ground: Ground, idle: Duration) -> Result<Findings, Trouble> {
     let transport = Settings { idle, ..Settings::default() };
     let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.settle(&[&config_maps]).await;
@@ -153,18 +154,18 @@ fn namespace(name: &str) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-async fn shutdown_while_cut(ground: Ground) -> Result<Findings, Trouble> {
+async fn shutdown_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.settle(&[&config_maps]).await;
 
     let swallowed = InformerFactory::new(&stage.connection);
-    let other = swallowed.informer::<ConfigMap>(Scope::namespace("default"))?;
+    let other = stage.build::<K>(&swallowed, Scope::namespace("default")).start()?;
     other.wait_for_sync(PROMPT).await?;
     stage.faults().black_hole(true);
-    shut_down(&mut stage, &swallowed, &other, "with packets swallowed").await;
+    shut_down::<K>(&mut stage, &swallowed, &other, "with packets swallowed").await;
     stage.faults().black_hole(false);
 
     // What was there settled at this very moment: a shutdown takes no time.
@@ -176,7 +177,7 @@ async fn shutdown_while_cut(ground: Ground) -> Result<Findings, Trouble> {
     // Some attempts later it waits for the next.
     sleep(Duration::from_millis(700)).await;
     let factory = stage.factory.clone();
-    shut_down(&mut stage, &factory, &config_maps.informer, "with connections refused").await;
+    shut_down::<K>(&mut stage, &factory, &config_maps.informer, "with connections refused").await;
     let attempts = steadfast::unstable::dialled(&stage.connection);
     sleep(Duration::from_secs(1)).await;
     stage.checks.same(
@@ -187,7 +188,7 @@ async fn shutdown_while_cut(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, None))
 }
 
-async fn shut_down(stage: &mut Stage, factory: &InformerFactory, informer: &Informer<ConfigMap>, how: &str) {
+async fn shut_down<K: Held>(stage: &mut Stage, factory: &InformerFactory, informer: &Informer<K>, how: &str) {
     let told = Instant::now();
     let undelivered = factory.shutdown();
     let stopped = until(PROMPT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
@@ -195,10 +196,10 @@ async fn shut_down(stage: &mut Stage, factory: &InformerFactory, informer: &Info
     stage.checks.same("events undelivered", &undelivered.events, &0);
 }
 
-async fn create_while_cut(ground: Ground, deadline: Duration) -> Result<Findings, Trouble> {
+async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result<Findings, Trouble> {
     let transport = Settings { headers: deadline, ..Settings::default() };
     let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     // Where neither creation arrives, it is all that there is to judge.
     stage.create("before", "1")?;
@@ -243,11 +244,11 @@ async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &
     stage.checks.says(&format!("the error about {name:?}"), &told, says);
 }
 
-async fn recreate_while_cut(ground: Ground) -> Result<Findings, Trouble> {
+async fn recreate_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    let everywhere = stage.watch(Scope::all())?;
-    let here = stage.watch(Scope::namespace("default"))?;
+    let everywhere = stage.watch::<K>(Scope::all())?;
+    let here = stage.watch::<K>(Scope::namespace("default"))?;
     stage.ready(&[&everywhere, &here]).await?;
 
     let fault = stage.fault();

@@ -7,10 +7,11 @@ use steadfast::Scope;
 use steadfast_apiserver::{Answer, RequestRule};
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, until};
 
 /// More than there are places for full transfers.
@@ -36,7 +37,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     clauses: "C9, R5, R7",
     bounds: Bounds::NONE.recover(10),
     seconds: 80,
-    play: |ground| Box::pin(hanging_lists(ground)),
+    play: in_form!(hanging_lists),
 }];
 
 fn group(kind: &str) -> &'static str {
@@ -47,7 +48,7 @@ fn group(kind: &str) -> &'static str {
     }
 }
 
-async fn hanging_lists(ground: Ground) -> Result<Findings, Trouble> {
+async fn hanging_lists<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
     stage.fault();
@@ -59,7 +60,7 @@ async fn hanging_lists(ground: Ground) -> Result<Findings, Trouble> {
         hanging.push(stage.factory.informer_with::<DynamicObject>(&kind, Scope::all())?);
     }
     let begun = Instant::now();
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
     stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
     stage.ready(&[&config_maps]).await?;

@@ -8,10 +8,11 @@ use steadfast::{Note, Scope};
 use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, until};
 
 /// Its scenarios.
@@ -26,7 +27,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C9, R3",
         bounds: Bounds::NONE.recover(33).lists(12),
         seconds: 65,
-        play: |ground| Box::pin(streamed_list_broken(ground)),
+        play: in_form!(streamed_list_broken),
     },
     Scenario {
         name: "continue-token-expired",
@@ -36,7 +37,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, C11, R3, R5",
         bounds: Bounds::NONE.recover(20).lists(4),
         seconds: 15,
-        play: |ground| Box::pin(continue_token_expired(ground)),
+        play: in_form!(continue_token_expired),
     },
     Scenario {
         name: "huge-list",
@@ -47,11 +48,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C11, R5, R9",
         bounds: Bounds::NONE.recover(30).lists(1),
         seconds: 20,
-        play: |ground| Box::pin(huge_list(ground)),
+        play: in_form!(huge_list),
     },
 ];
 
-async fn streamed_list_broken(ground: Ground) -> Result<Findings, Trouble> {
+async fn streamed_list_broken<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 4] = [
         ("no end", |server| server.faults().no_initial_events_end(true)),
@@ -59,18 +60,22 @@ async fn streamed_list_broken(ground: Ground) -> Result<Findings, Trouble> {
         ("refused", |server| server.faults().refuse_streamed_lists(true)),
         ("not known", |server| server.faults().ignore_streamed_lists(true)),
     ];
-    let played = faults.map(|(name, fault)| without_streamed_lists(&ground, name, fault));
+    let played = faults.map(|(name, fault)| without_streamed_lists::<K>(&ground, name, fault));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
     let first = findings.next().ok_or("there are four of them")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-async fn without_streamed_lists(ground: &Ground, name: &str, fault: fn(&ApiServer)) -> Result<Findings, Trouble> {
+async fn without_streamed_lists<K: Held>(
+    ground: &Ground,
+    name: &str,
+    fault: fn(&ApiServer),
+) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(ground).await?;
     stage.create("a", "1")?;
     let begun = stage.fault();
     fault(&stage.server);
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
     let told = fell_back.clone();
     config_maps.informer.on_note(move |note| {
@@ -80,7 +85,7 @@ async fn without_streamed_lists(ground: &Ground, name: &str, fault: fn(&ApiServe
     stage.checks.expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: nothing says that pages are used"));
 
     let later = Instant::now();
-    let next = stage.watch(Scope::namespace("default"))?;
+    let next = stage.watch::<K>(Scope::namespace("default"))?;
     let second = stage.recovery(&[&next], later, Duration::from_secs(60)).await;
     stage.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
     let counts = stage.server.request_counts();
@@ -89,7 +94,7 @@ async fn without_streamed_lists(ground: &Ground, name: &str, fault: fn(&ApiServe
     Ok(stage.judge(None, recover))
 }
 
-async fn continue_token_expired(ground: Ground) -> Result<Findings, Trouble> {
+async fn continue_token_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..1200 {
         stage.create(&format!("object-{object:04}"), "1")?;
@@ -97,7 +102,7 @@ async fn continue_token_expired(ground: Ground) -> Result<Findings, Trouble> {
     let begun = stage.fault();
     stage.faults().refuse_streamed_lists(true);
     stage.faults().expire_continue_tokens(3);
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.delete("object-0000")?;
     let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     stage.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
@@ -107,13 +112,13 @@ async fn continue_token_expired(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn huge_list(ground: Ground) -> Result<Findings, Trouble> {
+async fn huge_list<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let (objects, bytes) = if ground.is_real() { (20_000, 2_000) } else { (3_000, 500) };
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..objects {
         stage.create(&format!("object-{object:06}"), &format!("1 {}", "x".repeat(bytes)))?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
     stage.fault();

@@ -5,11 +5,12 @@ use std::time::Duration;
 use steadfast::{ReflectorSettings, Scope};
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, until};
 
 /// How often the audit looks, where it is on; a program would let it look less often.
@@ -27,7 +28,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 150,
-        play: |ground| Box::pin(no_bookmarks(ground)),
+        play: in_form!(no_bookmarks),
     },
     Scenario {
         name: "events-lost",
@@ -38,15 +39,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C11, R12",
         bounds: Bounds::NONE.recover(AUDIT.as_secs() + 10),
         seconds: 65,
-        play: |ground| Box::pin(events_lost(ground)),
+        play: in_form!(events_lost),
     },
 ];
 
-async fn no_bookmarks(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.faults().no_bookmarks(true);
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let begun = stage.fault();
     let watches = stage.server.request_counts().watches;
@@ -59,11 +60,11 @@ async fn no_bookmarks(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, seen))
 }
 
-async fn events_lost(ground: Ground) -> Result<Findings, Trouble> {
+async fn events_lost<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let reflector = ReflectorSettings { audit_every: Some(AUDIT), ..ReflectorSettings::default() };
     let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
     ["changed", "deleted", "same"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let fault = stage.fault();
     stage.faults().drop_events(3, |change| change.resource.resource() == "configmaps");

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::Scope;
 use steadfast_apiserver::Spoiling;
 use tokio::time::Instant;
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, until};
 
 /// Its scenarios.
@@ -24,35 +24,34 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     clauses: "C2, C11, R8",
     bounds: Bounds::NONE.recover(2).lists(2),
     seconds: 2,
-    play: |ground| Box::pin(deep_and_huge(ground)),
+    play: in_form!(deep_and_huge),
 }];
 
 /// The longest object that is read here, in bytes.
 const LIMIT: usize = 64 * 1024;
 
-fn watch(stage: &Stage, scope: Scope, streamed: bool) -> Result<Watched, Trouble> {
-    let builder = stage.factory.build::<ConfigMap>(scope).object_limit(LIMIT).streamed_lists(streamed);
+fn watch<K: Held>(stage: &Stage, scope: Scope, streamed: bool) -> Result<Watched<K>, Trouble> {
+    let builder = stage.build::<K>(&stage.factory, scope).object_limit(LIMIT).streamed_lists(streamed);
     Ok(stage.record(builder.start()?))
 }
 
-async fn deep_and_huge(ground: Ground) -> Result<Findings, Trouble> {
+async fn deep_and_huge<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b", "c", "deep", "huge"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    let live = watch(&stage, Scope::all(), true)?;
+    let live = watch::<K>(&stage, Scope::all(), true)?;
     stage.ready(&[&live]).await?;
     stage.fault();
     stage.faults().spoil("default", "deep", Some(Spoiling::Deep(200)));
     stage.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * LIMIT)));
     ["a", "deep", "huge", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
     // Two more find them in their lists.
-    let streamed = watch(&stage, Scope::namespace("default"), true)?;
-    let paged = watch(&stage, Scope::namespace("default").labels("none!=such"), false)?;
+    let streamed = watch::<K>(&stage, Scope::namespace("default"), true)?;
+    let paged = watch::<K>(&stage, Scope::namespace("default").labels("none!=such"), false)?;
     let all = [("a watch", &live), ("initial events", &streamed), ("pages", &paged)];
     stage.ready(&[&live, &streamed, &paged]).await?;
     for (how, watched) in all {
-        let lister = watched.informer.lister()?;
         for name in ["deep", "huge"] {
-            let unknown = until(PROMPT, || lister.get("default", name).is_err()).await;
+            let unknown = until(PROMPT, || watched.knows_nothing_of(name)).await;
             stage.checks.within(&format!("that {name} is unknown by {how}"), unknown, PROMPT);
         }
         let named =

@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
 use steadfast::{Event, Freshness, InformerFactory, ReflectorSettings, Scope, Watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 
 /// Its scenarios.
@@ -29,7 +28,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
-        play: |ground| Box::pin(watch_closed(ground)),
+        play: in_form!(watch_closed),
     },
     Scenario {
         name: "connection-killed",
@@ -40,7 +39,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 1,
-        play: |ground| Box::pin(connection_killed(ground)),
+        play: in_form!(connection_killed),
     },
     Scenario {
         name: "no-spin",
@@ -51,7 +50,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R6",
         bounds: Bounds::NONE.notice(2).recover(5).lists(0),
         seconds: 6,
-        play: |ground| Box::pin(no_spin(ground)),
+        play: in_form!(no_spin),
     },
     Scenario {
         name: "events-in-the-gap",
@@ -63,7 +62,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(3).lists(1),
         seconds: 1,
-        play: |ground| Box::pin(events_in_the_gap(ground)),
+        play: in_form!(events_in_the_gap),
     },
     Scenario {
         name: "quiet-for-long",
@@ -74,7 +73,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R4",
         bounds: Bounds::NONE.lists(0),
         seconds: 10,
-        play: |ground| Box::pin(quiet_for_long(ground)),
+        play: in_form!(quiet_for_long),
     },
     Scenario {
         name: "stop-when-told",
@@ -85,7 +84,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
-        play: |ground| Box::pin(stop_when_told(ground)),
+        play: in_form!(stop_when_told),
     },
     Scenario {
         name: "undecodable-object",
@@ -96,7 +95,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C11, R8",
         bounds: Bounds::NONE.recover(2).lists(1),
         seconds: 1,
-        play: |ground| Box::pin(undecodable_object(ground)),
+        play: in_form!(undecodable_object),
     },
 ];
 
@@ -107,18 +106,18 @@ struct Reader {
 }
 
 impl Reader {
-    fn of(mut changes: Watch<ConfigMap>) -> Self {
+    fn of<K: Held>(mut changes: Watch<K>) -> Self {
         let values = Arc::new(Mutex::new(BTreeMap::new()));
         let told = values.clone();
         let task = tokio::spawn(async move {
             while let Some(event) = changes.next().await {
                 let object = event.object();
+                let name = object.key().name().to_owned();
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 if matches!(event, Event::Deleted { .. }) {
-                    told.remove(&object.name_any());
+                    told.remove(&name);
                 } else {
-                    let value = object.data.as_ref().and_then(|data| data.get("value")).cloned();
-                    told.insert(object.name_any(), value.unwrap_or_default());
+                    told.insert(name, object.value("value").unwrap_or_default());
                 }
             }
         });
@@ -131,10 +130,10 @@ impl Reader {
     }
 }
 
-async fn watch_closed(ground: Ground) -> Result<Findings, Trouble> {
+async fn watch_closed<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "0")?;
-    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
+    let changes = steadfast::watch::<K>(&stage.connection, Scope::all())?;
     let config_maps = stage.record(changes.informer().clone());
     let reader = Reader::of(changes);
     stage.ready(&[&config_maps]).await?;
@@ -156,13 +155,13 @@ async fn watch_closed(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, Some(slowest)))
 }
 
-async fn connection_killed(ground: Ground) -> Result<Findings, Trouble> {
+async fn connection_killed<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let large = |round: u32, object: u32| format!("{round}/{object} {}", "x".repeat(20_000));
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..4 {
         stage.create(&format!("large-{object}"), &large(0, object))?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (None, None);
     for round in 1..=6 {
@@ -184,10 +183,10 @@ async fn connection_killed(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn no_spin(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_spin<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
     let before = stage.server.connections().len();
@@ -210,17 +209,17 @@ async fn no_spin(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn events_in_the_gap(ground: Ground) -> Result<Findings, Trouble> {
+async fn events_in_the_gap<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..10 {
         stage.create(&format!("old-{object}"), "1")?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
 
-    let (kept, kept_back) = gap(&mut stage, &config_maps, 0, false).await?;
+    let (kept, kept_back) = gap::<K>(&mut stage, &config_maps, 0, false).await?;
     stage.checks.same("full transfers where the history was kept", &stage.lists(), &1);
-    let (compacted, compacted_back) = gap(&mut stage, &config_maps, 5, true).await?;
+    let (compacted, compacted_back) = gap::<K>(&mut stage, &config_maps, 5, true).await?;
     stage.checks.same("full transfers where it was compacted", &stage.lists(), &2);
     stage.settle(&[&config_maps]).await;
     for (name, stays) in [
@@ -238,9 +237,9 @@ async fn events_in_the_gap(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 /// Cuts, changes five old objects and creates two new ones, and heals; tells how soon it was noticed, and over.
-async fn gap(
+async fn gap<K: Held>(
     stage: &mut Stage,
-    config_maps: &crate::menu::stage::Watched,
+    config_maps: &crate::menu::stage::Watched<K>,
     from: u32,
     compact: bool,
 ) -> Result<(Option<Duration>, Option<Duration>), Trouble> {
@@ -267,12 +266,12 @@ async fn gap(
     Ok((notice, recover))
 }
 
-async fn quiet_for_long(ground: Ground) -> Result<Findings, Trouble> {
+async fn quiet_for_long<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     // The server ends such watches after two to four seconds; by default it is five to ten minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
     let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
 
@@ -291,14 +290,15 @@ async fn quiet_for_long(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, None))
 }
 
-async fn stop_when_told(ground: Ground) -> Result<Findings, Trouble> {
+async fn stop_when_told<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let at_once = Duration::from_millis(500);
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let changes = steadfast::watch::<ConfigMap>(&stage.connection, Scope::all())?;
+    let changes = steadfast::watch::<K>(&stage.connection, Scope::all())?;
     let config_maps = stage.record(changes.informer().clone());
     let reader = Reader::of(changes);
-    let swallowed = InformerFactory::new(&stage.connection).informer::<ConfigMap>(Scope::namespace("default"))?;
+    let factory = InformerFactory::new(&stage.connection);
+    let swallowed = stage.build::<K>(&factory, Scope::namespace("default")).start()?;
     stage.ready(&[&config_maps]).await?;
     swallowed.wait_for_sync(PROMPT).await?;
     stage.change("a", "2")?;
@@ -325,23 +325,22 @@ async fn stop_when_told(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, None))
 }
 
-async fn undecodable_object(ground: Ground) -> Result<Findings, Trouble> {
+async fn undecodable_object<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     // Another informer finds it in its list.
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     stage.faults().undecodable("default", "b", true);
     // The server decides when a watch begins how it sends that object.
     stage.faults().end_watches();
     ["a", "b", "c"].into_iter().try_for_each(|name| stage.change(name, "2"))?;
-    let late = stage.watch(Scope::namespace("default"))?;
+    let late = stage.watch::<K>(Scope::namespace("default"))?;
     stage.ready(&[&late]).await?;
 
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
-        let lister = watched.informer.lister()?;
-        let unknown = until(PROMPT, || lister.get("default", "b").is_err()).await;
+        let unknown = until(PROMPT, || watched.knows_nothing_of("b")).await;
         stage.checks.within(&format!("that b is unknown by {how}"), unknown, PROMPT);
         let named = until(PROMPT, || watched.informer.freshness().to_string().contains("default/b")).await;
         stage.checks.within(&format!("that the freshness by {how} names b"), named, PROMPT);

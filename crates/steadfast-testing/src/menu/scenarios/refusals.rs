@@ -9,11 +9,12 @@ use steadfast::{Freshness, Informer, Kept, ReflectorSettings, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt, until};
 use crate::widget_definition;
 
@@ -36,7 +37,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R4, R6, R11",
         bounds: Bounds::NONE.recover(67).lists(0),
         seconds: 75,
-        play: |ground| Box::pin(server_busy(ground)),
+        play: in_form!(server_busy),
     },
     Scenario {
         name: "credentials-refused",
@@ -47,7 +48,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C10, R4, R6",
         bounds: Bounds::NONE.notice(2).recover(9).lists(0),
         seconds: 15,
-        play: |ground| Box::pin(credentials_refused(ground)),
+        play: in_form!(credentials_refused),
     },
     Scenario {
         name: "resource-refused",
@@ -58,7 +59,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, R6, R7",
         bounds: Bounds::NONE.recover(9),
         seconds: 25,
-        play: |ground| Box::pin(resource_refused(ground)),
+        play: in_form!(resource_refused),
     },
     Scenario {
         name: "refused-by-verb",
@@ -70,7 +71,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, C10, R3, R6",
         bounds: Bounds::NONE.recover(9).lists(36),
         seconds: 45,
-        play: |ground| Box::pin(refused_by_verb(ground)),
+        play: in_form!(refused_by_verb),
     },
     Scenario {
         name: "permission-removed",
@@ -82,14 +83,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C10, R7",
         bounds: Bounds::NONE.notice(2).recover(9).lists(2),
         seconds: 20,
-        play: |ground| Box::pin(permission_removed(ground)),
+        play: in_form!(permission_removed),
     },
 ];
 
-async fn server_busy(ground: Ground) -> Result<Findings, Trouble> {
+async fn server_busy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "0")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     let mut slowest = None;
@@ -113,12 +114,12 @@ async fn server_busy(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, slowest))
 }
 
-async fn credentials_refused(ground: Ground) -> Result<Findings, Trouble> {
+async fn credentials_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let token = "the-token-of-this-run";
     let server = ApiServer::builder().token(token);
     let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let fault = stage.fault();
     stage.faults().replace_tokens(&["the-token-of-others"]);
@@ -137,14 +138,14 @@ async fn credentials_refused(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn resource_refused(ground: Ground) -> Result<Findings, Trouble> {
+async fn resource_refused<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
     let begun = stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = stage.factory.informer::<Secret>(Scope::all())?;
     let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.checks.within("the sync of config maps", Some(begun.elapsed()), PROMPT);
     let told = stage.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
@@ -181,22 +182,22 @@ async fn resource_refused(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, recover))
 }
 
-async fn refused_by_verb(ground: Ground) -> Result<Findings, Trouble> {
+async fn refused_by_verb<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let refusals = [Answer::Forbidden, Answer::code(405), Answer::code(500)];
-    let played = refusals.map(|answer| without_watches(&ground, answer));
+    let played = refusals.map(|answer| without_watches::<K>(&ground, answer));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
     let first = findings.next().ok_or("there are three of them")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-async fn without_watches(ground: &Ground, answer: Answer) -> Result<Findings, Trouble> {
+async fn without_watches<K: Held>(ground: &Ground, answer: Answer) -> Result<Findings, Trouble> {
     let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
     let mut stage = Stage::set(ground, Plan { reflector, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     stage.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
     stage.faults().answer_with(rule, answer.clone());
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let polled = || match config_maps.informer.freshness() {
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.to_string()),
@@ -216,14 +217,14 @@ async fn without_watches(ground: &Ground, answer: Answer) -> Result<Findings, Tr
     Ok(stage.judge(None, recover))
 }
 
-async fn permission_removed(ground: Ground) -> Result<Findings, Trouble> {
+async fn permission_removed<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
     define(&stage.server, true)?;
     stage.server.create(&json!({
         "apiVersion": "steadfast.test/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
     }))?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     let widgets = stage.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     widgets.wait_for_sync(PROMPT).await?;

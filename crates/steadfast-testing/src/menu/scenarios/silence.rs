@@ -6,11 +6,12 @@ use steadfast::{Freshness, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, doubt};
 use crate::proxy::Direction;
 
@@ -29,7 +30,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.notice(15).recover(20).lists(0),
         seconds: 45,
-        play: |ground| Box::pin(black_hole(ground)),
+        play: in_form!(black_hole),
     },
     Scenario {
         name: "idle-flow-dropped",
@@ -41,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 300,
-        play: |ground| Box::pin(idle_flow_dropped(ground)),
+        play: in_form!(idle_flow_dropped),
     },
     Scenario {
         name: "frozen-server",
@@ -52,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2, R2a, R4",
         bounds: Bounds::NONE.notice(15).recover(15).lists(0),
         seconds: 135,
-        play: |ground| Box::pin(frozen(ground, |server, on| server.faults().freeze(on))),
+        play: in_form!(frozen, |server, on| server.faults().freeze(on)),
     },
     Scenario {
         name: "frozen-etcd",
@@ -63,7 +64,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2, R4",
         bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
         seconds: 135,
-        play: |ground| Box::pin(frozen(ground, |server, on| server.faults().freeze_etcd(on))),
+        play: in_form!(frozen, |server, on| server.faults().freeze_etcd(on)),
     },
     Scenario {
         name: "stalled-stream",
@@ -74,7 +75,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, C11, R2",
         bounds: Bounds::NONE.recover(120).lists(0),
         seconds: 75,
-        play: |ground| Box::pin(stalled_stream(ground)),
+        play: in_form!(stalled_stream),
     },
     Scenario {
         name: "quiet-and-healthy",
@@ -85,14 +86,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.lists(0),
         seconds: 300,
-        play: |ground| Box::pin(quiet_and_healthy(ground)),
+        play: in_form!(quiet_and_healthy),
     },
 ];
 
-async fn black_hole(ground: Ground) -> Result<Findings, Trouble> {
+async fn black_hole<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
     stage.create("a", "0")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (Some(Duration::ZERO), Some(Duration::ZERO));
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
@@ -116,10 +117,10 @@ async fn black_hole(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn idle_flow_dropped(ground: Ground) -> Result<Findings, Trouble> {
+async fn idle_flow_dropped<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let begun = stage.fault();
     let network = stage.network().ok_or("there is no network that can fail")?;
@@ -133,10 +134,10 @@ async fn idle_flow_dropped(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 /// Everything behind the connection is frozen for two periods.
-async fn frozen(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
+async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let fault = stage.fault();
     freeze(&stage.server, true);
@@ -153,14 +154,14 @@ async fn frozen(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings
     Ok(stage.judge(notice, recover))
 }
 
-async fn stalled_stream(ground: Ground) -> Result<Findings, Trouble> {
+async fn stalled_stream<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     // What is held back on a stream that stalls on a healthy connection nobody can know of for a period.
     let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
     stage.create("a", "1")?;
-    let other = stage.watch(Scope::namespace("kube-system"))?;
+    let other = stage.watch::<K>(Scope::namespace("kube-system"))?;
     stage.ready(&[&other]).await?;
     let known: Vec<u64> = stage.server.requests().iter().map(|request| request.id).collect();
-    let stalled = stage.watch(Scope::all())?;
+    let stalled = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&stalled]).await?;
     let connections = stage.server.connections().len();
     let fault = stage.fault();
@@ -179,10 +180,10 @@ async fn stalled_stream(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(notice, recover))
 }
 
-async fn quiet_and_healthy(ground: Ground) -> Result<Findings, Trouble> {
+async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let begun = stage.fault();
     sleep(Duration::from_secs(290)).await;

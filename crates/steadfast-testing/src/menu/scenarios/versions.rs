@@ -6,11 +6,12 @@ use steadfast::Scope;
 use steadfast_apiserver::{Answer, RequestRule, Status, TooLarge, Verb};
 use tokio::time::{Instant, sleep};
 
+use crate::Held;
 use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble};
+use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
 use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
 
 /// Longer than any recovery here may take.
@@ -28,7 +29,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C3, R5",
         bounds: Bounds::NONE.recover(3).lists(5),
         seconds: 10,
-        play: |ground| Box::pin(version_expired(ground)),
+        play: in_form!(version_expired),
     },
     Scenario {
         name: "version-too-large",
@@ -40,7 +41,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C4, R5",
         bounds: Bounds::NONE.recover(15).lists(12),
         seconds: 15,
-        play: |ground| Box::pin(version_too_large(ground)),
+        play: in_form!(version_too_large),
     },
     Scenario {
         name: "events-repeated",
@@ -51,7 +52,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C4, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
-        play: |ground| Box::pin(events_repeated(ground)),
+        play: in_form!(events_repeated),
     },
     Scenario {
         name: "history-restored",
@@ -63,16 +64,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(1),
         seconds: 8,
-        play: |ground| Box::pin(history_restored(ground)),
+        play: in_form!(history_restored),
     },
 ];
 
-async fn version_expired(ground: Ground) -> Result<Findings, Trouble> {
+async fn version_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     for object in 0..5 {
         stage.create(&format!("old-{object}"), "1")?;
     }
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     let gone = Status::of_code(410).with_reason("Gone");
@@ -109,10 +110,10 @@ async fn version_expired(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, Some(slowest)))
 }
 
-async fn version_too_large(ground: Ground) -> Result<Findings, Trouble> {
+async fn version_too_large<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     stage.create("a", "0")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     let mut slowest = Duration::ZERO;
@@ -136,10 +137,10 @@ async fn version_too_large(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, Some(slowest)))
 }
 
-async fn events_repeated(ground: Ground) -> Result<Findings, Trouble> {
+async fn events_repeated<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let mut stage = Stage::plain(&ground).await?;
     ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     stage.fault();
     stage.faults().repeat_events(3);
@@ -159,18 +160,18 @@ async fn events_repeated(ground: Ground) -> Result<Findings, Trouble> {
     Ok(stage.judge(None, Some(slowest)))
 }
 
-async fn history_restored(ground: Ground) -> Result<Findings, Trouble> {
+async fn history_restored<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     // That versions start again lower nobody can know before a probe asks, as it does soon after the break.
     let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
     stage.create("kept", "1")?;
     let backup = stage.server.revision();
     stage.create("lost", "1")?;
-    let config_maps = stage.watch(Scope::all())?;
+    let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
     let fault = stage.fault();
     stage.faults().restore(backup);
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
-    let recover = announced(&mut stage, &config_maps, fault).await;
+    let recover = announced::<K>(&mut stage, &config_maps, fault).await;
     stage.change("kept", "2")?;
     let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
     stage.checks.within("the first change of the new epoch", seen, PROMPT);
@@ -185,7 +186,7 @@ async fn history_restored(ground: Ground) -> Result<Findings, Trouble> {
 }
 
 /// Waits for a new epoch and for all that it brings; tells how long after `fault` it was there.
-async fn announced(stage: &mut Stage, config_maps: &Watched, fault: Instant) -> Option<Duration> {
+async fn announced<K: Held>(stage: &mut Stage, config_maps: &Watched<K>, fault: Instant) -> Option<Duration> {
     let limit = Duration::from_secs(120);
     while config_maps.informer.snapshot().epoch() == 0 && fault.elapsed() < limit {
         sleep(Duration::from_millis(5)).await;
