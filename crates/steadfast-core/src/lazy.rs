@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use crate::frame::Item;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::path::FieldPath;
-use crate::protobuf::{self, MessageId};
+use crate::protobuf::{self, Found, MessageId};
 use crate::record::Identity;
 use crate::scan::{Cursor, Fault};
 use crate::uid::Uid;
@@ -41,6 +42,8 @@ use remembered::Remembered;
 pub struct Lazy<K> {
     packed: Packed,
     written: Written,
+    /// Whether it was told that the object does not fit: once is enough, however often it is read.
+    told: AtomicBool,
     number: u64,
     cache: Arc<Cache<K>>,
 }
@@ -75,7 +78,8 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
         };
         let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
         let number = cache.remembered.number();
-        Ok(Self { packed: decoder.pack(raw), written, number, cache })
+        let told = AtomicBool::new(false);
+        Ok(Self { packed: decoder.pack(raw), written, told, number, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
@@ -84,6 +88,11 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
 
     fn metadata_only() -> bool {
         K::metadata_api()
+    }
+
+    // A copy of its bytes.
+    fn is_dear() -> bool {
+        false
     }
 
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
@@ -108,7 +117,9 @@ impl<K: DeserializeOwned> Lazy<K> {
 
 impl<K> Lazy<K> {
     fn tell(&self, error: &DecodeError) {
-        if let Some(unread) = &self.cache.unread {
+        if let Some(unread) = &self.cache.unread
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
             unread(error);
         }
     }
@@ -145,6 +156,9 @@ impl<K> Lazy<K> {
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
             Written::Protobuf(message) => {
+                if let Some(Found(found)) = protobuf::decode_field(message, &bytes, path.names()) {
+                    return Ok(found);
+                }
                 let mut found = None;
                 let field = Field { names: path.names(), found: &mut found };
                 let read = protobuf::decode_seed(field, message, &bytes, true);

@@ -250,6 +250,18 @@ impl<K> Entry<K> {
         Arc::get_mut(&mut self.0.0).map(|state| &mut state.identity)
     }
 
+    /// Says what the state is that was not decoded yet, in an entry that nobody else holds.
+    pub(crate) fn fill(&mut self, object: Arc<K>) {
+        match Arc::get_mut(&mut self.0.0) {
+            Some(state) => {
+                let Weighed { object, bytes } = Weighed::from(object);
+                state.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                state.held = Held::Known(object);
+            }
+            None => *self = Self::known(Object::new(self.identity().clone(), object)),
+        }
+    }
+
     /// Whether both are one and the same, seen without a look at what is in them.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.is(&other.0)

@@ -44,6 +44,9 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Whether only the objects' metadata is requested.
     fn metadata_only() -> bool;
 
+    /// Whether decoding takes so much longer than reading that other threads help where much is waiting.
+    fn is_dear() -> bool;
+
     /// The labels, for readers that select by them.
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>;
 }
@@ -64,6 +67,10 @@ where
 
     fn metadata_only() -> bool {
         K::metadata_api()
+    }
+
+    fn is_dear() -> bool {
+        true
     }
 
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
@@ -113,6 +120,12 @@ impl Decoder {
     /// How many bytes those have that others are packed beside; no object counts them.
     pub fn beside(&self) -> Option<Arc<AtomicUsize>> {
         self.families.as_ref().map(|families| families.held().clone())
+    }
+
+    /// Another one, for another thread, that decodes as this does. It packs nothing: what is packed is not dear.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { options: self.options, unread: self.unread.clone(), shared: self.shared.clone(), ..Self::default() }
     }
 
     /// What all objects share that this decodes, made for the first of them, with who is told of such objects.

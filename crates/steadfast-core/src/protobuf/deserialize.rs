@@ -22,7 +22,7 @@ use super::text::{Moment, base64, duration, text};
 use super::wire::{Fault, Reader, Tag, Wire};
 
 /// How deep `serde_json` goes, counted as it does: there is no object in the 128th.
-const DEPTH: u8 = 128;
+pub(super) const DEPTH: u8 = 128;
 
 /// Decodes the object in `bytes`, which is an `id`, with or without its envelope: to what the JSON would be decoded that the
 /// API server has for it, without `metadata.managedFields` unless they are to be kept.
@@ -237,12 +237,12 @@ impl<'de> MapAccess<'de> for Members<'de> {
 }
 
 /// The value of a field: one, or all that come next.
-struct Given<'a, 'de> {
-    reader: &'a mut Reader<'de>,
-    field: &'static Field,
-    value: Value,
-    content: Content<'de>,
-    depth: u8,
+pub(super) struct Given<'a, 'de> {
+    pub(super) reader: &'a mut Reader<'de>,
+    pub(super) field: &'static Field,
+    pub(super) value: Value,
+    pub(super) content: Content<'de>,
+    pub(super) depth: u8,
 }
 
 impl<'de> Given<'_, 'de> {
@@ -375,7 +375,7 @@ impl<'de> Presented<'de> for One<'de> {
 }
 
 /// The depth of what is inside an object or an array.
-fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
+pub(super) fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
     match depth {
         0 | 1 => Err(Error::new(Reason::TooDeep, reader.at())),
         _ => Ok(depth - 1),

@@ -81,6 +81,20 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Listed(entry(identity, object)));
     }
 
+    /// Stages a listed object that is being decoded, and returns what to [fill](Self::fill) in when it is. Until then, and if
+    /// that never comes, it is one that cannot be decoded.
+    pub fn put_unfilled(&mut self, identity: Identity) -> usize {
+        self.put(identity, Err(Tainted));
+        self.staged.len() - 1
+    }
+
+    /// Fills in the object that was staged as `place`.
+    pub fn fill(&mut self, place: usize, object: Arc<K>) {
+        if let Some(Staged::Listed(entry)) = self.staged.get_mut(place) {
+            entry.fill(object);
+        }
+    }
+
     /// Takes back what was staged of an object: a streamed list may tell of its end before it is complete itself.
     pub fn remove(&mut self, identity: &Identity) {
         self.staged.push(Staged::Gone(identity.key.clone()));
