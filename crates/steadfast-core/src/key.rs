@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::ordmap::Sought;
+use crate::footprint::shared;
 use crate::text::told;
 
 /// How much of a name is shown, in bytes: that of a Kubernetes object has 253, but nothing forces a server to see to it.
@@ -21,6 +21,8 @@ pub struct ObjectKey {
     text: Arc<str>,
     /// How long the namespace is; [`CLUSTER`] where there is none.
     namespace: u32,
+    /// Of both: what is looked up again and again is hashed once.
+    hash: u32,
 }
 
 /// In place of a namespace's length: there is none.
@@ -35,12 +37,15 @@ impl ObjectKey {
         let (namespace, name) = (namespace.as_ref(), name.as_ref());
         // No header and no URL is as long; a namespace that were, would be cut and its rest be part of the name.
         let length = u32::try_from(namespace.len()).unwrap_or(CLUSTER).min(CLUSTER - 1);
-        Self { text: joined(namespace, name), namespace: length }
+        let text = joined(namespace, name);
+        let hash = KeyBytes::of(text.as_bytes(), length).hash();
+        Self { text, namespace: length, hash }
     }
 
     /// The key of the cluster-scoped `name`.
     pub fn cluster(name: impl AsRef<str>) -> Self {
-        Self { text: name.as_ref().into(), namespace: CLUSTER }
+        let name = name.as_ref();
+        Self { text: name.into(), namespace: CLUSTER, hash: KeyBytes::new(None, name).hash() }
     }
 
     /// The namespace, none for a cluster-scoped object.
@@ -68,16 +73,20 @@ impl ObjectKey {
         self.bytes().namespace.cmp(&Some(namespace.as_bytes()))
     }
 
+    /// A number that is the same for the same key, and as good as certainly another for any other that nobody has looked
+    /// for.
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
+    }
+
     /// The same as bytes, which are ordered as the text is.
-    fn bytes(&self) -> KeyBytes<'_> {
-        let bytes = self.text.as_bytes();
-        match self.namespace {
-            CLUSTER => KeyBytes { namespace: None, name: bytes },
-            length => {
-                let (namespace, name) = bytes.split_at(length as usize);
-                KeyBytes { namespace: Some(namespace), name }
-            }
-        }
+    pub(crate) fn bytes(&self) -> KeyBytes<'_> {
+        KeyBytes::of(self.text.as_bytes(), self.namespace)
+    }
+
+    /// What its text takes, in bytes.
+    pub(crate) fn footprint(&self) -> usize {
+        shared(self.text.len())
     }
 }
 
@@ -97,7 +106,8 @@ fn joined(namespace: &str, name: &str) -> Arc<str> {
 
 impl PartialEq for ObjectKey {
     fn eq(&self, other: &Self) -> bool {
-        self.namespace == other.namespace && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+        (self.hash, self.namespace) == (other.hash, other.namespace)
+            && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
     }
 }
 
@@ -120,7 +130,7 @@ impl Ord for ObjectKey {
 
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.bytes().hash(state);
+        (self.namespace, &self.text).hash(state);
     }
 }
 
@@ -135,20 +145,46 @@ impl<'a> KeyBytes<'a> {
     pub(crate) fn new(namespace: Option<&'a str>, name: &'a str) -> Self {
         Self { namespace: namespace.map(str::as_bytes), name: name.as_bytes() }
     }
-}
 
-impl Hash for KeyBytes<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_usize(self.namespace.map_or(usize::MAX, <[u8]>::len));
-        state.write(self.namespace.unwrap_or_default());
-        state.write(self.name);
+    /// The parts of a key's text.
+    #[inline]
+    fn of(text: &'a [u8], namespace: u32) -> Self {
+        match namespace {
+            CLUSTER => Self { namespace: None, name: text },
+            length => {
+                let (namespace, name) = text.split_at(length as usize);
+                Self { namespace: Some(namespace), name }
+            }
+        }
+    }
+
+    /// What [`ObjectKey::hash`] is.
+    pub(crate) fn hash(&self) -> u32 {
+        // Where there is no namespace, it begins otherwise than with an empty one.
+        let begun = self.namespace.map_or(1, |namespace| hashed(0, namespace));
+        (hashed(begun, self.name) >> 32) as u32
     }
 }
 
-impl Sought<ObjectKey> for KeyBytes<'_> {
-    fn order(&self, held: &ObjectKey) -> Ordering {
-        self.cmp(&held.bytes())
+/// Of both halves of a product all bits depend on all of the factors: the function of wyhash and its kin, without a seed.
+fn mixed(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// Takes a text into a hash, eight bytes at a time; the last eight overlap those before.
+fn hashed(mut hash: u64, text: &[u8]) -> u64 {
+    // Odd numbers without a pattern: of the golden ratio, and one of xxHash's.
+    const WORD: u64 = 0x9e37_79b9_7f4a_7c15;
+    const LAST: u64 = 0xc2b2_ae3d_27d4_eb4f;
+    if let Some(last) = text.last_chunk::<8>() {
+        for word in text[..text.len() - 1].as_chunks::<8>().0 {
+            hash = mixed(hash ^ u64::from_le_bytes(*word), WORD);
+        }
+        return mixed(hash ^ u64::from_le_bytes(*last), LAST ^ text.len() as u64);
     }
+    let short = text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    mixed(hash ^ short, LAST ^ text.len() as u64)
 }
 
 impl fmt::Display for ObjectKey {

@@ -35,6 +35,11 @@ impl KeySet {
         self.0.is(&other.0)
     }
 
+    /// What it takes, in bytes; the keys themselves are those of the objects.
+    pub(crate) fn footprint(&self) -> usize {
+        self.0.footprint(|()| 0)
+    }
+
     /// Puts `key` in or takes it out. What changes nothing copies nothing.
     pub(crate) fn set(&mut self, key: &ObjectKey, is_in: bool) {
         if is_in == self.contains(key) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 
+use crate::footprint::shared;
 use crate::key::ObjectKey;
 use crate::record::Identity;
 use crate::uid::Uid;
@@ -189,6 +190,9 @@ fn short_type_name<K>() -> String {
 pub struct Entry<K>(Object<K>);
 
 impl<K> Entry<K> {
+    /// What an entry takes beside its key and the object, in bytes.
+    pub(crate) const FOOTPRINT: usize = shared(size_of::<State<K>>());
+
     /// The entry of an object.
     #[doc(hidden)]
     pub fn known(object: Object<K>) -> Self {

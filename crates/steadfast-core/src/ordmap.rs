@@ -4,24 +4,20 @@
 //! unless nobody else holds them; all others keep what they had. So a snapshot is a clone, a reader never waits, and
 //! a batch of edits copies each node at most once.
 //!
-//! A key is looked up by whatever [orders and hashes](Sought) as it does, and a range by its *position*: a function
-//! that says of a key whether it lies before, at or behind what is sought. So nothing has to be allocated to look up a
-//! key made of parts, nor to find all keys with the same beginning.
+//! A range is looked up by its *position*: a function that says of a key whether it lies before, at or behind what is
+//! sought. So nothing has to be allocated to find all keys with the same beginning.
 
 mod iter;
 mod leaf;
 mod node;
-mod sought;
 mod width;
 
 use std::cmp::Ordering;
-use std::hash::Hash;
 use std::sync::Arc;
 
 pub use iter::Iter;
 use leaf::Leaf;
 use node::{Inner, Inserted, Node};
-pub use sought::Sought;
 
 /// A map ordered by its keys, cheap to clone.
 pub struct OrdMap<K, V> {
@@ -45,15 +41,9 @@ impl<K, V> OrdMap<K, V> {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// The entry with the key that is `sought`.
-    pub fn get(&self, sought: &impl Sought<K>) -> Option<(&K, &V)> {
-        let mut node = &*self.root;
-        loop {
-            match node {
-                Node::Inner(inner) => node = &inner.children[inner.child(sought)],
-                Node::Leaf(leaf) => return leaf.entry(leaf.find(sought)?),
-            }
-        }
+    /// What it takes, in bytes, beside what its keys and values point at; `value` says what each of these adds.
+    pub fn footprint(&self, value: impl Fn(&V) -> usize) -> usize {
+        self.root.footprint(&value)
     }
 
     /// All entries, in order.
@@ -72,7 +62,20 @@ impl<K, V> OrdMap<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Hash, V> OrdMap<K, V> {
+impl<K: Ord, V> OrdMap<K, V> {
+    /// The entry of `key`.
+    pub fn get(&self, key: &K) -> Option<(&K, &V)> {
+        let mut node = &*self.root;
+        loop {
+            match node {
+                Node::Inner(inner) => node = &inner.children[inner.child(key)],
+                Node::Leaf(leaf) => return leaf.entry(leaf.find(key).ok()?),
+            }
+        }
+    }
+}
+
+impl<K: Ord + Clone, V> OrdMap<K, V> {
     /// The map of `entries`, which must be in order and without repetition.
     pub fn from_sorted(entries: Vec<(K, V)>) -> Self {
         debug_assert!(entries.is_sorted_by(|(a, _), (b, _)| a < b), "entries are sorted, each key once");
@@ -81,7 +84,7 @@ impl<K: Ord + Clone + Hash, V> OrdMap<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Hash, V: Clone> OrdMap<K, V> {
+impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
     /// Sets the value of `key` and hands back the one before; a key that is there already stays.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match Node::insert(&mut self.root, key, value) {
@@ -94,6 +97,13 @@ impl<K: Ord + Clone + Hash, V: Clone> OrdMap<K, V> {
         }
         self.len += 1;
         None
+    }
+
+    /// The value of `key`, to be changed.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        // Asked first, so that nothing is copied for a key that is not there.
+        self.get(key)?;
+        Node::get_mut(&mut self.root, key)
     }
 
     /// Removes `key` and hands back its value.

@@ -31,9 +31,12 @@
 
 mod entries;
 mod index;
+mod indexed;
 mod joining;
+mod objects;
 mod snapshot;
 mod staging;
+mod vacant;
 
 use std::sync::Arc;
 
@@ -43,25 +46,27 @@ use crate::breach::Breach;
 use crate::event::{Change, Path, Rules, difference};
 use crate::key::ObjectKey;
 use crate::object::Entry;
-use crate::ordmap::OrdMap;
 use crate::record::Identity;
+use crate::slots::Slot;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 pub use entries::Tainted;
 pub use index::{Index, IndexSnapshot};
 pub use joining::Joining;
-pub use snapshot::{Lookup, Snapshot, StoreReader};
+pub use snapshot::{Footprint, Lookup, Snapshot, StoreReader};
 pub use staging::{Offer, OlderList, Staging};
 
 use entries::{Replacement, entry, successor};
-use index::Maintained;
+use indexed::Maintained;
+use vacant::Vacant;
 
 /// The writer's side of a store.
 pub struct Store<K> {
     rules: Rules,
     /// What the next publication will show.
     working: Snapshot<K>,
+    vacant: Vacant,
     edited: bool,
     indexes: Vec<Box<dyn Maintained<K>>>,
     published: Arc<ArcSwap<Snapshot<K>>>,
@@ -70,9 +75,16 @@ pub struct Store<K> {
 impl<K: Send + Sync + 'static> Store<K> {
     /// An empty store.
     pub fn new(rules: Rules) -> Self {
-        let working = Snapshot::empty();
+        Self::with_hash_bits(rules, u32::MAX)
+    }
+
+    /// An empty store that looks at no other bits of a key's hash than those in `mask`, for tests of what happens when the
+    /// hashes of many keys are the same.
+    #[doc(hidden)]
+    pub fn with_hash_bits(rules: Rules, mask: u32) -> Self {
+        let working = Snapshot::empty(mask);
         let published = Arc::new(ArcSwap::from_pointee(working.clone()));
-        Self { rules, working, edited: false, indexes: Vec::new(), published }
+        Self { rules, working, vacant: Vacant::default(), edited: false, indexes: Vec::new(), published }
     }
 
     /// A reader's side of this store.
@@ -97,15 +109,14 @@ impl<K: Send + Sync + 'static> Store<K> {
         tell: impl FnMut(Change<K>),
     ) -> bool {
         let came = entry(identity, object);
-        let old = self.working.objects.get(came.key()).map(|(_, held)| held.clone());
-        let new = match &old {
-            Some(held) => match successor(held, came, self.rules.breaches.commit(Breach::RepeatedRecords)) {
-                Some(new) => new,
+        let replacement = match self.working.objects.get(came.key()) {
+            Some((slot, held)) => match successor(held, came, self.rules.breaches.commit(Breach::RepeatedRecords)) {
+                Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
                 None => return false,
             },
-            None => came,
+            None => Replacement { slot: self.vacant.first(), old: None, new: Some(came) },
         };
-        self.edit(Replacement { key: new.key().clone(), old, new: Some(new) }, path, tell);
+        self.edit(replacement, path, tell);
         true
     }
 
@@ -113,7 +124,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Another object of that name stays, and so does a state newer than the deletion: it has entered the scope again.
     pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
-        let Some((key, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
+        let Some((slot, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
         };
         if let Path::Watched { deletion: Some(deletion) } = path
@@ -122,7 +133,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         {
             return false;
         }
-        self.edit(Replacement { key: key.clone(), old: Some(held.clone()), new: None }, path, tell);
+        self.edit(Replacement { slot, old: Some(held.clone()), new: None }, path, tell);
         true
     }
 
@@ -130,11 +141,11 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Nothing is told: what was given to the handlers is what there was to give, and ends as it.
     pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
-        let Some((_, held)) = self.working.objects.get(key) else { return false };
+        let Some((slot, held)) = self.working.objects.get(key) else { return false };
         let Some(object) = held.object().filter(|held| held.version() == version).cloned() else { return false };
         let entry = Entry::tainted(object.identity().clone(), Some(object));
         self.working.set_tainted(key, Some(&entry));
-        self.working.set_object(key, Some(&entry));
+        self.working.objects.replace(slot, entry);
         self.edited = true;
         true
     }
@@ -152,7 +163,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         if !std::mem::take(&mut self.edited) {
             return;
         }
-        self.working.indexes = self.indexes.iter_mut().map(|index| index.freeze()).collect();
+        self.working.indexes = self.indexes.iter_mut().map(|index| index.publish()).collect();
         // What only the old snapshot held is dropped here, by the writer.
         drop(self.published.swap(Arc::new(self.working.clone())));
     }
@@ -191,7 +202,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Begins a relist of another history: nothing that is held can represent what comes, for a version may have been
     /// given twice.
     pub fn begin_anew(&self) -> Staging<K> {
-        Staging::new(OrdMap::default())
+        Staging::new(self.working.objects.anew())
     }
 
     /// Replaces what is held by a complete list of the collection at `version`, and tells what changed.
@@ -216,18 +227,16 @@ impl<K: Send + Sync + 'static> Store<K> {
         {
             return Err(OlderList { listed: listed.clone(), held: held.clone() });
         }
-        let (staged, replacements) = staging.settle(&self.working.objects, any_age);
-        self.reindex(&replacements);
-        let few = replacements.len() < staged.len() / 8;
-        if !few {
-            self.working.objects = OrdMap::from_sorted(staged);
-        }
-        for Replacement { key, new, .. } in &replacements {
-            if few {
-                self.working.set_object(key, new.as_ref());
+        let mut vacant = self.vacant.clone();
+        let (slots, replacements) = staging.settle(&self.working.objects, &mut vacant, any_age);
+        self.prepare(&replacements);
+        for Replacement { old, new, .. } in &replacements {
+            if let Some(entry) = new.as_ref().or(old.as_ref()) {
+                self.working.set_tainted(entry.key(), new.as_ref());
             }
-            self.working.set_tainted(key, new.as_ref());
         }
+        self.vacant = vacant;
+        self.carry_out(&replacements, Some(&slots));
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
@@ -239,21 +248,53 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
         let replacement = [replacement];
-        self.reindex(&replacement);
-        let [Replacement { key, old, new }] = replacement;
-        self.working.set_tainted(&key, new.as_ref());
-        self.working.set_object(&key, new.as_ref());
+        self.prepare(&replacement);
+        let [Replacement { old, new, .. }] = &replacement;
+        if let Some(entry) = new.as_ref().or(old.as_ref()) {
+            self.working.set_tainted(entry.key(), new.as_ref());
+        }
+        if old.is_none() {
+            self.vacant.take();
+        }
+        self.carry_out(&replacement, None);
         self.edited = true;
+        let [Replacement { old, new, .. }] = replacement;
         difference(old.as_ref(), new.as_ref(), path, self.rules, tell);
     }
 
-    /// Brings the indexes up to date. All values are found before any index is touched.
-    fn reindex(&mut self, replacements: &[Replacement<K>]) {
+    /// Asks the functions of the indexes for the values of what is new. They are the user's and may panic, so that nothing
+    /// is touched before all of them have answered.
+    fn prepare(&mut self, replacements: &[Replacement<K>]) {
         for index in &mut self.indexes {
             index.prepare(replacements);
         }
+    }
+
+    /// Carries out what was prepared. Where `order` is given, it has all slots in the order of their keys.
+    fn carry_out(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
         for index in &mut self.indexes {
-            index.carry_out();
+            index.leave(&self.working.objects);
+        }
+        let objects = &mut self.working.objects;
+        match order.filter(|order| is_rearrangement(replacements, order.len())) {
+            Some(order) => objects.rearrange(replacements, order),
+            None => replacements.iter().for_each(|replacement| objects.edit(replacement)),
+        }
+        for index in &mut self.indexes {
+            index.enter(&self.working.objects);
+        }
+        // A slot that is vacant is not used again before all that stood in it is gone from the indexes.
+        for gone in replacements.iter().filter(|replacement| replacement.new.is_none()) {
+            self.vacant.give_back(gone.slot);
+        }
+        if self.working.is_empty() {
+            self.vacant = Vacant::default();
         }
     }
+}
+
+/// Whether so much comes and goes that hashes and order are made anew sooner than edited.
+fn is_rearrangement<K>(replacements: &[Replacement<K>], len: usize) -> bool {
+    let comes_or_goes = |replacement: &&Replacement<K>| replacement.old.is_none() || replacement.new.is_none();
+    replacements.iter().filter(comes_or_goes).count() > len / 8
 }

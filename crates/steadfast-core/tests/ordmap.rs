@@ -1,25 +1,19 @@
 //! The ordered map does what a `BTreeMap` does, and its clones stay as they were.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::ordmap::OrdMap;
 
-/// A key that shares its hash with many others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Number(u16);
-
-impl Hash for Number {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.0 % 8).hash(state);
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Edit {
     Insert(Number, u32),
+    /// Changes a value where it is.
+    Change(Number, u32),
     Remove(Number),
     /// Removes all keys of a range, so that nodes run empty.
     Clear(u16, u16),
@@ -31,6 +25,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     let key = 0..700_u16;
     prop_oneof![
         12 => (key.clone(), any::<u32>()).prop_map(|(key, value)| Edit::Insert(Number(key), value)),
+        4 => (key.clone(), any::<u32>()).prop_map(|(key, value)| Edit::Change(Number(key), value)),
         6 => key.clone().prop_map(|key| Edit::Remove(Number(key))),
         1 => (key.clone(), 0..200_u16).prop_map(|(from, many)| Edit::Clear(from, from + many)),
         1 => Just(Edit::Snapshot),
@@ -54,6 +49,13 @@ proptest! {
         for edit in edits {
             match edit {
                 Edit::Insert(key, value) => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
+                Edit::Change(key, value) => {
+                    let (held, modelled) = (map.get_mut(&key), model.get_mut(&key));
+                    prop_assert_eq!(&held, &modelled);
+                    if let (Some(held), Some(modelled)) = (held, modelled) {
+                        (*held, *modelled) = (value, value);
+                    }
+                }
                 Edit::Remove(key) => prop_assert_eq!(map.remove(&key), model.remove(&key)),
                 Edit::Clear(from, to) => {
                     for key in (from..to).map(Number) {

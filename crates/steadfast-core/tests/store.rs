@@ -493,7 +493,7 @@ fn an_index_is_filled_beside_the_store_and_asked_of_each_state_once() {
     asked.store(0, Ordering::Relaxed);
     assert!(!joining.is_at(a.store.working()));
     joining.follow(&a.store.reader().snapshot());
-    assert_eq!(asked.swap(0, Ordering::Relaxed), 4, "the old and the new of what changed, and nothing else");
+    assert_eq!(asked.swap(0, Ordering::Relaxed), 2, "the new of what changed, and nothing else");
     assert!(joining.is_at(a.store.working()));
 
     a.store.admit(joining);

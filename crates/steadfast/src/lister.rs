@@ -32,7 +32,8 @@ impl<K: Kept> Lister<K> {
     ///
     /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
-        self.look_up(Some(namespace), name)
+        let found = self.owner.shared.reader().get(Some(namespace), name);
+        known(found, || ObjectKey::namespaced(namespace, name))
     }
 
     /// The cluster-scoped object `name`.
@@ -41,31 +42,29 @@ impl<K: Kept> Lister<K> {
     ///
     /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
     pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
-        self.look_up(None, name)
+        let found = self.owner.shared.reader().get(None, name);
+        known(found, || ObjectKey::cluster(name))
     }
 
-    fn look_up(&self, namespace: Option<&str>, name: &str) -> Result<Option<Object<K>>, Unknown> {
-        match self.owner.shared.reader().get(namespace, name) {
-            Lookup::Found(object) => Ok(Some(object)),
-            Lookup::Absent => Ok(None),
-            Lookup::Unknown { version } => {
-                let key = match namespace {
-                    Some(namespace) => ObjectKey::namespaced(namespace, name),
-                    None => ObjectKey::cluster(name),
-                };
-                Err(Unknown { key, version })
-            }
-        }
+    /// The object at `key`, cluster-scoped or not.
+    ///
+    /// A key is hashed when it is made: for whoever asks again and again this is the cheapest way.
+    ///
+    /// # Errors
+    ///
+    /// Where the object's newest state could not be decoded, so that nothing true can be said of it.
+    pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+        known(self.owner.shared.reader().get_by_key(key), || key.clone())
     }
 
     /// All objects, ordered by namespace and name, of one moment; those that could not be decoded are not among them.
     pub fn all(&self) -> Vec<Object<K>> {
-        known(self.snapshot().iter())
+        all_known(self.snapshot().iter())
     }
 
     /// All objects of `namespace`, ordered by name, of one moment.
     pub fn namespace(&self, namespace: &str) -> Vec<Object<K>> {
-        known(self.snapshot().namespace(namespace))
+        all_known(self.snapshot().namespace(namespace))
     }
 
     /// All objects whose labels match `selector`, of one moment.
@@ -116,7 +115,15 @@ impl<K: Kept> Lister<K> {
     }
 }
 
-fn known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
+fn known<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+    match found {
+        Lookup::Found(object) => Ok(Some(object)),
+        Lookup::Absent => Ok(None),
+        Lookup::Unknown { version } => Err(Unknown { key: key(), version }),
+    }
+}
+
+fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
     entries.filter_map(Entry::object).cloned().collect()
 }
 

@@ -1,12 +1,11 @@
 //! The nodes of the tree, and how they split and merge.
 
-use std::hash::Hash;
 use std::sync::Arc;
 use std::{iter, mem, vec};
 
 use super::leaf::Leaf;
-use super::sought::Sought;
 use super::width::MOST;
+use crate::footprint::shared;
 
 /// The fewest of a node other than the root, after a removal below it.
 const FEWEST: usize = MOST / 4;
@@ -37,10 +36,10 @@ pub(super) enum Inserted<K, V> {
     Split(K, Node<K, V>),
 }
 
-impl<K, V> Inner<K, V> {
-    /// The child that has `sought`, if any has.
-    pub(super) fn child(&self, sought: &impl Sought<K>) -> usize {
-        self.separators.partition_point(|separator| sought.order(separator).is_ge())
+impl<K: Ord, V> Inner<K, V> {
+    /// The child that has `key`, if any has.
+    pub(super) fn child(&self, key: &K) -> usize {
+        self.separators.partition_point(|separator| separator <= key)
     }
 }
 
@@ -51,9 +50,24 @@ impl<K, V> Node<K, V> {
             Self::Inner(inner) => inner.children.len(),
         }
     }
+
+    /// What it takes, in bytes, beside what its keys and values point at; `value` says what each of these adds.
+    pub(super) fn footprint(&self, value: &impl Fn(&V) -> usize) -> usize {
+        let below = match self {
+            Self::Leaf(leaf) => {
+                shared(size_of_val(&**leaf.keys())) + leaf.values().iter().flatten().map(value).sum::<usize>()
+            }
+            Self::Inner(Inner { separators, children }) => {
+                shared(size_of_val(&**separators))
+                    + children.capacity() * size_of::<Arc<Self>>()
+                    + children.iter().map(|child| child.footprint(value)).sum::<usize>()
+            }
+        };
+        shared(size_of::<Self>()) + below
+    }
 }
 
-impl<K: Clone + Hash, V> Node<K, V> {
+impl<K: Clone, V> Node<K, V> {
     /// The tree of `entries`, which are in order.
     pub(super) fn from_sorted(entries: Vec<(K, V)>) -> Self {
         // Each node with its first key.
@@ -79,21 +93,24 @@ fn grouped<T, G>(items: Vec<T>, group: impl Fn(iter::Take<&mut vec::IntoIter<T>>
     (0..count).map(|at| group(items.by_ref().take(size + usize::from(at < larger)))).collect()
 }
 
-impl<K: Ord + Clone + Hash, V: Clone> Node<K, V> {
+impl<K: Ord + Clone, V: Clone> Node<K, V> {
     /// Sets the value of `key` in the tree below `node`.
     pub(super) fn insert(node: &mut Arc<Self>, key: K, value: V) -> Inserted<K, V> {
         match Arc::make_mut(node) {
             Self::Leaf(leaf) => {
-                if let Some(at) = leaf.find(&key) {
-                    return Inserted::Replaced(leaf.replace(at, value));
-                }
+                let at = match leaf.find(&key) {
+                    Ok(at) => return Inserted::Replaced(leaf.replace(at, value)),
+                    Err(at) => at,
+                };
                 if leaf.len() < MOST {
-                    leaf.insert(leaf.keys().partition_point(|held| *held < key), key, value);
+                    leaf.insert(at, key, value);
                     return Inserted::Within;
                 }
                 let mut right = leaf.split();
-                let half = if key < right.keys()[0] { leaf } else { &mut right };
-                half.insert(half.keys().partition_point(|held| *held < key), key, value);
+                match at.checked_sub(leaf.len()) {
+                    Some(at) if at > 0 => right.insert(at, key, value),
+                    _ => leaf.insert(at, key, value),
+                }
                 Inserted::Split(right.keys()[0].clone(), Self::Leaf(right))
             }
             Self::Inner(inner) => {
@@ -109,10 +126,21 @@ impl<K: Ord + Clone + Hash, V: Clone> Node<K, V> {
         }
     }
 
+    /// The value of `key` in the tree below `node`, to be changed.
+    pub(super) fn get_mut<'a>(node: &'a mut Arc<Self>, key: &K) -> Option<&'a mut V> {
+        match Arc::make_mut(node) {
+            Self::Leaf(leaf) => leaf.value_mut(leaf.find(key).ok()?),
+            Self::Inner(inner) => {
+                let at = inner.child(key);
+                Self::get_mut(&mut inner.children[at], key)
+            }
+        }
+    }
+
     /// Removes `key` from the tree below `node`.
     pub(super) fn remove(node: &mut Arc<Self>, key: &K) -> Option<V> {
         match Arc::make_mut(node) {
-            Self::Leaf(leaf) => leaf.remove(leaf.find(key)?),
+            Self::Leaf(leaf) => leaf.remove(leaf.find(key).ok()?),
             Self::Inner(inner) => {
                 let at = inner.child(key);
                 let removed = Self::remove(&mut inner.children[at], key);
@@ -142,7 +170,7 @@ impl<K: Ord + Clone + Hash, V: Clone> Node<K, V> {
     }
 }
 
-impl<K: Ord + Clone + Hash, V: Clone> Inner<K, V> {
+impl<K: Ord + Clone, V: Clone> Inner<K, V> {
     /// Inserts a child behind the one at `at`.
     fn insert(&mut self, at: usize, separator: &K, right: Arc<Node<K, V>>) {
         let (before, behind) = self.separators.split_at(at);

@@ -2,23 +2,26 @@
 
 use std::sync::Arc;
 
-use crate::key::ObjectKey;
 use crate::object::{Entry, Object};
-use crate::ordmap::OrdMap;
 use crate::record::Identity;
+use crate::slots::Slot;
 
 /// The newest state of an object could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tainted;
 
-/// The entries of a store by key.
-pub(super) type Objects<K> = OrdMap<ObjectKey, Entry<K>>;
-
-/// What the entry of a key was and what it is to be: at least one of them is something.
+/// What a slot had and what it is to have: at least one of them is something.
 pub(super) struct Replacement<K> {
-    pub(super) key: ObjectKey,
+    pub(super) slot: Slot,
     pub(super) old: Option<Entry<K>>,
     pub(super) new: Option<Entry<K>>,
+}
+
+impl<K> Replacement<K> {
+    /// Whether the slot stays that of the same key.
+    pub(super) fn keeps_key(&self) -> bool {
+        matches!((&self.old, &self.new), (Some(old), Some(new)) if old.key() == new.key())
+    }
 }
 
 /// The entry of a state as it came in.

@@ -2,31 +2,21 @@
 
 use std::any::Any;
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::entries::{Objects, Replacement};
-use crate::key::ObjectKey;
+use super::objects::Objects;
+use crate::footprint::shared;
 use crate::object::{Entry, Object};
 use crate::ordmap::OrdMap;
+use crate::slots::{Sequence, Slot};
 
 /// Hands each value of an object to the function it is given, so that none is collected on the way.
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
-/// Where an entry is in an index: by value, then by key.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place<I> {
-    value: I,
-    key: ObjectKey,
-}
-
-// By hand: values need not be hashable, and the keys alone are different enough.
-impl<I> Hash for Place<I> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-    }
-}
+/// The slots of the entries that have a value, in the order of their keys, by value. A value is kept once.
+pub(super) type Places<I> = OrdMap<Arc<I>, Sequence>;
 
 /// An index of a store, by values of the type `I`.
 pub struct Index<K, I> {
@@ -38,7 +28,7 @@ impl<K: 'static, I: 'static> Index<K, I> {
         Self { extract: Arc::new(move |object, each| extract(object).into_iter().for_each(each)) }
     }
 
-    fn values(&self, entry: &Entry<K>, mut each: impl FnMut(I)) {
+    pub(super) fn values(&self, entry: &Entry<K>, mut each: impl FnMut(I)) {
         if let Some(object) = entry.last() {
             (self.extract)(object, &mut each);
         }
@@ -62,32 +52,103 @@ impl<K, I> Clone for Index<K, I> {
     }
 }
 
-/// An index at one moment: its values, and the objects that have them, in the same state throughout.
-pub struct IndexSnapshot<K, I> {
-    index: Index<K, I>,
-    entries: OrdMap<Place<I>, Entry<K>>,
+/// The places of `found`, and of each of these, in the same order, the value as it is kept: equal ones are the same.
+pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>) -> (Places<I>, Vec<(Arc<I>, Slot)>) {
+    // As a rule they come in the order of the keys, which are dearer to compare than values: each sort is stable.
+    let by_key =
+        |(_, a): &(I, Slot), (_, b): &(I, Slot)| if a == b { Ordering::Equal } else { objects.compare(*a, *b) };
+    if !found.is_sorted_by(|a, b| by_key(a, b).is_le()) {
+        found.sort_by(by_key);
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    found.dedup();
+    let mut kept: Vec<(Arc<I>, Slot)> = Vec::with_capacity(found.len());
+    for (value, slot) in found {
+        let value = match kept.last() {
+            Some((last, _)) if **last == value => last.clone(),
+            _ => Arc::new(value),
+        };
+        kept.push((value, slot));
+    }
+    let of_value = |same: &[(Arc<I>, Slot)]| {
+        let slots: Vec<Slot> = same.iter().map(|(_, slot)| *slot).collect();
+        (same[0].0.clone(), Sequence::from_sorted(&slots))
+    };
+    let places = kept.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)).map(of_value).collect();
+    (OrdMap::from_sorted(places), kept)
 }
 
-impl<K, I: Ord + Clone> IndexSnapshot<K, I> {
+/// An index as it is published: which slots have which values. What is in the slots is the snapshot's to say.
+pub(super) struct Published<K, I> {
+    pub(super) index: Index<K, I>,
+    pub(super) places: Places<I>,
+    /// What the writer keeps beside them, in bytes.
+    pub(super) beside: usize,
+}
+
+impl<K, I> Published<K, I> {
+    pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
+    }
+}
+
+impl<K, I: Ord> Published<K, I> {
     /// The index of `objects`, found anew.
-    pub(super) fn of(index: &Index<K, I>, objects: &Objects<K>) -> Self
+    pub(super) fn anew(index: &Index<K, I>, objects: &Objects<K>) -> Self
     where
         K: 'static,
         I: 'static,
     {
-        let mut entries = Vec::new();
-        for (key, entry) in objects {
-            index.values(entry, |value| entries.push((Place { value, key: key.clone() }, entry.clone())));
+        let mut found = Vec::new();
+        for slot in objects.slots() {
+            index.values(objects.at(slot), |value| found.push((value, slot)));
         }
-        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-        entries.dedup_by(|(a, _), (b, _)| a == b);
-        Self { index: index.clone(), entries: OrdMap::from_sorted(entries) }
+        Self { index: index.clone(), places: places(found, objects).0, beside: 0 }
+    }
+
+    fn slots<Q: Ord + ?Sized>(&self, value: &Q) -> Option<&Sequence>
+    where
+        I: Borrow<Q>,
+    {
+        let mut found = self.places.range_by(|held| (**held).borrow().cmp(value));
+        found.next().map(|(_, slots)| slots)
+    }
+
+    /// Those of `objects` that have `value`, in the order of their keys.
+    pub(super) fn get<'a, Q: Ord + ?Sized>(
+        &'a self,
+        objects: &'a Objects<K>,
+        value: &Q,
+    ) -> impl Iterator<Item = &'a Object<K>> + use<'a, K, I, Q>
+    where
+        I: Borrow<Q>,
+    {
+        self.slots(value).into_iter().flat_map(Sequence::iter).filter_map(|slot| objects.at(slot).last())
     }
 }
 
+/// A published index, whatever its values are.
+pub(super) trait AnyPublished: Any + Send + Sync {
+    /// What it takes, in bytes, without what its values point at.
+    fn footprint(&self) -> usize;
+}
+
+impl<K: Send + Sync + 'static, I: Send + Sync + 'static> AnyPublished for Published<K, I> {
+    fn footprint(&self) -> usize {
+        let value = shared(size_of::<I>());
+        self.beside + self.places.footprint(|slots| value + slots.footprint())
+    }
+}
+
+/// An index at one moment: its values, and the objects that have them, in the same state throughout.
+pub struct IndexSnapshot<K, I> {
+    published: Arc<Published<K, I>>,
+    objects: Objects<K>,
+}
+
 impl<K, I: Ord> IndexSnapshot<K, I> {
-    pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
+    pub(super) fn new(published: Arc<Published<K, I>>, objects: Objects<K>) -> Self {
+        Self { published, objects }
     }
 
     /// The objects that have `value`, in the order of their keys.
@@ -95,8 +156,7 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
     where
         I: Borrow<Q>,
     {
-        let found = self.entries.range_by(move |place| place.value.borrow().cmp(value));
-        found.filter_map(|(_, entry)| entry.last())
+        self.published.get(&self.objects, value)
     }
 
     /// How many objects have `value`.
@@ -104,108 +164,19 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
     where
         I: Borrow<Q>,
     {
-        self.entries.range_by(move |place| place.value.borrow().cmp(value)).count()
+        self.published.slots(value).map_or(0, Sequence::len)
     }
 
     /// The values that any object has, in order, each with how many objects have it.
     pub fn counts(&self) -> impl Iterator<Item = (&I, usize)> {
-        let mut places = self.entries.iter().map(|(place, _)| &place.value).peekable();
-        std::iter::from_fn(move || {
-            let value = places.next()?;
-            let mut count = 1;
-            while places.next_if(|next| *next == value).is_some() {
-                count += 1;
-            }
-            Some((value, count))
-        })
+        self.published.places.iter().map(|(value, slots)| (&**value, slots.len()))
     }
 }
 
 // The objects and values stay out of it: they may be of Secrets.
 impl<K, I> fmt::Debug for IndexSnapshot<K, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IndexSnapshot {{ places: {} }}", self.entries.len())
-    }
-}
-
-/// An index as the writer keeps it, whatever its values are.
-pub(super) trait Maintained<K>: Send + Sync {
-    /// Finds the values that entries leave and enter, and forgets what was prepared before. The index stays as it is.
-    fn prepare(&mut self, replacements: &[Replacement<K>]);
-
-    /// Carries out what was prepared.
-    fn carry_out(&mut self);
-
-    /// The index for a snapshot.
-    fn freeze(&mut self) -> Arc<dyn Any + Send + Sync>;
-}
-
-/// How many prepared changes keep their room; more come with a relist only.
-const ROOM: usize = 64;
-
-/// An index by values of the type `I`.
-pub(super) struct Indexed<K, I> {
-    index: Index<K, I>,
-    entries: OrdMap<Place<I>, Entry<K>>,
-    leaving: Vec<Place<I>>,
-    entering: Vec<(Place<I>, Entry<K>)>,
-    /// As it was last published, unless it was edited since.
-    frozen: Option<Arc<IndexSnapshot<K, I>>>,
-}
-
-impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
-    /// An index of nothing.
-    pub(super) fn new(index: Index<K, I>) -> Self {
-        Self { index, entries: OrdMap::default(), leaving: Vec::new(), entering: Vec::new(), frozen: None }
-    }
-
-    fn enter(&mut self, key: &ObjectKey, entry: &Entry<K>) {
-        self.index.values(entry, |value| self.entering.push((Place { value, key: key.clone() }, entry.clone())));
-    }
-}
-
-impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintained<K> for Indexed<K, I> {
-    fn prepare(&mut self, replacements: &[Replacement<K>]) {
-        self.leaving.clear();
-        self.entering.clear();
-        for Replacement { key, old, new } in replacements {
-            let earlier = self.entering.len();
-            if let Some(new) = new {
-                self.enter(key, new);
-            }
-            let Some(old) = old else { continue };
-            self.index.values(old, |value| {
-                if !self.entering[earlier..].iter().any(|(stays, _)| stays.value == value) {
-                    self.leaving.push(Place { value, key: key.clone() });
-                }
-            });
-        }
-    }
-
-    fn carry_out(&mut self) {
-        if self.leaving.is_empty() && self.entering.is_empty() {
-            return;
-        }
-        self.frozen = None;
-        if self.entries.is_empty() {
-            let mut entries = std::mem::take(&mut self.entering);
-            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-            entries.dedup_by(|(a, _), (b, _)| a == b);
-            self.entries = OrdMap::from_sorted(entries);
-            return;
-        }
-        for place in self.leaving.drain(..) {
-            self.entries.remove(&place);
-        }
-        for (place, entry) in self.entering.drain(..) {
-            self.entries.insert(place, entry);
-        }
-        self.leaving.shrink_to(ROOM);
-        self.entering.shrink_to(ROOM);
-    }
-
-    fn freeze(&mut self) -> Arc<dyn Any + Send + Sync> {
-        let Self { index, entries, frozen, .. } = self;
-        frozen.get_or_insert_with(|| Arc::new(IndexSnapshot { index: index.clone(), entries: entries.clone() })).clone()
+        let places: usize = self.published.places.iter().map(|(_, slots)| slots.len()).sum();
+        write!(f, "IndexSnapshot {{ places: {places} }}")
     }
 }

@@ -1,14 +1,12 @@
 //! An index on its way into a store: filled from a snapshot, then brought up to the store.
 
-use std::cmp::Ordering;
 use std::fmt;
 
-use super::entries::{Objects, Replacement};
-use super::index::{Indexed, Maintained};
-use super::{Index, Snapshot};
-use crate::key::ObjectKey;
-use crate::object::Entry;
-use crate::ordmap::OrdMap;
+use super::entries::Replacement;
+use super::index::Index;
+use super::indexed::{Indexed, Maintained};
+use super::objects::Objects;
+use super::snapshot::Snapshot;
 
 /// An index that is filled and not in the store yet.
 ///
@@ -48,7 +46,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
     {
         let index = Index::of(extract);
         let indexed = Box::new(Indexed::new(index.clone()));
-        let mut joining = Self { indexed, objects: OrdMap::default(), rounds: 0 };
+        let mut joining = Self { indexed, objects: snapshot.objects.anew(), rounds: 0 };
         joining.follow(snapshot);
         joining.rounds = 0;
         (index, joining)
@@ -60,9 +58,13 @@ impl<K: Send + Sync + 'static> Joining<K> {
         if self.is_at(snapshot) {
             return;
         }
-        let replacements = differences(&self.objects, &snapshot.objects);
+        let mut replacements = Vec::new();
+        self.objects.differences(&snapshot.objects, |slot, old, new| {
+            replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned() });
+        });
         self.indexed.prepare(&replacements);
-        self.indexed.carry_out();
+        self.indexed.leave(&self.objects);
+        self.indexed.enter(&snapshot.objects);
         self.objects = snapshot.objects.clone();
     }
 
@@ -85,34 +87,4 @@ impl<K> fmt::Debug for Joining<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Joining {{ objects: {}, rounds: {} }}", self.objects.len(), self.rounds)
     }
-}
-
-/// What was replaced between two states; entries that are the same are the same by pointer.
-fn differences<K>(before: &Objects<K>, after: &Objects<K>) -> Vec<Replacement<K>> {
-    type Held<'a, K> = (&'a ObjectKey, &'a Entry<K>);
-    let mut replacements = Vec::new();
-    let mut replaced = |key: &ObjectKey, old: Option<Held<'_, K>>, new: Option<Held<'_, K>>| {
-        let entry = |held: Option<Held<'_, K>>| held.map(|(_, entry)| entry.clone());
-        replacements.push(Replacement { key: key.clone(), old: entry(old), new: entry(new) });
-    };
-    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
-    loop {
-        let order = match (before.peek(), after.peek()) {
-            (None, None) => break,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((old, _)), Some((new, _))) => old.cmp(new),
-        };
-        let old = if order == Ordering::Greater { None } else { before.next() };
-        let new = if order == Ordering::Less { None } else { after.next() };
-        if let (Some((_, old)), Some((_, new))) = (old, new)
-            && old.is(new)
-        {
-            continue;
-        }
-        if let Some((key, _)) = new.or(old) {
-            replaced(key, old, new);
-        }
-    }
-    replacements
 }

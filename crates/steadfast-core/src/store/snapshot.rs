@@ -8,13 +8,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use kube::core::{Selector, SelectorExt};
 
-use super::entries::Objects;
-use super::index::{Index, IndexSnapshot};
+use super::index::{AnyPublished, Index, IndexSnapshot, Published};
+use super::objects::Objects;
 use crate::decode::Kept;
 use crate::key::{KeyBytes, ObjectKey};
 use crate::keyset::KeySet;
 use crate::object::{Entry, Object};
-use crate::ordmap::OrdMap;
 use crate::version::ResourceVersion;
 
 /// A consistent state of the store.
@@ -23,13 +22,31 @@ pub struct Snapshot<K> {
     pub(super) version: Option<ResourceVersion>,
     pub(super) epoch: u64,
     pub(super) tainted: KeySet,
-    /// An [`IndexSnapshot`] of each index.
-    pub(super) indexes: Arc<[Arc<dyn Any + Send + Sync>]>,
+    pub(super) indexes: Arc<[Arc<dyn AnyPublished>]>,
+}
+
+/// What a snapshot takes in memory, in bytes, as an allocator is asked for it.
+///
+/// What snapshots share is counted in each of them. The objects are not counted, nor what the values of indexes point at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Who each object is, and in which version; the keys among that.
+    pub entries: usize,
+    /// What objects are found by: slots, hashes, order, and the keys of those that could not be decoded.
+    pub layout: usize,
+    /// The indexes.
+    pub indexes: usize,
 }
 
 impl<K> Snapshot<K> {
-    pub(super) fn empty() -> Self {
-        Self { objects: OrdMap::default(), version: None, epoch: 0, tainted: KeySet::default(), indexes: Arc::new([]) }
+    pub(super) fn empty(mask: u32) -> Self {
+        Self {
+            objects: Objects::empty(mask),
+            version: None,
+            epoch: 0,
+            tainted: KeySet::default(),
+            indexes: Arc::new([]),
+        }
     }
 
     /// How many objects there are, the tainted ones among them.
@@ -59,28 +76,27 @@ impl<K> Snapshot<K> {
 
     /// What is known of `name` in `namespace`, which is none for cluster-scoped objects.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
-        match self.entry(namespace, name) {
-            None => Lookup::Absent,
-            Some(entry) => match entry.object() {
-                Some(object) => Lookup::Found(object.clone()),
-                None => Lookup::Unknown { version: entry.version().clone() },
-            },
-        }
+        Lookup::of(self.entry(namespace, name))
+    }
+
+    /// What is known of `key`. It has been hashed when it was made, so that this is the cheapest way to ask again and again.
+    pub fn get_by_key(&self, key: &ObjectKey) -> Lookup<K> {
+        Lookup::of(self.objects.get(key).map(|(_, entry)| entry))
     }
 
     /// The entry of `name` in `namespace`.
     pub fn entry(&self, namespace: Option<&str>, name: &str) -> Option<&Entry<K>> {
-        self.objects.get(&KeyBytes::new(namespace, name)).map(|(_, entry)| entry)
+        self.objects.get_by_parts(KeyBytes::new(namespace, name))
     }
 
     /// All entries in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &Entry<K>> {
-        self.objects.iter().map(|(_, entry)| entry)
+        self.objects.iter()
     }
 
     /// The entries of one namespace in the order of their names.
     pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry<K>> {
-        self.objects.range_by(move |key| key.order_namespace(namespace)).map(|(_, entry)| entry)
+        self.objects.range_by(move |key| key.order_namespace(namespace))
     }
 
     /// The objects whose newest state is known, in the order of their keys: those that a resync looks at again.
@@ -103,7 +119,7 @@ impl<K> Snapshot<K> {
             Some(namespace) => key.order_namespace(namespace),
             None => Ordering::Equal,
         });
-        let known = entries.filter_map(|(_, entry)| entry.object());
+        let known = entries.filter_map(Entry::object);
         known.filter(move |object| selector.matches(&object.labels().unwrap_or_default()))
     }
 
@@ -123,12 +139,16 @@ impl<K> Snapshot<K> {
         sum
     }
 
-    /// Sets or removes the entry of `key`.
-    pub(super) fn set_object(&mut self, key: &ObjectKey, entry: Option<&Entry<K>>) {
-        match entry {
-            Some(entry) => self.objects.insert(key.clone(), entry.clone()),
-            None => self.objects.remove(key),
-        };
+    /// What this takes in memory. It is found by a walk over the nodes of the trees, of which there is one for tens of objects.
+    #[doc(hidden)]
+    pub fn footprint(&self) -> Footprint {
+        let tainted = self.tainted.len() * Entry::<K>::FOOTPRINT;
+        Footprint {
+            // A tainted entry has the last one before it, if any.
+            entries: self.objects.entries_footprint() + tainted,
+            layout: self.objects.layout_footprint() + self.tainted.footprint(),
+            indexes: self.indexes.iter().map(|index| index.footprint()).sum(),
+        }
     }
 
     /// Takes note of whether `key` is tainted.
@@ -147,16 +167,13 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
-        let kept = self
-            .indexes
-            .iter()
-            .filter_map(|kept| kept.downcast_ref::<IndexSnapshot<K, I>>())
-            .find(|kept| kept.is_of(index));
-        let scanned = kept.is_none().then(|| {
-            let entries = self.objects.iter().map(|(_, entry)| entry).filter(|entry| index.has(entry, value));
+        let published = self.published(index);
+        let scanned = published.is_none().then(|| {
+            let entries = self.objects.iter().filter(|entry| index.has(entry, value));
             entries.filter_map(Entry::last)
         });
-        kept.map(|kept| kept.get(value)).into_iter().flatten().chain(scanned.into_iter().flatten())
+        let found = published.map(|published| published.get(&self.objects, value));
+        found.into_iter().flatten().chain(scanned.into_iter().flatten())
     }
 
     /// All of `index` at this moment.
@@ -167,8 +184,21 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
-        let mut kept = self.indexes.iter().filter_map(|kept| kept.clone().downcast::<IndexSnapshot<K, I>>().ok());
-        kept.find(|kept| kept.is_of(index)).unwrap_or_else(|| Arc::new(IndexSnapshot::of(index, &self.objects)))
+        let mut all = self.indexes.iter().filter_map(|published| {
+            let any: Arc<dyn Any + Send + Sync> = published.clone();
+            any.downcast::<Published<K, I>>().ok()
+        });
+        let published = all.find(|published| published.is_of(index));
+        let published = published.unwrap_or_else(|| Arc::new(Published::anew(index, &self.objects)));
+        Arc::new(IndexSnapshot::new(published, self.objects.clone()))
+    }
+
+    fn published<I: Send + Sync + 'static>(&self, index: &Index<K, I>) -> Option<&Published<K, I>> {
+        let mut all = self.indexes.iter().filter_map(|published| {
+            let any: &dyn Any = &**published;
+            any.downcast_ref::<Published<K, I>>()
+        });
+        all.find(|published| published.is_of(index))
     }
 }
 
@@ -212,6 +242,16 @@ pub enum Lookup<K> {
 }
 
 impl<K> Lookup<K> {
+    fn of(entry: Option<&Entry<K>>) -> Self {
+        match entry {
+            None => Self::Absent,
+            Some(entry) => match entry.object() {
+                Some(object) => Self::Found(object.clone()),
+                None => Self::Unknown { version: entry.version().clone() },
+            },
+        }
+    }
+
     /// The object, if it is known.
     pub fn found(self) -> Option<Object<K>> {
         match self {
@@ -250,6 +290,12 @@ impl<K> StoreReader<K> {
     /// What is known now of `name` in `namespace`, which is none for cluster-scoped objects.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Lookup<K> {
         self.published.load().get(namespace, name)
+    }
+
+    /// What is known now of `key`. It has been hashed when it was made, so that this is the cheapest way to ask again and
+    /// again.
+    pub fn get_by_key(&self, key: &ObjectKey) -> Lookup<K> {
+        self.published.load().get_by_key(key)
     }
 }
 

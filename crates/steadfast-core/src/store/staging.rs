@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::entries::{Objects, Replacement, Tainted, entry, successor};
+use super::entries::{Replacement, Tainted, entry, successor};
+use super::objects::Objects;
+use super::vacant::Vacant;
 use crate::key::ObjectKey;
 use crate::object::Entry;
 use crate::record::Identity;
+use crate::slots::Slot;
 use crate::version::ResourceVersion;
 
 /// A list that is older than what the store holds in the same epoch.
@@ -26,9 +29,6 @@ pub enum Offer {
     /// It is to be decoded and [put](Staging::put).
     Wanted,
 }
-
-/// Listed entries by key.
-type Listed<K> = Vec<(ObjectKey, Entry<K>)>;
 
 /// A list on its way into the store.
 ///
@@ -100,8 +100,14 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Gone(identity.key.clone()));
     }
 
-    /// What the store is to hold, in order, and how that differs from what it holds.
-    pub(super) fn settle(self, held: &Objects<K>, any_age: bool) -> (Listed<K>, Vec<Replacement<K>>) {
+    /// How what the store is to hold differs from what it holds, in the order of the keys, and the slots of all that it is
+    /// to hold, in that order too. What is new is given slots that are `vacant`.
+    pub(super) fn settle(
+        self,
+        held: &Objects<K>,
+        vacant: &mut Vacant,
+        any_age: bool,
+    ) -> (Vec<Slot>, Vec<Replacement<K>>) {
         let mut staged = self.staged;
         // Stable, and linear for what is in order already.
         staged.sort_by(|a, b| a.key().cmp(b.key()));
@@ -113,34 +119,29 @@ impl<K> Staging<K> {
             same
         });
 
-        let mut listed = Vec::with_capacity(staged.len());
+        let mut slots = Vec::with_capacity(staged.len());
         let mut replacements = Vec::new();
-        let gone = |old: &Entry<K>| Replacement { key: old.key().clone(), old: Some(old.clone()), new: None };
-        let mut held = held.iter().map(|(_, entry)| entry).peekable();
+        let gone = |(slot, old): (Slot, &Entry<K>)| Replacement { slot, old: Some(old.clone()), new: None };
+        let mut held = held.slots().map(|slot| (slot, held.at(slot))).peekable();
         for staged in staged {
             let Staged::Listed(came) = staged else { continue };
-            while let Some(missing) = held.next_if(|held| held.key() < came.key()) {
+            while let Some(missing) = held.next_if(|(_, held)| held.key() < came.key()) {
                 replacements.push(gone(missing));
             }
-            let old = held.next_if(|held| held.key() == came.key());
-            let new = match old {
-                None => came,
-                Some(old) if old.is(&came) => {
-                    listed.push((came.key().clone(), came));
-                    continue;
-                }
-                Some(old) => {
-                    let Some(new) = successor(old, came, any_age) else {
-                        listed.push((old.key().clone(), old.clone()));
-                        continue;
-                    };
-                    new
-                }
+            let Some((slot, old)) = held.next_if(|(_, held)| held.key() == came.key()) else {
+                let slot = vacant.take();
+                slots.push(slot);
+                replacements.push(Replacement { slot, old: None, new: Some(came) });
+                continue;
             };
-            listed.push((new.key().clone(), new.clone()));
-            replacements.push(Replacement { key: new.key().clone(), old: old.cloned(), new: Some(new) });
+            slots.push(slot);
+            if !old.is(&came)
+                && let Some(new) = successor(old, came, any_age)
+            {
+                replacements.push(Replacement { slot, old: Some(old.clone()), new: Some(new) });
+            }
         }
         replacements.extend(held.map(gone));
-        (listed, replacements)
+        (slots, replacements)
     }
 }

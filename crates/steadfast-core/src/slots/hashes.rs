@@ -1,0 +1,207 @@
+//! Slots by hash, as a tree that is shared between the clones.
+//!
+//! The names in a cluster come from its users, who may choose such as have the same hash: the function has no secret, so
+//! that it is the same wherever a key is made. Nobody gains by it. Each node takes four bits of a hash, so that no search
+//! is deeper than eight; and where so many have the very same hash that a leaf cannot hold them, they are a [`Sequence`]
+//! in the order of their keys, which is searched as any ordered tree.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::{Sequence, Slot};
+use crate::footprint::shared;
+
+/// How many bits of a hash choose the child of a node.
+const BITS: u32 = 4;
+
+/// How many children a node has.
+const WIDTH: usize = 1 << BITS;
+
+/// The most slots of a leaf, where their hashes differ.
+const MOST: usize = 64;
+
+/// Slots by hash, cheap to clone.
+#[derive(Clone, Default)]
+pub struct Hashes {
+    root: Node,
+}
+
+#[derive(Clone, Default)]
+enum Node {
+    #[default]
+    Empty,
+    /// In order.
+    Leaf(Arc<[Hashed]>),
+    Inner(Arc<Inner>),
+    /// All of this hash, in the order of their keys.
+    Same(u32, Sequence),
+}
+
+#[derive(Clone)]
+struct Inner {
+    len: usize,
+    children: [Node; WIDTH],
+}
+
+/// A slot and its hash in one number, so that they are ordered by hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Hashed(u64);
+
+impl Hashed {
+    fn new(hash: u32, slot: Slot) -> Self {
+        Self(u64::from(hash) << u32::BITS | u64::from(slot))
+    }
+
+    fn hash(self) -> u32 {
+        (self.0 >> u32::BITS) as u32
+    }
+
+    fn slot(self) -> Slot {
+        self.0 as Slot
+    }
+}
+
+/// The child that `hash` chooses in a node at which so many bits are left of it.
+fn child(hash: u32, bits: u32) -> usize {
+    (hash >> (bits - BITS)) as usize % WIDTH
+}
+
+/// The node of `hashed`, which are in order and in the first bits alike; so many are left.
+fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
+    match hashed {
+        [] => Node::Empty,
+        few if few.len() <= MOST => Node::Leaf(few.into()),
+        many if bits == 0 => {
+            let mut slots: Vec<Slot> = many.iter().map(|hashed| hashed.slot()).collect();
+            slots.sort_by(|a, b| compare(*a, *b));
+            Node::Same(many[0].hash(), Sequence::from_sorted(&slots))
+        }
+        many => {
+            let mut rest = many;
+            let children = std::array::from_fn(|number| {
+                let (here, behind) = rest.split_at(rest.partition_point(|held| child(held.hash(), bits) <= number));
+                rest = behind;
+                grown(here, bits - BITS, compare)
+            });
+            Node::Inner(Arc::new(Inner { len: many.len(), children }))
+        }
+    }
+}
+
+impl Node {
+    fn insert(&mut self, new: Hashed, bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) {
+        match self {
+            Self::Empty => *self = Self::Leaf(Arc::new([new])),
+            Self::Leaf(leaf) => {
+                let (before, behind) = leaf.split_at(leaf.partition_point(|held| *held < new));
+                let hashed: Arc<[Hashed]> = before.iter().chain([&new]).chain(behind).copied().collect();
+                *self = if hashed.len() <= MOST { Self::Leaf(hashed) } else { grown(&hashed, bits, compare) };
+            }
+            Self::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
+                inner.len += 1;
+                inner.children[child(new.hash(), bits)].insert(new, bits - BITS, compare);
+            }
+            Self::Same(_, slots) => slots.insert(new.slot(), |held| compare(held, new.slot())),
+        }
+    }
+
+    /// Removes what must be there.
+    fn remove(&mut self, old: Hashed, bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) {
+        match self {
+            Self::Empty => {}
+            Self::Leaf(leaf) => {
+                let rest: Arc<[Hashed]> = match leaf.binary_search(&old) {
+                    Ok(at) => leaf[..at].iter().chain(&leaf[at + 1..]).copied().collect(),
+                    Err(_) => return,
+                };
+                *self = if rest.is_empty() { Self::Empty } else { Self::Leaf(rest) };
+            }
+            Self::Inner(inner) => {
+                let inner = Arc::make_mut(inner);
+                inner.len -= 1;
+                inner.children[child(old.hash(), bits)].remove(old, bits - BITS, compare);
+                // Well below what makes a leaf grow, so that neither is done again and again.
+                if inner.len <= MOST / 2 {
+                    let mut hashed = Vec::with_capacity(inner.len);
+                    self.collect(&mut hashed);
+                    hashed.sort_unstable();
+                    *self = grown(&hashed, bits, compare);
+                }
+            }
+            Self::Same(hash, slots) => {
+                slots.remove(|held| compare(held, old.slot()));
+                if slots.len() <= MOST / 2 {
+                    let mut hashed: Vec<Hashed> = slots.iter().map(|slot| Hashed::new(*hash, slot)).collect();
+                    hashed.sort_unstable();
+                    *self = grown(&hashed, bits, compare);
+                }
+            }
+        }
+    }
+
+    fn collect(&self, hashed: &mut Vec<Hashed>) {
+        match self {
+            Self::Empty => {}
+            Self::Leaf(leaf) => hashed.extend_from_slice(leaf),
+            Self::Inner(inner) => inner.children.iter().for_each(|child| child.collect(hashed)),
+            Self::Same(hash, slots) => hashed.extend(slots.iter().map(|slot| Hashed::new(*hash, slot))),
+        }
+    }
+
+    fn footprint(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Leaf(leaf) => shared(size_of_val(&**leaf)),
+            Self::Inner(inner) => {
+                shared(size_of::<Inner>()) + inner.children.iter().map(Self::footprint).sum::<usize>()
+            }
+            Self::Same(_, slots) => slots.footprint(),
+        }
+    }
+}
+
+impl Hashes {
+    /// The slots with their hashes, in any order, each slot once. `compare` orders slots by their keys, which differ.
+    pub fn new(hashed: impl IntoIterator<Item = (u32, Slot)>, mut compare: impl FnMut(Slot, Slot) -> Ordering) -> Self {
+        let mut hashed: Vec<Hashed> = hashed.into_iter().map(|(hash, slot)| Hashed::new(hash, slot)).collect();
+        hashed.sort_unstable();
+        Self { root: grown(&hashed, u32::BITS, &mut compare) }
+    }
+
+    /// The slot of this hash for which `position` answers `Equal`: it says of a slot whether its key comes before the one
+    /// that is sought, is it, or comes after it.
+    pub fn find(&self, hash: u32, mut position: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
+        let (mut node, mut bits) = (&self.root, u32::BITS);
+        loop {
+            match node {
+                Node::Inner(inner) => {
+                    node = &inner.children[child(hash, bits)];
+                    bits -= BITS;
+                }
+                Node::Leaf(leaf) => {
+                    let from = leaf.partition_point(|held| held.hash() < hash);
+                    let same = leaf[from..].iter().take_while(|held| held.hash() == hash);
+                    return same.map(|held| held.slot()).find(|slot| position(*slot).is_eq());
+                }
+                Node::Same(held, slots) => return if *held == hash { slots.find(position) } else { None },
+                Node::Empty => return None,
+            }
+        }
+    }
+
+    /// Takes in a slot that is not in it. `compare` orders slots by their keys, which differ.
+    pub fn insert(&mut self, hash: u32, slot: Slot, mut compare: impl FnMut(Slot, Slot) -> Ordering) {
+        self.root.insert(Hashed::new(hash, slot), u32::BITS, &mut compare);
+    }
+
+    /// Removes a slot that is in it. `compare` orders slots by their keys, this one's among them.
+    pub fn remove(&mut self, hash: u32, slot: Slot, mut compare: impl FnMut(Slot, Slot) -> Ordering) {
+        self.root.remove(Hashed::new(hash, slot), u32::BITS, &mut compare);
+    }
+
+    /// What it takes, in bytes.
+    pub fn footprint(&self) -> usize {
+        self.root.footprint()
+    }
+}

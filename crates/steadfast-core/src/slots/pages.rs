@@ -1,0 +1,242 @@
+//! Values by slot, in pages that are shared between the clones.
+
+use std::array;
+use std::iter;
+use std::sync::Arc;
+
+use super::Slot;
+use crate::footprint::shared;
+
+/// How many values lie together. All of them are cloned when one is replaced, and each of those clones may be a wait for
+/// memory of its own, so they are few.
+const LEAF: usize = 8;
+
+/// How many children a page has.
+const WIDTH: usize = 16;
+
+/// Values by slot, cheap to clone.
+pub struct Pages<T> {
+    root: Arc<[Option<Arc<Book<T>>>]>,
+}
+
+/// Every slot of a book is four steps away.
+type Book<T> = Page<Page<Page<Leaf<T>>>>;
+
+#[derive(Clone)]
+struct Leaf<T>([Option<T>; LEAF]);
+
+struct Page<N>([Option<Arc<N>>; WIDTH]);
+
+/// A part of the tree that holds the slots from 0 to its span.
+trait Part<T>: Sized {
+    const SPAN: usize;
+
+    fn empty() -> Self;
+    fn is_empty(&self) -> bool;
+    fn get(&self, at: usize) -> Option<&T>;
+
+    /// Takes as many values as there are, up to its span; none if there is none.
+    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
+
+    /// Calls `each` for all slots of the leaves that are not one and the same in both.
+    fn differences<'a>(
+        before: Option<&'a Self>,
+        after: Option<&'a Self>,
+        from: usize,
+        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+    ) where
+        T: 'a;
+
+    /// What it takes, in bytes, without the values.
+    fn footprint(&self) -> usize;
+}
+
+/// A part that can be edited.
+trait Edited<T>: Part<T> + Clone {
+    fn set(&mut self, at: usize, value: Option<T>) -> Option<T>;
+}
+
+impl<T> Part<T> for Leaf<T> {
+    const SPAN: usize = LEAF;
+
+    fn empty() -> Self {
+        Self([const { None }; LEAF])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    fn get(&self, at: usize) -> Option<&T> {
+        self.0[at % LEAF].as_ref()
+    }
+
+    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
+        let mut next = Some(values.next()?);
+        Some(Arc::new(Self(array::from_fn(|_| next.take().or_else(|| values.next())))))
+    }
+
+    fn differences<'a>(
+        before: Option<&'a Self>,
+        after: Option<&'a Self>,
+        from: usize,
+        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+    ) where
+        T: 'a,
+    {
+        for at in 0..LEAF {
+            let held = |leaf: Option<&'a Self>| leaf.and_then(|leaf| leaf.get(at));
+            each((from + at) as Slot, held(before), held(after));
+        }
+    }
+
+    fn footprint(&self) -> usize {
+        shared(size_of::<Self>())
+    }
+}
+
+impl<T: Clone> Edited<T> for Leaf<T> {
+    fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
+        std::mem::replace(&mut self.0[at % LEAF], value)
+    }
+}
+
+impl<T, N: Part<T>> Part<T> for Page<N> {
+    const SPAN: usize = N::SPAN * WIDTH;
+
+    fn empty() -> Self {
+        Self([const { None }; WIDTH])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    fn get(&self, at: usize) -> Option<&T> {
+        self.0[at / N::SPAN % WIDTH].as_ref()?.get(at % N::SPAN)
+    }
+
+    fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
+        let mut next = Some(N::fill(values)?);
+        Some(Arc::new(Self(array::from_fn(|_| next.take().or_else(|| N::fill(values))))))
+    }
+
+    fn differences<'a>(
+        before: Option<&'a Self>,
+        after: Option<&'a Self>,
+        from: usize,
+        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+    ) where
+        T: 'a,
+    {
+        for at in 0..WIDTH {
+            let child = |page: Option<&'a Self>| page.and_then(|page| page.0[at].as_ref());
+            part_differences(child(before), child(after), from + at * N::SPAN, each);
+        }
+    }
+
+    fn footprint(&self) -> usize {
+        shared(size_of::<Self>()) + self.0.iter().flatten().map(|child| child.footprint()).sum::<usize>()
+    }
+}
+
+impl<T, N: Edited<T>> Edited<T> for Page<N> {
+    fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
+        set_part(&mut self.0[at / N::SPAN % WIDTH], at % N::SPAN, value)
+    }
+}
+
+// By hand: a derive would ask for clonable children, and only pointers are cloned.
+impl<N> Clone for Page<N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+fn part_differences<'a, T: 'a, N: Part<T>>(
+    before: Option<&'a Arc<N>>,
+    after: Option<&'a Arc<N>>,
+    from: usize,
+    each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+) {
+    let same = match (before, after) {
+        (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+        (None, None) => true,
+        _ => false,
+    };
+    if !same {
+        N::differences(before.map(|part| &**part), after.map(|part| &**part), from, each);
+    }
+}
+
+/// Sets a value below `part`, which comes to be when it is needed and goes when nothing is left in it.
+fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option<T>) -> Option<T> {
+    let removes = value.is_none();
+    let own = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
+    let before = own.set(at, value);
+    if removes && own.is_empty() {
+        *part = None;
+    }
+    before
+}
+
+impl<T> Pages<T> {
+    /// The value in `slot`.
+    pub fn get(&self, slot: Slot) -> Option<&T> {
+        let at = slot as usize;
+        self.root.get(at / Book::<T>::SPAN)?.as_ref()?.get(at % Book::<T>::SPAN)
+    }
+
+    /// Whether `other` is this very one, so that nothing in it can differ. False says nothing.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root, &other.root)
+    }
+
+    /// Calls `each` for every slot that may hold something else in `after`, with what it holds in both. What both share
+    /// is not looked at.
+    pub fn differences<'a>(&'a self, after: &'a Self, mut each: impl FnMut(Slot, Option<&'a T>, Option<&'a T>)) {
+        for number in 0..self.root.len().max(after.root.len()) {
+            let book = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
+            part_differences(book(self), book(after), number * Book::<T>::SPAN, &mut each);
+        }
+    }
+
+    /// What it takes, in bytes, without the values.
+    pub fn footprint(&self) -> usize {
+        shared(size_of_val(&*self.root)) + self.root.iter().flatten().map(|book| book.footprint()).sum::<usize>()
+    }
+}
+
+impl<T: Clone> Pages<T> {
+    /// Sets or removes the value in `slot` and hands back the one before.
+    pub fn set(&mut self, slot: Slot, value: Option<T>) -> Option<T> {
+        let (number, at) = (slot as usize / Book::<T>::SPAN, slot as usize % Book::<T>::SPAN);
+        if number >= self.root.len() {
+            let more = number + 1 - self.root.len();
+            self.root = self.root.iter().cloned().chain(iter::repeat_n(None, more)).collect();
+        }
+        set_part(&mut Arc::make_mut(&mut self.root)[number], at, value)
+    }
+}
+
+/// The values, in the slots from 0.
+impl<T> FromIterator<T> for Pages<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let mut values = values.into_iter().fuse();
+        let books: Vec<_> = iter::from_fn(|| Book::fill(&mut values).map(Some)).collect();
+        Self { root: books.into() }
+    }
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self { root: Arc::new([]) }
+    }
+}
+
+// By hand: a derive would ask for clonable values.
+impl<T> Clone for Pages<T> {
+    fn clone(&self) -> Self {
+        Self { root: self.root.clone() }
+    }
+}

@@ -1,0 +1,325 @@
+//! Slots in an order that whoever asks knows, as a tree that is shared between the clones.
+
+use std::cmp::Ordering;
+use std::slice;
+use std::sync::Arc;
+
+use super::Slot;
+use crate::footprint::shared;
+
+/// The most slots of a leaf. They are plain numbers, so that copying them is cheap.
+const MOST: usize = 64;
+
+/// The most children of a node.
+const WIDTH: usize = 32;
+
+/// So full is a node at least that has neighbours, after a removal below it.
+const FULL: usize = 4;
+
+/// Slots in an order, cheap to clone.
+///
+/// Where something is sought, it is by its *position*: a function that says of a slot whether it lies before, at or behind
+/// what is sought.
+#[derive(Clone)]
+pub struct Sequence {
+    root: Node,
+}
+
+#[derive(Clone)]
+enum Node {
+    /// So many sequences have one slot only that it is worth a case of its own: nothing is allocated.
+    One(Slot),
+    Leaf(Arc<[Slot]>),
+    Inner(Arc<Inner>),
+}
+
+/// A node above others, all of which are at the same depth.
+#[derive(Clone, Default)]
+struct Inner {
+    len: usize,
+    /// The first slot of each child. A removed one must not stay here: its number may soon stand for something else.
+    firsts: Vec<Slot>,
+    children: Vec<Node>,
+}
+
+impl Inner {
+    fn of(children: Vec<Node>) -> Self {
+        let firsts = children.iter().map(Node::first).collect();
+        Self { len: children.iter().map(Node::len).sum(), firsts, children }
+    }
+
+    /// The child that has what is sought, if any has.
+    fn child(&self, position: &mut impl FnMut(Slot) -> Ordering) -> usize {
+        self.firsts[1..].partition_point(|first| position(*first).is_le())
+    }
+
+    /// Takes the upper half, if there are too many.
+    fn split(&mut self) -> Option<Node> {
+        if self.children.len() <= WIDTH {
+            return None;
+        }
+        let half = self.children.len() / 2;
+        self.firsts.truncate(half);
+        let right = Self::of(self.children.split_off(half));
+        self.len -= right.len;
+        Some(Node::Inner(Arc::new(right)))
+    }
+
+    /// Gives the child at `at`, which has become small, what a neighbour has.
+    fn fill(&mut self, at: usize) {
+        let Some(last) = self.children.len().checked_sub(2) else { return };
+        let left = at.min(last);
+        let right = self.children.remove(left + 1);
+        self.firsts.remove(left + 1);
+        if let Some(right) = self.children[left].merge(&right) {
+            self.firsts.insert(left + 1, right.first());
+            self.children.insert(left + 1, right);
+        }
+    }
+}
+
+impl Node {
+    fn leaf(slots: &[Slot]) -> Self {
+        match slots {
+            [one] => Self::One(*one),
+            slots => Self::Leaf(slots.into()),
+        }
+    }
+
+    /// The slots of a leaf.
+    fn slots(&self) -> &[Slot] {
+        match self {
+            Self::One(slot) => slice::from_ref(slot),
+            Self::Leaf(slots) => slots,
+            Self::Inner(_) => &[],
+        }
+    }
+
+    fn first(&self) -> Slot {
+        match self {
+            Self::Inner(inner) => inner.firsts[0],
+            leaf => leaf.slots()[0],
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Inner(inner) => inner.len,
+            leaf => leaf.slots().len(),
+        }
+    }
+
+    fn is_small(&self) -> bool {
+        match self {
+            Self::Inner(inner) => inner.children.len() < WIDTH / FULL,
+            leaf => leaf.slots().len() < MOST / FULL,
+        }
+    }
+
+    /// Inserts `slot` where `position` says, and hands back the upper half if it is too much.
+    fn insert(&mut self, slot: Slot, position: &mut impl FnMut(Slot) -> Ordering) -> Option<Self> {
+        if let Self::Inner(inner) = self {
+            let inner = Arc::make_mut(inner);
+            let at = inner.child(position);
+            let right = inner.children[at].insert(slot, position);
+            inner.len += 1;
+            inner.firsts[at] = inner.children[at].first();
+            if let Some(right) = right {
+                inner.firsts.insert(at + 1, right.first());
+                inner.children.insert(at + 1, right);
+            }
+            return inner.split();
+        }
+        let slots = self.slots();
+        let at = slots.partition_point(|held| position(*held).is_lt());
+        let (before, behind) = slots.split_at(at);
+        let slots: Arc<[Slot]> = before.iter().chain([&slot]).chain(behind).copied().collect();
+        if slots.len() <= MOST {
+            *self = if slots.len() == 1 { Self::One(slot) } else { Self::Leaf(slots) };
+            return None;
+        }
+        let (left, right) = slots.split_at(slots.len() / 2);
+        *self = Self::leaf(left);
+        Some(Self::leaf(right))
+    }
+
+    /// Removes the slot at `position`, which must be there.
+    fn remove(&mut self, position: &mut impl FnMut(Slot) -> Ordering) {
+        if let Self::Inner(inner) = self {
+            let inner = Arc::make_mut(inner);
+            let at = inner.child(position);
+            inner.children[at].remove(position);
+            inner.len -= 1;
+            if inner.children[at].len() == 0 {
+                inner.children.remove(at);
+                inner.firsts.remove(at);
+            } else {
+                inner.firsts[at] = inner.children[at].first();
+                if inner.children[at].is_small() {
+                    inner.fill(at);
+                }
+            }
+            return;
+        }
+        let slots = self.slots();
+        let at = slots.partition_point(|held| position(*held).is_lt());
+        *self = match (&slots[..at], &slots[at + 1..]) {
+            ([one], []) | ([], [one]) => Self::One(*one),
+            (before, behind) => Self::Leaf(before.iter().chain(behind).copied().collect()),
+        };
+    }
+
+    /// Takes over what `right` has, all of which lies behind, but hands back the upper half if it is too much.
+    fn merge(&mut self, right: &Self) -> Option<Self> {
+        if let (Self::Inner(left), Self::Inner(right)) = (&mut *self, right) {
+            let left = Arc::make_mut(left);
+            left.firsts.extend(&right.firsts);
+            left.children.extend(right.children.iter().cloned());
+            left.len += right.len;
+            return left.split();
+        }
+        let slots = [self.slots(), right.slots()].concat();
+        let half = if slots.len() <= MOST { slots.len() } else { slots.len() / 2 };
+        *self = Self::leaf(&slots[..half]);
+        (half < slots.len()).then(|| Self::leaf(&slots[half..]))
+    }
+
+    fn footprint(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Leaf(slots) => shared(size_of_val(&**slots)),
+            Self::Inner(inner) => {
+                shared(size_of::<Inner>())
+                    + inner.firsts.capacity() * size_of::<Slot>()
+                    + inner.children.capacity() * size_of::<Self>()
+                    + inner.children.iter().map(Self::footprint).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// Into how many groups of at most `most` the `len` items go, and how large the first ones are at most.
+fn group_size(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most).max(1)).max(1)
+}
+
+impl Sequence {
+    /// The sequence of `slots`, which are in order.
+    pub fn from_sorted(slots: &[Slot]) -> Self {
+        let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MOST)).map(Node::leaf).collect();
+        while level.len() > 1 {
+            let size = group_size(level.len(), WIDTH);
+            let mut nodes = level.into_iter();
+            level = std::iter::from_fn(|| {
+                let children: Vec<Node> = nodes.by_ref().take(size).collect();
+                (!children.is_empty()).then(|| Node::Inner(Arc::new(Inner::of(children))))
+            })
+            .collect();
+        }
+        level.pop().map_or_else(Self::default, |root| Self { root })
+    }
+
+    /// How many slots there are.
+    pub fn len(&self) -> usize {
+        self.root.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Inserts `slot` where `position` says that it belongs.
+    pub fn insert(&mut self, slot: Slot, mut position: impl FnMut(Slot) -> Ordering) {
+        let Some(right) = self.root.insert(slot, &mut position) else { return };
+        let left = std::mem::replace(&mut self.root, Node::One(slot));
+        self.root = Node::Inner(Arc::new(Inner::of(vec![left, right])));
+    }
+
+    /// Removes the slot at `position`; returns whether there was one.
+    pub fn remove(&mut self, mut position: impl FnMut(Slot) -> Ordering) -> bool {
+        // Asked first, so that nothing is copied for what is not there.
+        if self.find(&mut position).is_none() {
+            return false;
+        }
+        self.root.remove(&mut position);
+        while let Node::Inner(inner) = &self.root
+            && let [only] = inner.children.as_slice()
+        {
+            self.root = only.clone();
+        }
+        true
+    }
+
+    /// The slot at `position`.
+    pub fn find(&self, mut position: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
+        self.starting_at(&mut position).next().filter(|slot| position(*slot).is_eq())
+    }
+
+    /// All slots, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Slot> {
+        self.starting_at(|_| Ordering::Equal)
+    }
+
+    /// All slots that `position` answers `Equal` for, in order: they must lie together.
+    pub fn range_by(&self, mut position: impl FnMut(Slot) -> Ordering) -> impl Iterator<Item = Slot> {
+        // Both ends are sought, so that no key is looked at on the way from one to the other.
+        let behind = self.starting_at(|slot| position(slot).then(Ordering::Less)).next();
+        self.starting_at(position).take_while(move |slot| Some(*slot) != behind)
+    }
+
+    fn starting_at(&self, mut position: impl FnMut(Slot) -> Ordering) -> Iter<'_> {
+        let mut iter = Iter { ahead: Vec::new(), slots: [].iter() };
+        let mut node = &self.root;
+        while let Node::Inner(inner) = node {
+            // What is sought may begin in the child before the one whose first slot is not before it.
+            let at = inner.firsts[1..].partition_point(|first| position(*first).is_lt());
+            iter.ahead.push(inner.children[at + 1..].iter());
+            node = &inner.children[at];
+        }
+        let slots = node.slots();
+        iter.slots = slots[slots.partition_point(|slot| position(*slot).is_lt())..].iter();
+        iter
+    }
+
+    /// What it takes, in bytes.
+    pub fn footprint(&self) -> usize {
+        self.root.footprint()
+    }
+}
+
+impl Default for Sequence {
+    fn default() -> Self {
+        Self { root: Node::Leaf(Arc::new([])) }
+    }
+}
+
+/// The slots of a sequence, in order.
+struct Iter<'a> {
+    /// What is still ahead on each level above the leaf.
+    ahead: Vec<slice::Iter<'a, Node>>,
+    slots: slice::Iter<'a, Slot>,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        loop {
+            if let Some(slot) = self.slots.next() {
+                return Some(*slot);
+            }
+            let Some(mut node) = self.ahead.last_mut()?.next() else {
+                self.ahead.pop();
+                continue;
+            };
+            while let Node::Inner(inner) = node {
+                let mut children = inner.children.iter();
+                let Some(first) = children.next() else { break };
+                self.ahead.push(children);
+                node = first;
+            }
+            self.slots = node.slots().iter();
+        }
+    }
+}

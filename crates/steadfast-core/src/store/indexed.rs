@@ -1,0 +1,220 @@
+//! An index as the writer keeps it: edited with the store, and published with it.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::entries::Replacement;
+use super::index::{AnyPublished, Index, Places, Published, places};
+use super::objects::Objects;
+use crate::ordmap::OrdMap;
+use crate::slots::{Sequence, Slot};
+
+/// An index as the writer keeps it, whatever its values are.
+///
+/// An edit is carried out in three steps: the user's function is [asked](Self::prepare), entries [leave](Self::leave) while
+/// the store is as it was, and [enter](Self::enter) when it is as it is to be, for it is the store that knows their order.
+pub(super) trait Maintained<K>: Send + Sync {
+    /// Finds the values that slots are to have, and forgets what was prepared before. The index stays as it is.
+    fn prepare(&mut self, replacements: &[Replacement<K>]);
+
+    /// Takes slots from under the values that they no longer have. `objects` are those before the edit.
+    fn leave(&mut self, objects: &Objects<K>);
+
+    /// Puts slots under the values that they have come to have. `objects` are those after the edit.
+    fn enter(&mut self, objects: &Objects<K>);
+
+    /// The index for a snapshot.
+    fn publish(&mut self) -> Arc<dyn AnyPublished>;
+}
+
+/// How many prepared changes keep their room; more come with a relist only.
+const ROOM: usize = 64;
+
+/// An index by values of the type `I`.
+pub(super) struct Indexed<K, I> {
+    index: Index<K, I>,
+    places: Places<I>,
+    held: Held<I>,
+    changes: Vec<Changed>,
+    /// The values of what is changed, until they are carried out.
+    came: Vec<Option<I>>,
+    /// As it was last published, unless it was edited since.
+    published: Option<Arc<Published<K, I>>>,
+}
+
+/// A slot whose values are to be others.
+struct Changed {
+    slot: Slot,
+    /// Whether values that it has already can stay: not if it comes to be that of another key, which has another place.
+    keeps_key: bool,
+    /// Which of the values that came are its own.
+    values: Range<usize>,
+}
+
+/// The values that each slot has, so that no object has to be asked for what it said before.
+struct Held<I> {
+    /// Most have one value at most.
+    first: Vec<Option<Arc<I>>>,
+    more: BTreeMap<Slot, Vec<Arc<I>>>,
+    /// How many there are in `more`.
+    many: usize,
+}
+
+impl<I> Held<I> {
+    fn nothing() -> Self {
+        Self { first: Vec::new(), more: BTreeMap::new(), many: 0 }
+    }
+
+    fn of(&self, slot: Slot) -> impl Iterator<Item = &Arc<I>> {
+        let first = self.first.get(slot as usize).and_then(Option::as_ref);
+        // What has no first one has no other.
+        let more = first.and_then(|_| self.more.get(&slot));
+        first.into_iter().chain(more.into_iter().flatten())
+    }
+
+    fn take(&mut self, slot: Slot) -> impl Iterator<Item = Arc<I>> + use<I> {
+        let first = self.first.get_mut(slot as usize).and_then(Option::take);
+        let more = first.as_ref().and_then(|_| self.more.remove(&slot));
+        self.many -= more.as_ref().map_or(0, Vec::len);
+        first.into_iter().chain(more.into_iter().flatten())
+    }
+
+    fn add(&mut self, slot: Slot, value: Arc<I>) {
+        let at = slot as usize;
+        if at >= self.first.len() {
+            self.first.resize_with(at + 1, || None);
+        }
+        match &mut self.first[at] {
+            Some(_) => {
+                self.more.entry(slot).or_default().push(value);
+                self.many += 1;
+            }
+            none => *none = Some(value),
+        }
+    }
+
+    /// What it takes, in bytes.
+    fn footprint(&self) -> usize {
+        self.first.capacity() * size_of::<Option<Arc<I>>>()
+            + self.more.len() * size_of::<(Slot, Vec<Arc<I>>)>()
+            + self.many * size_of::<Arc<I>>()
+    }
+}
+
+impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
+    /// An index of nothing.
+    pub(super) fn new(index: Index<K, I>) -> Self {
+        Self {
+            index,
+            places: OrdMap::default(),
+            held: Held::nothing(),
+            changes: Vec::new(),
+            came: Vec::new(),
+            published: None,
+        }
+    }
+
+    /// Takes `slot` from under `value`.
+    fn remove(&mut self, value: &Arc<I>, slot: Slot, objects: &Objects<K>) {
+        let Some(slots) = self.places.get_mut(value) else { return };
+        slots.remove(|held| objects.compare(held, slot));
+        if slots.is_empty() {
+            self.places.remove(value);
+        }
+    }
+
+    /// Puts `slot` under `value`, and hands this back as it is kept.
+    fn insert(&mut self, value: I, slot: Slot, objects: &Objects<K>) -> Arc<I> {
+        let known = self.places.range_by(|held| (**held).cmp(&value)).next().map(|(held, _)| held.clone());
+        let value = known.unwrap_or_else(|| Arc::new(value));
+        match self.places.get_mut(&value) {
+            Some(slots) => slots.insert(slot, |held| objects.compare(held, slot)),
+            None => drop(self.places.insert(value.clone(), Sequence::from_sorted(&[slot]))),
+        }
+        value
+    }
+}
+
+impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintained<K> for Indexed<K, I> {
+    fn prepare(&mut self, replacements: &[Replacement<K>]) {
+        self.changes.clear();
+        self.came.clear();
+        for replacement in replacements {
+            let (slot, from) = (replacement.slot, self.came.len());
+            if let Some(new) = &replacement.new {
+                let came = &mut self.came;
+                self.index.values(new, |value| {
+                    if !came[from..].iter().flatten().any(|other| *other == value) {
+                        came.push(Some(value));
+                    }
+                });
+            }
+            let keeps_key = replacement.keeps_key();
+            let held = self.held.of(slot).map(|value| &**value);
+            // Nothing is touched for an object that has the values it had.
+            if (keeps_key || self.came.len() == from) && held.eq(self.came[from..].iter().flatten()) {
+                self.came.truncate(from);
+            } else {
+                self.changes.push(Changed { slot, keeps_key, values: from..self.came.len() });
+            }
+        }
+    }
+
+    fn leave(&mut self, objects: &Objects<K>) {
+        for at in 0..self.changes.len() {
+            let Changed { slot, keeps_key, values } = &self.changes[at];
+            let (slot, keeps_key, values) = (*slot, *keeps_key, values.clone());
+            for value in self.held.take(slot) {
+                let again = self.came[values.clone()].iter_mut().find(|came| came.as_ref() == Some(&*value));
+                match again {
+                    Some(again) if keeps_key => {
+                        *again = None;
+                        self.held.add(slot, value);
+                    }
+                    _ => self.remove(&value, slot, objects),
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, objects: &Objects<K>) {
+        if self.changes.is_empty() {
+            return;
+        }
+        self.published = None;
+        let mut came = mem::take(&mut self.came);
+        let changes = mem::take(&mut self.changes);
+        if self.places.is_empty() {
+            let found = changes.iter().flat_map(|Changed { slot, values, .. }| {
+                let slot = *slot;
+                values.clone().map(move |at| (at, slot))
+            });
+            let found = found.filter_map(|(at, slot)| Some((came[at].take()?, slot))).collect();
+            let (places, values) = places(found, objects);
+            self.places = places;
+            for (value, slot) in values {
+                self.held.add(slot, value);
+            }
+        } else {
+            for Changed { slot, values, .. } in &changes {
+                for value in came[values.clone()].iter_mut().filter_map(Option::take) {
+                    let value = self.insert(value, *slot, objects);
+                    self.held.add(*slot, value);
+                }
+            }
+        }
+        (self.came, self.changes) = (came, changes);
+        self.came.clear();
+        self.changes.clear();
+        self.came.shrink_to(ROOM);
+        self.changes.shrink_to(ROOM);
+    }
+
+    fn publish(&mut self) -> Arc<dyn AnyPublished> {
+        let Self { index, places, held, published, .. } = self;
+        let anew = || Published { index: index.clone(), places: places.clone(), beside: held.footprint() };
+        published.get_or_insert_with(|| Arc::new(anew())).clone()
+    }
+}

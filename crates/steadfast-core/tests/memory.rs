@@ -1,0 +1,87 @@
+//! A snapshot says what it takes in memory, as the allocator was asked for it.
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use steadfast_core::ObjectKey;
+use steadfast_core::event::{Path, Rules};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Footprint, Store};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const COUNT: usize = 20_000;
+
+/// So large may what is said be, and so small, for what was asked of the allocator.
+const TOLERANCE: f64 = 0.1;
+
+/// What finding entries may take of each, in bytes: the entries and their keys aside.
+const LAYOUT_MOST: usize = 48;
+
+fn identity(number: usize, version: usize) -> Identity {
+    Identity {
+        key: ObjectKey::namespaced(format!("team-{}", number % 50), format!("service-{number:05}-7b4cc67b5d-{number}")),
+        uid: format!("00000000-0000-4000-8000-{number:012}").as_str().into(),
+        version: (version + 1).to_string().as_str().into(),
+    }
+}
+
+/// What is held now and was not when `region` began.
+fn asked(region: &Region<'_, System>) -> usize {
+    let change = region.change();
+    change.bytes_allocated - change.bytes_deallocated
+}
+
+fn assert_close(said: usize, asked: usize, what: &str) {
+    let share = said as f64 / asked as f64;
+    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {said} bytes are said to be held, {asked} are");
+}
+
+fn sum(Footprint { entries, layout, indexes }: Footprint) -> usize {
+    entries + layout + indexes
+}
+
+// One test, for the allocator counts what all threads ask.
+#[test]
+fn a_snapshot_says_what_it_takes() {
+    let object = Arc::new(0_u64);
+    let region = Region::new(ALLOCATOR);
+    let mut store = Store::new(Rules::default());
+    let mut staging = store.begin_relist();
+    for number in 0..COUNT {
+        staging.put(identity(number, 0), Ok(object.clone()));
+    }
+    let listed = Path::Listed { initial: true };
+    store.commit(staging, Some("1".into()), &listed, false, drop).expect("the first list");
+    store.publish();
+    let footprint = |store: &Store<u64>| store.reader().snapshot().footprint();
+    let after_list = footprint(&store);
+    assert_close(sum(after_list), asked(&region), "after a list");
+    assert_eq!(after_list.indexes, 0);
+    assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
+
+    // Each object changes, and one of three goes and comes under another name.
+    let watched = Path::Watched { deletion: None };
+    for number in 0..COUNT {
+        let changed = identity(number * 7_919 % COUNT, number + 1);
+        if number.is_multiple_of(3) {
+            store.remove(&changed.key, &changed.uid, &watched, drop);
+            store.apply(identity(COUNT + number, number + 1), Ok(object.clone()), &watched, drop);
+        } else {
+            store.apply(changed, Ok(object.clone()), &watched, drop);
+        }
+        store.publish();
+    }
+    let after_events = footprint(&store);
+    assert_close(sum(after_events), asked(&region), "after events");
+    assert!(after_events.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_events.layout / COUNT);
+
+    let index = store.add_index(|_: &u64| [1_u64, 2, 3]);
+    let with_an_index = footprint(&store);
+    assert_close(sum(with_an_index), asked(&region), "with an index");
+    assert_close(sum(with_an_index) - sum(after_events), with_an_index.indexes, "the index alone");
+    assert_eq!(store.reader().snapshot().index_snapshot(&index).count(&2), COUNT);
+    println!("{COUNT} entries: {after_list:?}, {after_events:?}, {with_an_index:?}");
+}

@@ -1,0 +1,232 @@
+//! A store does what an ordered map does whatever hashes its keys have, and its snapshots stay as they were, slots that
+//! are used again and indexes of them included.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use steadfast_core::event::{Path, Rules};
+use steadfast_core::record::Identity;
+use steadfast_core::store::{Index, IndexSnapshot, Lookup, Offer, Snapshot, Store};
+use steadfast_core::{Object, ObjectKey, ResourceVersion, Uid};
+
+/// An object: which state of which object it is, and the group that it is indexed by.
+struct Thing {
+    uid: String,
+    version: u64,
+    group: u8,
+}
+
+fn at(version: u64) -> ResourceVersion {
+    ResourceVersion::from(version.to_string().as_str())
+}
+
+const LIVE: Path = Path::Watched { deletion: None };
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Put(u16, u8),
+    Remove(u16),
+    /// Removes all of a range, so that nodes run empty and slots become vacant.
+    Clear(u16, u16),
+    /// Lists anew: all of a range, and of the rest what is held unless that is dropped.
+    List {
+        from: u16,
+        to: u16,
+        group: u8,
+        drops: bool,
+        anew: bool,
+    },
+    Publish,
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let number = 0..600_u16;
+    prop_oneof![
+        20 => (number.clone(), 0..9_u8).prop_map(|(number, group)| Edit::Put(number, group)),
+        10 => number.clone().prop_map(Edit::Remove),
+        1 => (number.clone(), 0..200_u16).prop_map(|(from, many)| Edit::Clear(from, from + many)),
+        1 => (number, 0..300_u16, 0..9_u8, any::<bool>(), any::<bool>())
+            .prop_map(|(from, many, group, drops, anew)| Edit::List { from, to: from + many, group, drops, anew }),
+        2 => Just(Edit::Publish),
+    ]
+}
+
+/// The bits of a hash that count: all; so few that many keys share one, in full or where a tree begins; none.
+fn masks() -> impl Strategy<Value = u32> {
+    prop::sample::select(vec![u32::MAX, 0x7000_0000, 0x7, 0xf0f0_f0f0, 0])
+}
+
+fn key(number: u16) -> ObjectKey {
+    match number % 4 {
+        3 => ObjectKey::cluster(format!("n{number}")),
+        team => ObjectKey::namespaced(format!("team-{team}"), format!("n{number}")),
+    }
+}
+
+/// The values of a thing in the index of many: none, one or two.
+fn factors(group: u8) -> Vec<u8> {
+    (2..=4).filter(|factor| group.is_multiple_of(*factor)).collect()
+}
+
+/// What is there by key: the group and the version.
+type Model = BTreeMap<ObjectKey, (u8, u64)>;
+
+struct Tried {
+    store: Store<Thing>,
+    groups: Index<Thing, u8>,
+    factors: Index<Thing, u8>,
+    model: Model,
+    version: u64,
+    kept: Vec<(Arc<Snapshot<Thing>>, Model)>,
+}
+
+impl Tried {
+    fn new(mask: u32) -> Self {
+        let mut store = Store::with_hash_bits(Rules::default(), mask);
+        let groups = store.add_index(|thing: &Thing| Some(thing.group));
+        let factors = store.add_index(|thing: &Thing| factors(thing.group));
+        Self { store, groups, factors, model: Model::new(), version: 0, kept: Vec::new() }
+    }
+
+    /// The object at `key`; its UID says whose it is, so that a slot of another cannot pass for it.
+    fn state(key: &ObjectKey, group: u8, version: u64) -> (Identity, Arc<Thing>) {
+        let uid = format!("u-{key}");
+        let identity = Identity { key: key.clone(), uid: Uid::from(uid.as_str()), version: at(version) };
+        (identity, Arc::new(Thing { uid, version, group }))
+    }
+
+    fn remove(&mut self, number: u16) {
+        let key = key(number);
+        let was_there = self.model.remove(&key).is_some();
+        let removed = self.store.remove(&key, &Uid::from(format!("u-{key}").as_str()), &LIVE, drop);
+        assert_eq!(removed, was_there);
+    }
+
+    fn edit(&mut self, edit: &Edit) {
+        self.version += 1;
+        match *edit {
+            Edit::Put(number, group) => {
+                let key = key(number);
+                let (identity, thing) = Self::state(&key, group, self.version);
+                assert!(self.store.apply(identity, Ok(thing), &LIVE, drop));
+                self.model.insert(key, (group, self.version));
+            }
+            Edit::Remove(number) => self.remove(number),
+            Edit::Clear(from, to) => (from..to).for_each(|number| self.remove(number)),
+            Edit::List { from, to, group, drops, anew } => {
+                if drops {
+                    self.model.clear();
+                }
+                self.model.extend((from..to).map(|number| (key(number), (group, self.version))));
+                let mut staging = if anew { self.store.begin_anew() } else { self.store.begin_relist() };
+                for (key, (group, version)) in &self.model {
+                    let (identity, thing) = Self::state(key, *group, *version);
+                    if staging.offer(&identity) == Offer::Wanted {
+                        staging.put(identity, Ok(thing));
+                    }
+                }
+                let path = Path::Listed { initial: false };
+                self.store.commit(staging, Some(at(self.version)), &path, anew, drop).unwrap();
+            }
+            Edit::Publish => self.publish(),
+        }
+    }
+
+    fn publish(&mut self) {
+        self.store.advance(at(self.version));
+        self.store.publish();
+        self.kept.push((self.store.reader().snapshot(), self.model.clone()));
+    }
+
+    fn check(&self, snapshot: &Snapshot<Thing>, model: &Model, probes: &[u16]) {
+        assert_eq!(snapshot.len(), model.len());
+        let held = snapshot.iter().map(|entry| (entry.key().clone(), seen(entry.object().unwrap())));
+        assert!(held.eq(model.iter().map(|(key, state)| (key.clone(), *state))));
+        for team in 0..3 {
+            let team = format!("team-{team}");
+            let names = snapshot.namespace(&team).map(|entry| entry.key().clone());
+            assert!(names.eq(model.keys().filter(|key| key.namespace() == Some(&team)).cloned()));
+        }
+        for key in probes.iter().map(|number| key(*number)) {
+            let found = [snapshot.get(key.namespace(), key.name()), snapshot.get_by_key(&key)].map(Lookup::found);
+            for found in found {
+                assert_eq!(found.as_ref().map(seen), model.get(&key).copied());
+                assert!(found.is_none_or(|found| *found.key() == key));
+            }
+        }
+        for value in 0..9 {
+            let of = |is: &dyn Fn(u8) -> bool| -> Vec<ObjectKey> {
+                model.iter().filter(|(_, (group, _))| is(*group)).map(|(key, _)| key.clone()).collect()
+            };
+            assert_eq!(indexed(snapshot, &self.groups, value), of(&|group| group == value));
+            assert_eq!(indexed(snapshot, &self.factors, value), of(&|group| factors(group).contains(&value)));
+        }
+        let groups: BTreeSet<u8> = model.values().map(|(group, _)| *group).collect();
+        let counts: Arc<IndexSnapshot<Thing, u8>> = snapshot.index_snapshot(&self.groups);
+        assert!(counts.counts().map(|(group, _)| *group).eq(groups));
+        assert_eq!(counts.counts().map(|(_, count)| count).sum::<usize>(), model.len());
+    }
+}
+
+fn seen(object: &Object<Thing>) -> (u8, u64) {
+    assert_eq!(object.uid, format!("u-{}", object.key()), "the object of another name");
+    (object.group, object.version)
+}
+
+fn indexed(snapshot: &Snapshot<Thing>, index: &Index<Thing, u8>, value: u8) -> Vec<ObjectKey> {
+    let found: Vec<ObjectKey> = snapshot.by_index(index, &value).map(|object| object.key().clone()).collect();
+    assert_eq!(snapshot.index_snapshot(index).count(&value), found.len());
+    found
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_an_ordered_map_does_and_snapshots_never_change(
+        mask in masks(), edits in vec(edit(), 0..300), probes in vec(0..620_u16, 30)
+    ) {
+        let mut tried = Tried::new(mask);
+        for edit in &edits {
+            tried.edit(edit);
+        }
+        tried.publish();
+        // Not before the end, when whatever could have been changed has been.
+        for (snapshot, model) in &tried.kept {
+            tried.check(snapshot, model, &probes);
+        }
+    }
+}
+
+#[test]
+fn a_slot_that_is_used_again_shows_in_no_snapshot_from_before() {
+    let mut tried = Tried::new(u32::MAX);
+    tried.edit(&Edit::Put(1, 5));
+    tried.edit(&Edit::Publish);
+    tried.edit(&Edit::Remove(1));
+    // Nothing else is vacant, so that this one has the slot now: of the same group, and before and behind in the order.
+    tried.edit(&Edit::Put(0, 5));
+    tried.edit(&Edit::Publish);
+    for (snapshot, model) in &tried.kept {
+        tried.check(snapshot, model, &[0, 1]);
+    }
+}
+
+#[test]
+fn thousands_of_keys_of_one_hash_are_found_by_their_order_and_are_gone_again() {
+    const MANY: u16 = 3_000;
+    let mut tried = Tried::new(0);
+    for number in 0..MANY {
+        tried.edit(&Edit::Put(number * 7 % MANY, 1));
+    }
+    tried.edit(&Edit::Publish);
+    for number in 0..MANY {
+        tried.edit(&Edit::Remove(number * 11 % MANY));
+    }
+    tried.edit(&Edit::Publish);
+    let all: Vec<u16> = (0..MANY + 10).collect();
+    for (snapshot, model) in &tried.kept {
+        tried.check(snapshot, model, &all);
+    }
+    assert_eq!(tried.kept.iter().map(|(_, model)| model.len()).collect::<Vec<_>>(), [usize::from(MANY), 0]);
+}
