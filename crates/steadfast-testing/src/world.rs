@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::Local;
+use steadfast::environment::{Helpers, SharedEnvironment};
 use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
@@ -71,6 +71,8 @@ pub struct InMemory {
     pub network: NetworkFaults,
     /// The times and limits of its connections.
     pub settings: Settings,
+    /// Who helps its informers with decoding, in turns that the seed decides; nobody, unless it is said.
+    pub helpers: Helpers,
 }
 
 impl InMemory {
@@ -85,7 +87,7 @@ impl InMemory {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.connect(replica).await })
         });
-        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, dial));
+        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, dial).with_helpers(self.helpers));
         let config = kube_config(server).await?;
         Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()).build()?)
     }

@@ -3,6 +3,7 @@
 //! A failing seed is printed; `STEADFAST_SEED=n cargo test -p steadfast-testing --test random_histories one_seed` repeats
 //! it alone, `STEADFAST_SEEDS=n` tries so many from `STEADFAST_FIRST_SEED` on, and `STEADFAST_FORM` says in which form all of
 //! them keep and request objects. `steadfast lab --together` plays the like in real time.
+//! With `STEADFAST_HELPED=1` or `0` others help all of them to decode, or none.
 
 use steadfast_testing::Form;
 use steadfast_testing::menu::{Fault, Ground, Together, Trouble, together};
@@ -16,7 +17,10 @@ fn run(seed: u64, faults: &[Fault]) -> Result<Together, Trouble> {
 /// Where it plays, in which form: in that of `STEADFAST_FORM`, and without it in all four by turns, with each of the menus.
 fn ground(seed: u64) -> Result<Ground, Trouble> {
     let form = Form::said()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
-    Ok(Ground::in_memory(seed).in_form(form))
+    let ground = Ground::in_memory(seed).in_form(form);
+    // With half of the seeds, in each of the forms and with each of the menus, others help to decode, in a random order.
+    let helped = std::env::var("STEADFAST_HELPED").map_or((seed / 12).is_multiple_of(2), |helped| helped == "1");
+    Ok(if helped { ground.helped() } else { ground })
 }
 
 /// Seeds by turns play the whole menu, or a few of it that meet all the more often.

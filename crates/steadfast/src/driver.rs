@@ -3,8 +3,11 @@
 mod alarm;
 mod comparison;
 mod complaints;
+mod decoding;
 mod disorder;
 mod edits;
+mod keeper;
+mod keeping;
 mod records;
 mod requests;
 mod resyncs;
@@ -19,7 +22,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
-use steadfast_core::decode::{DecodeError, Decoder, Kept};
+use steadfast_core::decode::{DecodeError, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
@@ -36,8 +39,10 @@ use crate::transport::Notice;
 use alarm::{Alarm, LATENESS};
 use comparison::Comparison;
 use complaints::Complaints;
+use decoding::Decoding;
 use disorder::Disorder;
 use edits::Edit;
+pub(crate) use keeper::{Keeper, Transform};
 use requests::{Parser, Requests};
 use resyncs::Resyncs;
 
@@ -64,22 +69,15 @@ const BATCH: Duration = Duration::from_micros(250);
 /// So long JSON is asked for where protobuf could not be read, as pages are in place of streamed lists.
 const JSON_FOR: Duration = Duration::from_secs(30 * 60);
 
-/// What is changed in an object before it is kept.
-pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
-
-/// How objects are kept.
-pub(crate) struct Keeping<K> {
-    pub(crate) transform: Option<Transform<K>>,
-    /// The longest record that is read, in bytes.
-    pub(crate) object_limit: usize,
-}
-
 pub(crate) struct Driver<K> {
     shared: Arc<Shared<K>>,
     reflector: Reflector,
     asker: Asker,
-    keeping: Keeping<K>,
-    decoder: Decoder,
+    /// The longest record that is read, in bytes.
+    object_limit: usize,
+    decoding: Decoding<K>,
+    /// The length of the piece of an answer that is being read, until an object in it is handed in to be decoded.
+    piece: usize,
     answers: Answers,
     requests: Requests,
     staging: Option<Staging<K>>,
@@ -91,6 +89,8 @@ pub(crate) struct Driver<K> {
     resyncs: Resyncs<K>,
     /// What is to be delivered and done, in this order, at the next flush.
     notes: Vec<Note>,
+    /// How many of the notes came later than what they are about.
+    late_notes: usize,
     edits: Vec<Edit<K>>,
     complaints: Complaints,
     disorder: Disorder,
@@ -99,6 +99,15 @@ pub(crate) struct Driver<K> {
     ledger: Ledger,
     /// Since when something was read that is not published.
     unpublished: Option<Instant>,
+}
+
+/// Says that the driver has ended when it has, however that came.
+struct Ending<K: Send + Sync + 'static>(Arc<Shared<K>>);
+
+impl<K: Send + Sync + 'static> Drop for Ending<K> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// A place among the full transfers requested of a server at once.
@@ -123,19 +132,20 @@ impl<K: Kept> Driver<K> {
         shared: Arc<Shared<K>>,
         reflector: Reflector,
         asker: Asker,
-        keeping: Keeping<K>,
-        decoder: Decoder,
+        keeper: Keeper<K>,
+        object_limit: usize,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let reachable = asker.connection.reachability();
         let ledger = Ledger::new(shared.counted.clone());
         Self {
             alarm: Alarm::new(shared.environment.clone()),
+            decoding: Decoding::new(keeper, shared.environment.clone()),
             shared,
             reflector,
-            decoder,
             asker,
-            keeping,
+            object_limit,
+            piece: 0,
             answers: Answers::default(),
             requests: Requests::default(),
             staging: None,
@@ -145,6 +155,7 @@ impl<K: Kept> Driver<K> {
             reachable,
             resyncs: Resyncs::default(),
             notes: Vec::new(),
+            late_notes: 0,
             edits: Vec::new(),
             complaints: Complaints::default(),
             disorder: Disorder::default(),
@@ -156,6 +167,7 @@ impl<K: Kept> Driver<K> {
 
     /// Runs until the informer is stopped or nobody holds it any more.
     pub(crate) async fn run(mut self) {
+        let _ending = Ending(self.shared.clone());
         // The user's own code runs in here, where the `Drop` of an object ends; all else of it is contained nearer by.
         let handlers = if let Ok(handlers) = AssertUnwindSafe(self.work()).catch_unwind().await {
             self.step(Input::Stop);
@@ -264,7 +276,7 @@ impl<K: Kept> Driver<K> {
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
         match arrival {
             Arrival::Opened(encoding) => {
-                self.requests.opened(id, encoding, self.keeping.object_limit);
+                self.requests.opened(id, encoding, self.object_limit);
                 self.ledger.opened(id);
                 self.step(Input::Opened(id));
             }
@@ -317,6 +329,7 @@ impl<K: Kept> Driver<K> {
     /// Takes in a piece of an answer: all its whole records, for one publication with what comes right behind it.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
+        self.piece = chunk.len();
         let read = match &mut parser {
             Parser::Stream(framer) => {
                 framer.feed(chunk);
@@ -328,6 +341,7 @@ impl<K: Kept> Driver<K> {
                 self.read_list(now, id, framer, meta)
             }
         };
+        self.settle();
         match read {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
@@ -367,13 +381,16 @@ impl<K: Kept> Driver<K> {
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { anew } => {
                     let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
+                    self.decoding.forget_listed();
                     self.staging = Some(self.shared.edit(begun));
                 }
                 Output::DropStaging => {
+                    self.decoding.forget_listed();
                     self.staging = None;
                     self.complaints.listed();
                 }
                 Output::Commit { version, initial, new_epoch } => {
+                    self.finish_decoding();
                     let Some(staging) = self.staging.take() else { continue };
                     self.notes.extend(self.complaints.listed());
                     self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
@@ -436,7 +453,11 @@ impl<K: Kept> Driver<K> {
     /// Tells what there is to tell, makes the edits, shows them, tells the handlers and whoever waits.
     fn flush(&mut self) {
         self.unpublished = None;
+        if self.decoding.has_edits() {
+            self.finish_decoding();
+        }
         self.keep_place();
+        self.late_notes = 0;
         // Before the lock is taken: what is called may ask anything of this informer.
         for note in std::mem::take(&mut self.notes) {
             self.tell(&note);

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 mod blocking;
+mod helpers;
 pub mod local;
 mod random;
 mod relay;
@@ -20,6 +21,7 @@ mod tcp;
 pub mod threads;
 
 pub use blocking::BlockingThreads;
+pub use helpers::{Help, Helpers};
 pub use steadfast_core::Instant;
 
 /// Time, threads, randomness and sockets, as one value.
@@ -41,6 +43,18 @@ pub trait Environment: Send + Sync + 'static {
 
     /// Runs `job`, which may block, on a thread of its own choosing where it delays nobody.
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// Who helps where much work waits that needs nothing but a processor; nobody, unless the environment says otherwise.
+    fn helpers(&self) -> Helpers {
+        Helpers::default()
+    }
+
+    /// Has one of the helpers call `help` until it answers that nothing is left to do, or drops it where none is free.
+    ///
+    /// It is not asked to hurry: whoever asks does the work itself that nobody has come to.
+    fn help(&self, help: Help) {
+        drop(help);
+    }
 
     /// A random number, uniform over all of `u64`.
     fn random(&self) -> u64;

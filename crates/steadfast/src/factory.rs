@@ -19,7 +19,7 @@ use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
-use crate::driver::{Command, Driver, Keeping, Transform};
+use crate::driver::{Command, Driver, Keeper, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
 use crate::informer::Informer;
 use crate::owner::Owner;
@@ -71,7 +71,7 @@ trait Control: Send + Sync {
     fn stop(&self);
     fn is_stopped(&self) -> bool;
     fn is_broken(&self) -> bool;
-    fn handlers_idle(&self) -> bool;
+    fn is_drained(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
 }
 
@@ -100,8 +100,8 @@ impl<K: Kept> Control for Informer<K> {
         self.shared().broken.load(Ordering::Acquire)
     }
 
-    fn handlers_idle(&self) -> bool {
-        self.shared().handlers_idle()
+    fn is_drained(&self) -> bool {
+        self.shared().is_drained()
     }
 
     fn close_handlers(&self) -> Undelivered {
@@ -221,7 +221,8 @@ impl InformerFactory {
         sum(&controls)
     }
 
-    /// Ends all watches, lets the handlers see what waits for them for as long as `deadline`, then ends them too.
+    /// Ends all watches, lets the handlers see what was read and what waits for them for as long as `deadline`, then ends them
+    /// too.
     pub async fn shutdown_drained(&self, deadline: Duration) -> Undelivered {
         let controls = self.close();
         for control in &controls {
@@ -229,7 +230,7 @@ impl InformerFactory {
         }
         let environment = self.inner.connection.environment().clone();
         let end = environment.now() + deadline;
-        while environment.now() < end && !controls.iter().all(|control| control.handlers_idle()) {
+        while environment.now() < end && !controls.iter().all(|control| control.is_drained()) {
             environment.sleep_until(end.min(environment.now() + Duration::from_millis(5))).await;
         }
         sum(&controls)
@@ -451,7 +452,6 @@ impl<K: Kept> InformerBuilder<'_, K> {
             reflector.evidence().clone(),
         ));
         let asker = Asker { protobuf, ..Asker::new::<K>(connection, &self.collection, &self.scope) };
-        let keeping = Keeping { transform: self.transform, object_limit };
         #[cfg(feature = "metrics")]
         {
             let observed = asker.connection.observed();
@@ -468,7 +468,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).tell_unread(Arc::new(unread));
         let decoder = if packed { decoder.packed() } else { decoder };
-        let driver = Driver::new(shared.clone(), reflector, asker, keeping, decoder, received);
+        let driver =
+            Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), object_limit, received);
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands }))
     }

@@ -45,6 +45,8 @@ pub(crate) struct Shared<K> {
     newcomers: Mutex<Vec<Arc<Runner<K>>>>,
     /// When it was stopped.
     stopped: OnceLock<Instant>,
+    /// Whether its driver has ended, so that nothing more is delivered.
+    ended: AtomicBool,
     /// What is to be done when the informer is stopped, once.
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
@@ -89,6 +91,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             broken: AtomicBool::new(false),
             newcomers: Mutex::default(),
             stopped: OnceLock::new(),
+            ended: AtomicBool::new(false),
             at_stop: Mutex::default(),
             #[cfg(feature = "metrics")]
             observation: OnceLock::new(),
@@ -372,8 +375,14 @@ impl<K: Send + Sync + 'static> Shared<K> {
         sum
     }
 
-    pub(crate) fn handlers_idle(&self) -> bool {
-        self.handlers().iter().all(|handler| handler.is_idle())
+    /// The driver has ended.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the handlers have been given all that the driver had read, and are done with it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.is_idle())
     }
 
     pub(crate) fn handler_counts(&self) -> Vec<HandlerCounts> {

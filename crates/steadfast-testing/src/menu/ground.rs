@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use steadfast::Breach;
+use steadfast::environment::Helpers;
 use steadfast_apiserver::ApiServer;
 
 use super::plan::Plan;
@@ -20,6 +21,7 @@ pub struct Ground {
     pub(super) in_memory: bool,
     pub(super) form: Form,
     pub(super) breach: Option<Breach>,
+    pub(super) helpers: Helpers,
     adjust: Arc<Adjust>,
     pub(super) sabotage: Arc<Sabotage>,
 }
@@ -41,6 +43,7 @@ impl Ground {
             in_memory,
             form: Form::default(),
             breach: None,
+            helpers: Helpers::default(),
             adjust: Arc::new(|_| {}),
             sabotage: Arc::new(|_| {}),
         }
@@ -50,6 +53,13 @@ impl Ground {
     #[must_use]
     pub fn in_form(mut self, form: Form) -> Self {
         self.form = form;
+        self
+    }
+
+    /// In memory, others help to decode whatever comes, in turns that the seed decides.
+    #[must_use]
+    pub fn helped(mut self) -> Self {
+        self.helpers = Helpers { threads: 3, worth: 1 };
         self
     }
 

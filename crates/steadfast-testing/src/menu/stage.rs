@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use steadfast::environment::Helpers;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, Faults, RequestCounts, Status};
@@ -46,7 +47,7 @@ pub(super) struct Stage {
 /// How clients come to a replica.
 pub(super) enum Way {
     /// By pipes through the faulty network.
-    InMemory(NetworkFaults),
+    InMemory(NetworkFaults, Helpers),
     /// To the first one, over TCP.
     Direct,
     /// Through the faulty network over TCP.
@@ -271,7 +272,7 @@ impl Way {
     /// The way to `server`.
     pub(super) fn to(server: &ApiServer, ground: &Ground, proxied: bool) -> Result<Self, Trouble> {
         Ok(if ground.in_memory {
-            Self::InMemory(NetworkFaults::default())
+            Self::InMemory(NetworkFaults::default(), ground.helpers)
         } else if proxied {
             Self::Proxied(FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?)
         } else {
@@ -286,8 +287,8 @@ impl Way {
         seed: u64,
         settings: Settings,
     ) -> Result<Connection, Trouble> {
-        if let Self::InMemory(network) = self {
-            let memory = InMemory { seed, settings, network: network.clone() };
+        if let Self::InMemory(network, helpers) = self {
+            let memory = InMemory { seed, settings, network: network.clone(), helpers: *helpers };
             return memory.connection(server).await;
         }
         let mut config = kube_config(server).await?;
@@ -302,7 +303,7 @@ impl Way {
     /// The switches of the network between, where there is one that can fail.
     fn network(&self) -> Option<&NetworkFaults> {
         match self {
-            Self::InMemory(network) => Some(network),
+            Self::InMemory(network, _) => Some(network),
             Self::Proxied(proxy) => Some(proxy.faults()),
             Self::Direct => None,
         }

@@ -411,3 +411,30 @@ async fn a_drained_shutdown_delivers_what_a_plain_one_counts() -> Result<(), Wor
     }
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_shutdown_delivers_what_was_being_read_when_it_came() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    // The shutdown comes from the user's code that the informer is in the middle of, as from another thread.
+    let (factory, ending) = (world.factory.clone(), Arc::new(Mutex::new(None)));
+    let own = ending.clone();
+    let transform = move |object: ConfigMap| {
+        if object.name_any() == "b" {
+            let factory = factory.clone();
+            let mut drained = async move { factory.shutdown_drained(10 * SOON).await }.boxed();
+            assert!(drained.as_mut().now_or_never().is_none(), "what is being read is waited for");
+            *own.lock().expect("nobody panics") = Some(drained);
+        }
+        object
+    };
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(transform).start()?;
+    let (told, _registration) = follow(&informer);
+    informer.wait_for_sync(SOON).await?;
+    world.server.create(&config_map("b", "1"))?;
+    settled().await;
+    let drained = ending.lock().expect("nobody panics").take().expect("b was read");
+    assert_eq!(drained.await.events, 0);
+    assert_eq!(told.all(), ["Added a initially", "Added b"]);
+    Ok(())
+}

@@ -4,6 +4,7 @@ mod caches;
 mod each;
 mod filters;
 mod handlers;
+mod helped;
 mod lazy;
 mod lifetimes;
 mod messages;

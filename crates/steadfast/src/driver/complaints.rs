@@ -15,6 +15,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) struct Complaints {
     /// What is reported once the list that has it is complete: one that is not may be made again and again.
     staged: Vec<Note>,
+    /// How many of them came later than what they are about.
+    late: usize,
     /// When the present window began.
     since: Option<Instant>,
     /// How many were named in it.
@@ -31,8 +33,20 @@ impl Complaints {
         self.staged.push(note);
     }
 
+    /// How much was to be reported in time.
+    pub(super) fn told(&self) -> usize {
+        self.staged.len() - self.late
+    }
+
+    /// Keeps what is to be reported of a list's object that came when so much had been told, those before it first.
+    pub(super) fn stage_late(&mut self, told: usize, note: Note) {
+        self.staged.insert(told + self.late, note);
+        self.late += 1;
+    }
+
     /// What a list had, that is complete.
     pub(super) fn listed(&mut self) -> Vec<Note> {
+        self.late = 0;
         std::mem::take(&mut self.staged)
     }
 

@@ -1,25 +1,14 @@
-//! Records and list entries: who they are about, whether they are wanted, and the form in which they are kept.
-//!
-//! All of this is done before the store is locked, the user's own code included.
+//! Records and list entries: who they are about, and whether they are wanted.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-
-use steadfast_core::breach::Breach;
-use steadfast_core::decode::{
-    self, DecodeError, Kept, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, WatchRecord,
-};
+use steadfast_core::decode::{self, Kept, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
-use steadfast_core::store::{Offer, Tainted};
+use steadfast_core::store::Tainted;
 use steadfast_core::{Instant, ResourceVersion};
 
 use super::Driver;
 use super::edits::Edit;
-
-/// So many objects that were read and do not fit are noted at once.
-const MOST_TOGETHER: usize = 64;
 
 impl<K: Kept> Driver<K> {
     pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, framer: &mut StreamFramer) {
@@ -53,15 +42,12 @@ impl<K: Kept> Driver<K> {
                 }
             };
             match (verdict, object) {
-                (Verdict::Apply, Some((kind, object))) => {
-                    let kept = if kind == RecordKind::Deleted { Err(Tainted) } else { self.kept(&object) };
-                    self.edits.push(Edit::Apply(kind, object.identity, kept));
-                }
+                (Verdict::Apply, Some((kind, object))) => self.apply(kind, object),
                 (Verdict::Older { unbroken }, Some((kind, object))) => {
                     self.older(now, id, kind, &object.identity, unbroken);
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
-                (Verdict::Stage, Some((_, object))) => self.stage(&object),
+                (Verdict::Stage, Some((_, object))) => self.stage(object),
                 (Verdict::Do(outputs), _) => self.perform(outputs),
                 _ => {}
             }
@@ -91,7 +77,7 @@ impl<K: Kept> Driver<K> {
                         self.disorder.count(&mut object.identity.version);
                         self.meet(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
-                            Verdict::Stage => self.stage(&object),
+                            Verdict::Stage => self.stage(object),
                             Verdict::Compare => self.compare(&object.identity),
                             Verdict::Do(outputs) => self.perform(outputs),
                             _ => {}
@@ -113,7 +99,7 @@ impl<K: Kept> Driver<K> {
 
     /// Tells of a record that may have no end: it costs nothing but what comes behind it.
     fn endless(&mut self, bytes: u64) {
-        self.notes.push(Note::Endless { bytes, limit: self.keeping.object_limit });
+        self.notes.push(Note::Endless { bytes, limit: self.object_limit });
     }
 
     /// Takes in a record or an item that cannot be read, by what is known of its object (R8).
@@ -220,94 +206,6 @@ impl<K: Kept> Driver<K> {
     fn compare(&mut self, identity: &Identity) {
         if let Some(comparison) = &mut self.comparison {
             comparison.see(&self.shared.snapshot(), identity);
-        }
-    }
-
-    fn stage(&mut self, object: &RawObject) {
-        let copied = self.reflector.evidence().breaches.commit(Breach::CopiedRelist);
-        let Some(staging) = &mut self.staging else { return };
-        if copied || staging.offer(&object.identity) == Offer::Wanted {
-            match self.keep(object) {
-                Ok(kept) => {
-                    if let Some(staging) = &mut self.staging {
-                        staging.put(object.identity.clone(), Ok(kept));
-                    }
-                }
-                Err(why) => self.stage_tainted(object.identity.clone(), &why),
-            }
-        }
-    }
-
-    fn stage_tainted(&mut self, identity: Identity, why: &impl ToString) {
-        if let Some(note) = self.undecodable(&identity, why) {
-            self.complaints.stage(note);
-        }
-        if let Some(staging) = &mut self.staging {
-            staging.put(identity, Err(Tainted));
-        }
-    }
-
-    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was reported.
-    fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
-        let Identity { key, uid, version } = identity;
-        let snapshot = self.shared.snapshot();
-        let told = snapshot.entry(key.namespace(), key.name());
-        if told.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
-            return None;
-        }
-        Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
-    }
-
-    /// Takes note of a state that was kept and could not be decoded when it was read (R8).
-    pub(super) fn unread(&mut self, error: &DecodeError) {
-        let (key, version) = (error.key(), error.version());
-        let snapshot = self.shared.snapshot();
-        let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
-        // One that the server did not give is made of all bytes, and what is kept lacks some.
-        let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
-        let Some(held) = held.filter(|held| is_read(held.version())) else { return };
-        let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
-        if self.edits.iter().any(is_noted) {
-            return;
-        }
-        self.notes.extend(self.undecodable(held.identity(), error));
-        self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
-        if self.edits.len() >= MOST_TOGETHER {
-            self.flush();
-        } else {
-            self.unpublished.get_or_insert(self.shared.environment.now());
-        }
-    }
-
-    fn unstage(&mut self, identity: &Identity) {
-        if let Some(staging) = &mut self.staging {
-            staging.remove(identity);
-        }
-    }
-
-    /// The form in which a watched object is kept; what has none taints its entry (R8).
-    fn kept(&mut self, object: &RawObject) -> Result<Arc<K>, Tainted> {
-        self.keep(object).map_err(|why| {
-            self.notes.extend(self.undecodable(&object.identity, &why));
-            Tainted
-        })
-    }
-
-    /// Decodes an object into the form in which it is kept, or says why it cannot.
-    fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, String> {
-        let Self { decoder, keeping, .. } = self;
-        // The user's own code: what it breaks stays with this object.
-        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let kept = K::decode(object, decoder)?;
-            Ok(match &keeping.transform {
-                Some(transform) => transform(kept),
-                None => kept,
-            })
-        }));
-        match kept {
-            Ok(Ok(kept)) => Ok(Arc::new(kept)),
-            Ok(Err::<_, DecodeError>(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("{}: decoding or transforming it panicked", object.identity.key)),
         }
     }
 }

@@ -26,8 +26,9 @@ pub struct BlockingThreads {
 }
 
 /// The threads, as one value; cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Crew {
+    name: &'static str,
     shared: Arc<Shared>,
 }
 
@@ -50,6 +51,11 @@ struct State {
 }
 
 impl Crew {
+    /// Threads of this name, none so far.
+    pub(super) fn named(name: &'static str) -> Self {
+        Self { name, shared: Arc::default() }
+    }
+
     /// Runs `job` on an idle thread, or on a new one.
     pub(super) fn run(&self, job: Job) {
         let mut state = self.shared.lock();
@@ -59,11 +65,11 @@ impl Crew {
             return;
         }
         let crew = self.clone();
-        match thread::Builder::new().name("steadfast-handler".to_owned()).spawn(move || crew.work()) {
+        match thread::Builder::new().name(self.name.to_owned()).spawn(move || crew.work()) {
             Ok(_) => state.threads += 1,
             Err(error) => {
                 let threads = state.threads;
-                tracing::error!(%error, threads, "no thread for a handler; its call waits until another one ends");
+                tracing::error!(%error, threads, "no thread for what may block; it waits until another one ends");
             }
         }
     }
@@ -130,7 +136,7 @@ mod tests {
 
     #[test]
     fn stuck_jobs_delay_no_other() {
-        let crew = Crew::default();
+        let crew = Crew::named("test");
         let (release, held) = mpsc::channel::<()>();
         let held = std::sync::Arc::new(std::sync::Mutex::new(held));
         for _ in 0..20 {
@@ -146,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_used_again_and_survives_a_panic() {
-        let crew = Crew::default();
+        let crew = Crew::named("test");
         for round in 0..50 {
             let (done, finished) = mpsc::channel::<()>();
             crew.run(Box::new(move || {
@@ -164,7 +170,7 @@ mod tests {
 
     #[test]
     fn idle_threads_end_at_closing() {
-        let crew = Crew::default();
+        let crew = Crew::named("test");
         crew.run(Box::new(|| {}));
         crew.close();
         while crew.count().threads > 0 {

@@ -6,12 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 
+use super::helpers::{Help, Helpers};
 use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
 
@@ -27,6 +29,7 @@ pub struct Local {
     handle: Handle,
     origin: tokio::time::Instant,
     random: Random,
+    helpers: Helpers,
     resolver: Arc<Resolver>,
     dialer: Arc<Dialer>,
 }
@@ -47,6 +50,7 @@ impl Local {
             handle: Handle::current(),
             origin: tokio::time::Instant::now(),
             random: Random::seeded(seed),
+            helpers: Helpers::default(),
             resolver: Arc::new(|host, port| Box::pin(async move { Ok(vec![alone(&host, port)]) })),
             dialer: Arc::new(dial),
         }
@@ -67,6 +71,12 @@ impl Local {
             Box::pin(std::future::ready(addresses))
         });
         self
+    }
+
+    /// Has `helpers` help, in turns that the seed decides; without this nobody does.
+    #[must_use]
+    pub fn with_helpers(self, helpers: Helpers) -> Self {
+        Self { helpers, ..self }
     }
 
     /// Randomness from `seed`, sockets from TCP.
@@ -116,6 +126,33 @@ impl Environment for Local {
 
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
         self.handle.spawn(async move { job() });
+    }
+
+    fn helpers(&self) -> Helpers {
+        self.helpers
+    }
+
+    fn help(&self, mut help: Help) {
+        // Some of it at once, before who asks goes on, and the rest now and then, as other threads would.
+        for _ in 0..self.random.next() % 4 {
+            if !help() {
+                return;
+            }
+        }
+        let Self { handle, random, .. } = self;
+        let pauses = Random::seeded(random.next());
+        handle.spawn(async move {
+            loop {
+                match pauses.next() % 8 {
+                    0 => tokio::time::sleep(Duration::from_micros(pauses.next() % 500)).await,
+                    1..4 => tokio::task::yield_now().await,
+                    _ => {}
+                }
+                if !help() {
+                    return;
+                }
+            }
+        });
     }
 
     fn random(&self) -> u64 {

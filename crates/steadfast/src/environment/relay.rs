@@ -496,7 +496,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     fn relay() -> Relay {
-        Relay::new(Crew::default()).expect("threads")
+        Relay::new(Crew::named("test")).expect("threads")
     }
 
     /// A task that hangs in its first step, until what is returned is dropped.

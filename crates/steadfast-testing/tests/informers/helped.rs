@@ -1,0 +1,75 @@
+//! Caches that others help to decode: they are told, hold and note what those are that nobody helps.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::environment::Helpers;
+use steadfast::{Event, InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{InMemory, WorldError, config_map};
+
+use super::{SOON, Told, World, settled};
+
+/// What is told of an event, with the states.
+fn words(event: &Event<ConfigMap>) -> String {
+    let value = |object: &ConfigMap| object.data.as_ref().and_then(|data| data.get("value")).cloned();
+    let from = if let Event::Updated { old, .. } = event { value(old) } else { None };
+    format!("{} {} {:?} from {from:?}", event.name(), event.object().name_any(), value(event.object()))
+}
+
+/// Plays what `seed` says: a list in which some do not fit, bursts of changes in which some do not fit, deletions, a relist
+/// of what was missed; returns every change, every object that was noted, and what is held in the end.
+async fn play(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    let name = |number: usize| format!("c-{:02}", number % 40);
+    for number in 0..40 {
+        server.create(&config_map(&name(number), "0"))?;
+        server.faults().undecodable("default", &name(number), number % 5 == seed % 5);
+    }
+    let memory = InMemory { seed: seed as u64, helpers, ..InMemory::default() };
+    let world = World { factory: InformerFactory::new(&memory.connection(&server).await?), server };
+    let (told, unfit) = (Told::default(), Told::default());
+    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let (own, noted) = (told.clone(), unfit.clone());
+    informer.on_note(move |note| {
+        if let steadfast::Note::Undecodable { key, .. } = note {
+            noted.say(key.to_string());
+        }
+    });
+    let _each = informer.handler().deliver_each(100_000).on_event(move |event| own.say(words(&event)))?;
+    informer.wait_for_sync(SOON).await?;
+    for round in 0..6 {
+        for step in 0..60 {
+            let number = seed * 7 + round * 13 + step * step;
+            world.server.faults().undecodable("default", &name(number), number.is_multiple_of(7));
+            world.write(&name(number), &format!("{round}-{step}"))?;
+            if step % 20 == 19 {
+                world.server.delete_named("configmaps", "default", &name(number))?;
+                world.server.create(&config_map(&name(number), "again"))?;
+            }
+        }
+        if round % 2 == 1 {
+            world.server.faults().cut();
+            world.write(&name(round), "missed")?;
+            world.server.faults().expire_events();
+            world.server.compact();
+            world.server.faults().heal();
+        }
+        let written = world.write(&name(round), &format!("end of {round}"))?;
+        informer.wait_for(&written).await?;
+    }
+    settled().await;
+    let held = informer.snapshot();
+    let held = held.iter().map(|entry| format!("{} {} {}", entry.key(), entry.version(), entry.is_tainted())).collect();
+    Ok([told.all(), unfit.all(), held])
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_noted_and_held_is_the_same_whoever_decodes_it() -> Result<(), WorldError> {
+    for seed in 0..12 {
+        let alone = play(seed, Helpers::default()).await?;
+        assert!(alone.iter().all(|said| said.len() > 20), "seed {seed}");
+        let helpers = Helpers { threads: 1 + seed % 3, worth: [1, 2_000][seed % 2] };
+        assert_eq!(play(seed, helpers).await?, alone, "seed {seed}");
+    }
+    Ok(())
+}

@@ -1,0 +1,601 @@
+//! Objects that are being decoded: by the driver, and where much is waiting by threads that help.
+//!
+//! The driver hands objects in as they come and goes on reading; a helper takes those that wait longest. Nobody depends on
+//! a helper: what none has come to by the time that it is needed the driver decodes itself, and waits for no more than what
+//! another thread is in the middle of. So little costs no hand-over, and much is done by all. Where nobody helps nothing is
+//! handed in at all.
+//!
+//! Each object comes with what it is for. That is settled in the order in which they came, so what is told of those that do
+//! not fit is told in that order too.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use steadfast_core::decode::{Kept, RawObject};
+use steadfast_core::record::Identity;
+
+use super::keeper::Keeper;
+use crate::environment::{Helpers, SharedEnvironment};
+use crate::runner::drop_contained;
+
+/// So many bytes may be on their way: what is read is in memory until it is decoded, so reading pauses for the rest (R9).
+const MOST: usize = 1024 * 1024;
+
+/// A helper takes at least so many bytes at once, so that small objects are not outweighed by the taking.
+const PIECE: usize = 8 * 1024;
+
+/// What is kept of an object, or who it is that does not fit, and why.
+pub(super) type Decoded<K> = Result<Arc<K>, (Identity, String)>;
+
+/// What an object is for, and how much there was to tell when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A place in the list that is on its way.
+    Listed { place: usize, told: usize },
+    /// An edit that waits to be made.
+    Edited { edit: usize, told: usize },
+}
+
+/// The objects on their way.
+pub(super) struct Decoding<K> {
+    keeper: Keeper<K>,
+    environment: SharedEnvironment,
+    helpers: Helpers,
+    /// All of them in the order in which they came, the first of them with this number.
+    under_way: VecDeque<UnderWay<K>>,
+    first: u64,
+    /// How many of them are not decoded.
+    undone: usize,
+    /// How many of them are for edits.
+    edits: usize,
+    /// What they have in memory, in bytes.
+    held: usize,
+    /// The last of them, as long as nobody else is to see them.
+    own: Vec<Waiting>,
+    own_bytes: usize,
+    desk: Arc<Desk<K>>,
+}
+
+struct UnderWay<K> {
+    /// Nothing once nobody wants it any more.
+    purpose: Option<Purpose>,
+    held: usize,
+    decoded: Option<Decoded<K>>,
+}
+
+struct Waiting {
+    number: u64,
+    object: RawObject,
+}
+
+/// Where driver and helpers meet.
+struct Desk<K> {
+    state: Mutex<State<K>>,
+    /// Wakes the driver, who waits for what others are in the middle of.
+    done: Condvar,
+}
+
+struct State<K> {
+    waiting: VecDeque<Waiting>,
+    /// How many bytes wait.
+    bytes: usize,
+    done: Vec<(u64, Decoded<K>)>,
+    /// How many helpers have taken something and are not done with it.
+    busy: usize,
+    /// How many helpers there are.
+    helping: usize,
+}
+
+impl<K: Kept> Decoding<K> {
+    /// Nothing is on its way yet; `keeper` says what becomes of it.
+    pub(super) fn new(keeper: Keeper<K>, environment: SharedEnvironment) -> Self {
+        let helpers = if K::is_dear() { environment.helpers() } else { Helpers::default() };
+        let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helping: 0 };
+        Self {
+            keeper,
+            environment,
+            helpers,
+            under_way: VecDeque::new(),
+            first: 0,
+            undone: 0,
+            edits: 0,
+            held: 0,
+            own: Vec::new(),
+            own_bytes: 0,
+            desk: Arc::new(Desk { state: Mutex::new(state), done: Condvar::new() }),
+        }
+    }
+
+    /// Whether objects are to be [handed in](Self::hand_in), for others may help; if not, they are decoded at once.
+    pub(super) fn is_shared(&self) -> bool {
+        self.helpers.threads > 0
+    }
+
+    /// Decodes an object here and now.
+    pub(super) fn decode(&mut self, object: &RawObject) -> Result<Arc<K>, String> {
+        self.keeper.keep(object)
+    }
+
+    /// Takes in an object that is to be decoded; `beside` is what else stays in memory as long as it, in bytes.
+    pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, beside: usize) {
+        let number = self.first + self.under_way.len() as u64;
+        let held = object.bytes.len() + beside;
+        self.held += held;
+        self.undone += 1;
+        self.edits += usize::from(matches!(purpose, Purpose::Edited { .. }));
+        self.own_bytes += object.bytes.len();
+        self.under_way.push_back(UnderWay { purpose: Some(purpose), held, decoded: None });
+        self.own.push(Waiting { number, object });
+        if self.own_bytes >= self.helpers.worth {
+            self.share();
+        }
+        while self.held > MOST {
+            self.take_part();
+        }
+    }
+
+    /// Whether an edit waits for its object.
+    pub(super) fn has_edits(&self) -> bool {
+        self.edits > 0
+    }
+
+    /// Has all decoded that are on their way; they are [settled](Self::settled) next.
+    pub(super) fn finish(&mut self) {
+        self.decode_own();
+        while self.undone > 0 {
+            self.take_part();
+        }
+    }
+
+    /// The next object, if it is decoded: in the order in which they were handed in, those left out that nobody wants.
+    pub(super) fn settled(&mut self) -> Option<(Purpose, Decoded<K>)> {
+        loop {
+            let UnderWay { decoded, .. } = self.under_way.front_mut()?;
+            let Some(decoded) = decoded.take() else {
+                // What others have done is looked for once, and not for each that they have not.
+                if !self.collect() {
+                    return None;
+                }
+                continue;
+            };
+            let UnderWay { purpose, .. } = self.under_way.pop_front()?;
+            self.first += 1;
+            if let Some(purpose) = purpose {
+                self.edits -= usize::from(matches!(purpose, Purpose::Edited { .. }));
+                return Some((purpose, decoded));
+            }
+        }
+    }
+
+    /// Lets go of what is for a list that nobody wants any more.
+    pub(super) fn forget_listed(&mut self) {
+        let wanted = |under_way: &UnderWay<K>| !matches!(under_way.purpose, Some(Purpose::Listed { .. }));
+        if self.under_way.iter().all(wanted) {
+            return;
+        }
+        let unwanted = {
+            let (first, under_way) = (self.first, &self.under_way);
+            let is_wanted = |waiting: &Waiting| wanted(&under_way[(waiting.number - first) as usize]);
+            let mut state = self.desk.lock();
+            let (kept, mut unwanted): (VecDeque<_>, VecDeque<_>) = state.waiting.drain(..).partition(is_wanted);
+            state.waiting = kept;
+            state.bytes = state.waiting.iter().map(|waiting| waiting.object.bytes.len()).sum();
+            let (kept, own): (Vec<_>, Vec<_>) = self.own.drain(..).partition(is_wanted);
+            self.own_bytes = kept.iter().map(|waiting| waiting.object.bytes.len()).sum();
+            self.own = kept;
+            unwanted.extend(own);
+            unwanted
+        };
+        for under_way in self.under_way.iter_mut().filter(|under_way| !wanted(under_way)) {
+            under_way.purpose = None;
+        }
+        for Waiting { number, object } in unwanted {
+            self.put(number, Err((object.identity, String::new())));
+        }
+    }
+
+    /// Shows what has come to the helpers, and asks for another where that is worth the while.
+    fn share(&mut self) {
+        let asks = {
+            let mut state = self.desk.lock();
+            state.bytes += std::mem::take(&mut self.own_bytes);
+            state.waiting.extend(self.own.drain(..));
+            let asks = state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.worth;
+            state.helping += usize::from(asks);
+            asks
+        };
+        if asks {
+            let mut helper = Helper { keeper: self.keeper.beside(), desk: self.desk.clone() };
+            self.environment.help(Box::new(move || helper.take_part()));
+        }
+    }
+
+    /// Decodes some of what waits, or waits until another is done with something.
+    fn take_part(&mut self) {
+        if self.collect() {
+            return;
+        }
+        let mut state = self.desk.lock();
+        let taken = state.take();
+        if taken.is_empty() {
+            if state.busy > 0 {
+                let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
+                drop(self.desk.done.wait_while(state, unfinished).unwrap_or_else(PoisonError::into_inner));
+            } else {
+                drop(state);
+                self.decode_own();
+            }
+            return;
+        }
+        drop(state);
+        self.decode_all(taken);
+    }
+
+    fn decode_own(&mut self) {
+        self.own_bytes = 0;
+        let mut own = std::mem::take(&mut self.own);
+        self.decode_all(own.drain(..));
+        self.own = own;
+    }
+
+    fn decode_all(&mut self, waiting: impl IntoIterator<Item = Waiting>) {
+        for Waiting { number, object } in waiting {
+            let decoded = keep(&mut self.keeper, object);
+            self.put(number, decoded);
+        }
+    }
+
+    /// Takes over what others have done; whether that was anything.
+    fn collect(&mut self) -> bool {
+        let done = std::mem::take(&mut self.desk.lock().done);
+        let any = !done.is_empty();
+        for (number, decoded) in done {
+            self.put(number, decoded);
+        }
+        any
+    }
+
+    fn put(&mut self, number: u64, decoded: Decoded<K>) {
+        if let Some(under_way) = self.under_way.get_mut((number - self.first) as usize) {
+            // It may be in memory as long as what comes before it; what it was made of is not.
+            self.held -= std::mem::take(&mut under_way.held);
+            self.undone -= usize::from(under_way.decoded.is_none());
+            under_way.decoded = Some(decoded);
+        }
+    }
+}
+
+fn keep<K: Kept>(keeper: &mut Keeper<K>, object: RawObject) -> Decoded<K> {
+    keeper.keep(&object).map_err(|why| (object.identity, why))
+}
+
+impl<K> Drop for Decoding<K> {
+    fn drop(&mut self) {
+        // Nobody is to begin with what nobody waits for.
+        let mut state = self.desk.lock();
+        let unwanted = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
+        drop(state);
+        drop_contained(unwanted);
+    }
+}
+
+impl<K> Desk<K> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        // No user code runs under it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> State<K> {
+    /// Those that wait longest, for whoever asks to decode.
+    fn take(&mut self) -> Vec<Waiting> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while bytes < PIECE
+            && let Some(waiting) = self.waiting.pop_front()
+        {
+            bytes += waiting.object.bytes.len();
+            taken.push(waiting);
+        }
+        self.bytes -= bytes;
+        taken
+    }
+}
+
+/// One who helps.
+struct Helper<K> {
+    keeper: Keeper<K>,
+    desk: Arc<Desk<K>>,
+}
+
+impl<K: Kept> Helper<K> {
+    /// Decodes some of what waits; whether there may be more.
+    fn take_part(&mut self) -> bool {
+        let taken = {
+            let mut state = self.desk.lock();
+            let taken = state.take();
+            state.busy += usize::from(!taken.is_empty());
+            taken
+        };
+        if taken.is_empty() {
+            return false;
+        }
+        let decoded: Vec<_> =
+            taken.into_iter().map(|Waiting { number, object }| (number, keep(&mut self.keeper, object))).collect();
+        let mut state = self.desk.lock();
+        state.busy -= 1;
+        state.done.extend(decoded);
+        drop(state);
+        self.desk.done.notify_one();
+        true
+    }
+}
+
+impl<K> Drop for Helper<K> {
+    fn drop(&mut self) {
+        self.desk.lock().helping -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::collections::BTreeMap;
+    use std::io;
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread::{self, JoinHandle};
+
+    use futures::future::BoxFuture;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde::Deserialize;
+    use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Encoding};
+    use steadfast_core::{Instant, ObjectKey};
+
+    use super::*;
+    use crate::environment::local::Local;
+    use crate::environment::{Environment, Help, Socket, Task};
+
+    /// An environment whose helpers are threads that do as they like.
+    struct Racing {
+        local: Local,
+        helpers: Helpers,
+        threads: Mutex<Vec<JoinHandle<()>>>,
+    }
+
+    impl Racing {
+        fn new(helpers: Helpers) -> Arc<Self> {
+            let local = Local::new(1, |_, _| Box::pin(async { Err(io::Error::other("nobody is there")) }));
+            Arc::new(Self { local, helpers, threads: Mutex::default() })
+        }
+
+        /// Waits until nobody helps any more.
+        fn join(&self) {
+            for thread in std::mem::take(&mut *self.threads.lock().expect("no thread panics")) {
+                thread.join().expect("what a helper does panics in nobody's thread");
+            }
+        }
+    }
+
+    impl Environment for Racing {
+        fn now(&self) -> Instant {
+            self.local.now()
+        }
+
+        fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+            self.local.sleep_until(at)
+        }
+
+        fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+            self.local.spawn(task)
+        }
+
+        fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+            self.local.spawn_foreign(task)
+        }
+
+        fn enter(&self, action: &mut dyn FnMut()) {
+            self.local.enter(action);
+        }
+
+        fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+            self.local.run_blocking(job);
+        }
+
+        fn helpers(&self) -> Helpers {
+            self.helpers
+        }
+
+        fn help(&self, mut help: Help) {
+            let thread = thread::spawn(move || while help() {});
+            self.threads.lock().expect("no thread panics").push(thread);
+        }
+
+        fn random(&self) -> u64 {
+            self.local.random()
+        }
+
+        fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+            self.local.resolve(host, port)
+        }
+
+        fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+            self.local.dial(address)
+        }
+    }
+
+    /// What takes its time to be decoded, does not fit, or panics, as its text says.
+    #[derive(Deserialize)]
+    struct Slow {
+        number: u64,
+        yields: u32,
+        panics: bool,
+    }
+
+    static DECODED: AtomicUsize = AtomicUsize::new(0);
+
+    impl Kept for Slow {
+        type Resource = ConfigMap;
+
+        fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+            DECODED.fetch_add(1, Ordering::Relaxed);
+            let slow: Self = decoder.decode(raw)?;
+            (0..slow.yields).for_each(|_| thread::yield_now());
+            assert!(!slow.panics, "this one panics");
+            Ok(slow)
+        }
+
+        fn read_whole<T>(&self, _: impl FnOnce(&ConfigMap) -> T) -> Result<T, DecodeError> {
+            unreachable!("nobody reads it")
+        }
+
+        fn metadata_only() -> bool {
+            false
+        }
+
+        fn is_dear() -> bool {
+            true
+        }
+
+        fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
+            None
+        }
+    }
+
+    fn keeper() -> Keeper<Slow> {
+        Keeper::new(Decoder::new(DecodeOptions::default()), None)
+    }
+
+    fn object(number: u64, text: &str) -> RawObject {
+        let key = ObjectKey::namespaced("n", format!("o-{number}").as_str());
+        RawObject {
+            identity: Identity { key, uid: "u".into(), version: "1".into() },
+            bytes: text.as_bytes().to_vec().into(),
+            managed_fields: None,
+            encoding: Encoding::Json,
+            message: None,
+        }
+    }
+
+    /// The object that `number` is in the history of `seed`: of any size, one in twelve does not fit or panics.
+    fn random_object(seed: u64, number: u64) -> RawObject {
+        let random = |salt: u64, below: u64| {
+            let mixed = (seed ^ number.rotate_left(20) ^ salt.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33) % below
+        };
+        let padding = " ".repeat(if random(1, 4) == 0 { 9_000 } else { 300 });
+        let (yields, panics) = (if random(2, 16) == 0 { 3 } else { 0 }, random(3, 16) == 0);
+        let name = if random(4, 16) == 0 { "none" } else { "number" };
+        object(number, &format!(r#"{{{padding}"{name}": {number}, "yields": {yields}, "panics": {panics}}}"#))
+    }
+
+    fn said(decoded: &Decoded<Slow>) -> Result<u64, String> {
+        decoded.as_ref().map(|slow| slow.number).map_err(|(identity, why)| format!("{}: {why}", identity.key))
+    }
+
+    /// Hands in what the seed says, for edits and lists, forgets lists, and finishes now and then; what is settled has to be
+    /// what a single thread makes of it, in the same order.
+    fn play(seed: u64, mut decoding: Decoding<Slow>) {
+        let mut alone = keeper();
+        let mut expected = VecDeque::new();
+        let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(Purpose, Result<u64, String>)>| {
+            while let Some((purpose, decoded)) = decoding.settled() {
+                assert_eq!(expected.pop_front(), Some((purpose, said(&decoded))), "seed {seed}");
+            }
+        };
+        for number in 0..200 {
+            let object = random_object(seed, number);
+            let place = number as usize;
+            let purpose = if number % 3 == 0 {
+                Purpose::Edited { edit: place, told: 0 }
+            } else {
+                Purpose::Listed { place, told: 0 }
+            };
+            expected.push_back((purpose, said(&keep(&mut alone, object.clone()))));
+            decoding.hand_in(purpose, object, place % 7 * 20_000);
+            assert!(decoding.held <= MOST, "seed {seed}: {} bytes are on their way", decoding.held);
+            match (seed + number) % 61 {
+                0..30 => check(&mut decoding, &mut expected),
+                30..32 => {
+                    decoding.finish();
+                    check(&mut decoding, &mut expected);
+                    assert!(expected.is_empty() && !decoding.has_edits(), "seed {seed}: all is done");
+                }
+                32 => {
+                    decoding.forget_listed();
+                    expected.retain(|(purpose, _)| matches!(purpose, Purpose::Edited { .. }));
+                }
+                _ => {}
+            }
+        }
+        decoding.finish();
+        check(&mut decoding, &mut expected);
+        assert!(expected.is_empty(), "seed {seed}");
+        assert_eq!((decoding.held, decoding.undone, decoding.edits, decoding.own_bytes), (0, 0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn helpers_make_what_one_thread_makes_in_the_same_order() {
+        for seed in 0..12 {
+            let helpers = Helpers { threads: 1 + seed as usize % 4, worth: [1, 5_000, 64 * 1024][seed as usize % 3] };
+            let racing = Racing::new(helpers);
+            play(seed, Decoding::new(keeper(), racing.clone()));
+            racing.join();
+            let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("nobody is there")) }));
+            play(seed, Decoding::new(keeper(), Arc::new(local.with_helpers(helpers))));
+        }
+    }
+
+    /// What waits until it is let go.
+    struct Gated;
+
+    static GATE: Mutex<Option<mpsc::Receiver<()>>> = Mutex::new(None);
+    static ENTERED: AtomicUsize = AtomicUsize::new(0);
+
+    impl Kept for Gated {
+        type Resource = ConfigMap;
+
+        fn decode(_: &RawObject, _: &mut Decoder) -> Result<Self, DecodeError> {
+            ENTERED.fetch_add(1, Ordering::SeqCst);
+            if let Some(gate) = &*GATE.lock().expect("nobody panics") {
+                let _ = gate.recv();
+            }
+            Ok(Self)
+        }
+
+        fn read_whole<T>(&self, _: impl FnOnce(&ConfigMap) -> T) -> Result<T, DecodeError> {
+            unreachable!("nobody reads it")
+        }
+
+        fn metadata_only() -> bool {
+            false
+        }
+
+        fn is_dear() -> bool {
+            true
+        }
+
+        fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_begins_with_what_nobody_waits_for_any_more() {
+        let (open, gate) = mpsc::channel();
+        *GATE.lock().expect("nobody panics") = Some(gate);
+        let racing = Racing::new(Helpers { threads: 1, worth: 1 });
+        let keeper = Keeper::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
+        let mut decoding = Decoding::new(keeper, racing.clone());
+        for number in 0..20 {
+            decoding.hand_in(Purpose::Listed { place: 0, told: 0 }, object(number, &" ".repeat(PIECE)), 0);
+        }
+        while ENTERED.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        drop(decoding);
+        drop(open);
+        racing.join();
+        assert_eq!(ENTERED.load(Ordering::SeqCst), 1, "the helper ends what it was in the middle of, and nothing else");
+    }
+}

@@ -1,0 +1,145 @@
+//! Objects that are wanted: decoded into the form in which they are kept, for the list or the edit that they are for.
+//!
+//! All of this is done before the store is locked, the user's own code included.
+
+use steadfast_core::ResourceVersion;
+use steadfast_core::breach::Breach;
+use steadfast_core::decode::{DecodeError, Kept, RawObject};
+use steadfast_core::record::{Identity, RecordKind};
+use steadfast_core::reflector::Note;
+use steadfast_core::store::{Offer, Tainted};
+
+use super::Driver;
+use super::decoding::Purpose;
+use super::edits::Edit;
+
+/// So many objects that were read and do not fit are noted at once.
+const MOST_TOGETHER: usize = 64;
+
+impl<K: Kept> Driver<K> {
+    /// Takes in what a watch says of an object.
+    pub(super) fn apply(&mut self, kind: RecordKind, object: RawObject) {
+        if kind == RecordKind::Deleted {
+            self.edits.push(Edit::Apply(kind, object.identity, Err(Tainted)));
+        } else if self.decoding.is_shared() {
+            self.edits.push(Edit::Apply(kind, object.identity.clone(), Err(Tainted)));
+            let told = self.notes.len() - self.late_notes;
+            self.hand_in(Purpose::Edited { edit: self.edits.len() - 1, told }, object);
+        } else {
+            let kept = self.decoding.decode(&object).map_err(|why| {
+                self.notes.extend(self.undecodable(&object.identity, &why));
+                Tainted
+            });
+            self.edits.push(Edit::Apply(kind, object.identity, kept));
+        }
+    }
+
+    /// Takes in an object of the list that is on its way.
+    pub(super) fn stage(&mut self, object: RawObject) {
+        let copied = self.reflector.evidence().breaches.commit(Breach::CopiedRelist);
+        let Some(staging) = &mut self.staging else { return };
+        if !copied && staging.offer(&object.identity) == Offer::Unchanged {
+            return;
+        }
+        if self.decoding.is_shared() {
+            let place = staging.put_unfilled(object.identity.clone());
+            let told = self.complaints.told();
+            self.hand_in(Purpose::Listed { place, told }, object);
+            return;
+        }
+        match self.decoding.decode(&object) {
+            Ok(kept) => staging.put(object.identity, Ok(kept)),
+            Err(why) => self.stage_tainted(object.identity, &why),
+        }
+    }
+
+    pub(super) fn stage_tainted(&mut self, identity: Identity, why: &impl ToString) {
+        if let Some(note) = self.undecodable(&identity, why) {
+            self.complaints.stage(note);
+        }
+        if let Some(staging) = &mut self.staging {
+            staging.put(identity, Err(Tainted));
+        }
+    }
+
+    pub(super) fn unstage(&mut self, identity: &Identity) {
+        if let Some(staging) = &mut self.staging {
+            staging.remove(identity);
+        }
+    }
+
+    /// Has an object decoded by whoever comes first.
+    fn hand_in(&mut self, purpose: Purpose, object: RawObject) {
+        // The first of each piece keeps all of it in memory, for the others too.
+        let beside = std::mem::take(&mut self.piece);
+        self.decoding.hand_in(purpose, object, beside);
+    }
+
+    /// Puts what is decoded where it belongs.
+    pub(super) fn settle(&mut self) {
+        while let Some((purpose, decoded)) = self.decoding.settled() {
+            match (purpose, decoded) {
+                (Purpose::Listed { place, .. }, Ok(kept)) => {
+                    if let Some(staging) = &mut self.staging {
+                        staging.fill(place, kept);
+                    }
+                }
+                (Purpose::Edited { edit, .. }, Ok(kept)) => {
+                    if let Some(Edit::Apply(_, _, held)) = self.edits.get_mut(edit) {
+                        *held = Ok(kept);
+                    }
+                }
+                // Where they belong they count as such already. They are told of in the order in which they came.
+                (Purpose::Listed { told, .. }, Err((identity, why))) => {
+                    if let Some(note) = self.undecodable(&identity, &why) {
+                        self.complaints.stage_late(told, note);
+                    }
+                }
+                (Purpose::Edited { told, .. }, Err((identity, why))) => {
+                    if let Some(note) = self.undecodable(&identity, &why) {
+                        self.notes.insert(told + self.late_notes, note);
+                        self.late_notes += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has all decoded that was handed in, and puts it where it belongs.
+    pub(super) fn finish_decoding(&mut self) {
+        self.decoding.finish();
+        self.settle();
+    }
+
+    /// What there is to tell of a state that cannot be decoded; nothing where it is held as such, and so was reported.
+    pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Note> {
+        let Identity { key, uid, version } = identity;
+        let snapshot = self.shared.snapshot();
+        let told = snapshot.entry(key.namespace(), key.name());
+        if told.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
+            return None;
+        }
+        Some(Note::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
+    }
+
+    /// Takes note of a state that was kept and could not be decoded when it was read (R8).
+    pub(super) fn unread(&mut self, error: &DecodeError) {
+        let (key, version) = (error.key(), error.version());
+        let snapshot = self.shared.snapshot();
+        let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
+        // One that the server did not give is made of all bytes, and what is kept lacks some.
+        let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
+        let Some(held) = held.filter(|held| is_read(held.version())) else { return };
+        let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
+        if self.edits.iter().any(is_noted) {
+            return;
+        }
+        self.notes.extend(self.undecodable(held.identity(), error));
+        self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
+        if self.edits.len() >= MOST_TOGETHER {
+            self.flush();
+        } else {
+            self.unpublished.get_or_insert(self.shared.environment.now());
+        }
+    }
+}
