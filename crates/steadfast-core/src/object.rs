@@ -53,6 +53,13 @@ pub struct Weighed<K> {
     pub bytes: usize,
 }
 
+impl<K> Weighed<K> {
+    /// An object that holds `beyond` bytes beyond itself.
+    pub fn new(object: K, beyond: usize) -> Self {
+        Self { object: Arc::new(object), bytes: COUNTS + size_of::<K>() + beyond }
+    }
+}
+
 /// Of which is known what it is itself.
 impl<K> From<Arc<K>> for Weighed<K> {
     fn from(object: Arc<K>) -> Self {
@@ -206,6 +213,11 @@ impl<K> Entry<K> {
         Self(Object(Arc::new(State { identity, held: Held::Tainted { last }, bytes })))
     }
 
+    /// What is kept of the object takes up, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
     /// Who the object is, in the version of its newest state, decodable or not.
     pub fn identity(&self) -> &Identity {
         self.0.identity()
@@ -255,14 +267,14 @@ impl<K> Entry<K> {
     }
 
     /// Says what the state is that was not decoded yet, in an entry that nobody else holds.
-    pub(crate) fn fill(&mut self, object: Arc<K>) {
+    pub(crate) fn fill(&mut self, object: Weighed<K>) {
         match Arc::get_mut(&mut self.0.0) {
             Some(state) => {
-                let Weighed { object, bytes } = Weighed::from(object);
+                let Weighed { object, bytes } = object;
                 state.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 state.held = Held::Known(object);
             }
-            None => *self = Self::known(Object::new(self.identity().clone(), object)),
+            None => *self = Self::known(Object::weighed(self.identity().clone(), object)),
         }
     }
 

@@ -256,7 +256,8 @@ impl World {
                     let version: u64 = held.version().as_str().parse().unwrap();
                     let older =
                         Identity { key, uid: held.uid().clone(), version: at(version.saturating_sub(1).max(1)) };
-                    let changed = self.store.apply(older, Err(Tainted), &LIVE, |_| panic!("an old record"));
+                    let changed =
+                        self.store.apply(older, Err::<Arc<Thing>, _>(Tainted), &LIVE, |_| panic!("an old record"));
                     assert!(!changed || version == 1);
                 }
             }

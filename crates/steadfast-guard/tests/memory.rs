@@ -74,12 +74,13 @@ fn told_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
     let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
     let mut decoder = Decoder::default();
     // What all objects share, and the buffer.
-    let first = decoder.object::<K>(&raw[0]).expect("it fits");
+    let first = decoder.weighed::<K>(&raw[0]).expect("it fits");
     let mut kept: Vec<Arc<K>> = Vec::with_capacity(raw.len());
     let mut told = 0;
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
-        let Weighed { object, bytes } = decoder.object::<K>(raw).expect("it fits");
+        let (object, beyond) = decoder.weighed::<K>(raw).expect("it fits");
+        let Weighed { object, bytes } = Weighed::new(object, beyond);
         told += bytes;
         kept.push(object);
     }

@@ -18,6 +18,8 @@ pub(crate) struct Choices {
     pub(crate) object_limit: usize,
     /// Whether protobuf is asked for.
     pub(crate) protobuf: bool,
+    /// The most that the cache may take up, in bytes.
+    pub(crate) memory_limit: Option<usize>,
     /// Whether what is kept encoded is packed.
     pub(crate) packed: bool,
     pub(crate) breaches: Breaches,
@@ -82,6 +84,9 @@ impl Choices {
         }
         if self.protobuf != requested.protobuf {
             differences.push(difference("protobuf", &self.protobuf, &requested.protobuf));
+        }
+        if self.memory_limit != requested.memory_limit {
+            differences.push(difference("memory_limit", &self.memory_limit, &requested.memory_limit));
         }
         if self.packed != requested.packed {
             differences.push(difference("packed", &self.packed, &requested.packed));

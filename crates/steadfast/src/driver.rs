@@ -69,12 +69,19 @@ const BATCH: Duration = Duration::from_micros(250);
 /// So long JSON is asked for where protobuf could not be read, as pages are in place of streamed lists.
 const JSON_FOR: Duration = Duration::from_secs(30 * 60);
 
+/// What a driver does not go beyond, in bytes.
+pub(crate) struct Limits {
+    /// The longest record that is read.
+    pub(crate) object: usize,
+    /// The most that the cache takes up.
+    pub(crate) memory: Option<usize>,
+}
+
 pub(crate) struct Driver<K> {
     shared: Arc<Shared<K>>,
     reflector: Reflector,
     asker: Asker,
-    /// The longest record that is read, in bytes.
-    object_limit: usize,
+    limits: Limits,
     decoding: Decoding<K>,
     /// The length of the piece of an answer that is being read, until an object in it is handed in to be decoded.
     piece: usize,
@@ -133,7 +140,7 @@ impl<K: Kept> Driver<K> {
         reflector: Reflector,
         asker: Asker,
         keeper: Keeper<K>,
-        object_limit: usize,
+        limits: Limits,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let reachable = asker.connection.reachability();
@@ -144,7 +151,7 @@ impl<K: Kept> Driver<K> {
             shared,
             reflector,
             asker,
-            object_limit,
+            limits,
             piece: 0,
             answers: Answers::default(),
             requests: Requests::default(),
@@ -276,7 +283,7 @@ impl<K: Kept> Driver<K> {
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
         match arrival {
             Arrival::Opened(encoding) => {
-                self.requests.opened(id, encoding, self.object_limit);
+                self.requests.opened(id, encoding, self.limits.object);
                 self.ledger.opened(id);
                 self.step(Input::Opened(id));
             }
@@ -330,17 +337,16 @@ impl<K: Kept> Driver<K> {
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
         self.piece = chunk.len();
-        let read = match &mut parser {
+        let read = self.within_memory().and_then(|()| match &mut parser {
             Parser::Stream(framer) => {
                 framer.feed(chunk);
-                self.read_stream(now, id, framer);
-                Ok(())
+                self.read_stream(now, id, framer)
             }
             Parser::List(framer, meta) => {
                 framer.feed(chunk);
                 self.read_list(now, id, framer, meta)
             }
-        };
+        });
         self.settle();
         match read {
             Ok(()) => self.requests.give_back(id, parser),
@@ -358,6 +364,25 @@ impl<K: Kept> Driver<K> {
         } else {
             self.unpublished.get_or_insert(now);
         }
+    }
+
+    /// That what is held is no more than may be, or what a list comes to so far.
+    ///
+    /// What is held is no reason to give up a list: it may well be shorter.
+    pub(super) fn within_memory(&self) -> Result<(), Failure> {
+        let Some(limit) = self.limits.memory else { return Ok(()) };
+        let (what, bytes) = match &self.staging {
+            Some(staging) => ("the list", staging.footprint()),
+            None => ("the cache", self.shared.held_bytes()),
+        };
+        if bytes <= limit {
+            return Ok(());
+        }
+        let (bytes, limit) = (bytes as f64 / 1e6, limit as f64 / 1e6);
+        Err(Failure::full(format!(
+            "{what} comes to {bytes:.1} MB, more than the {limit:.1} MB that memory_limit grants: narrow its scope, keep less \
+             of each object, or raise the limit"
+        )))
     }
 
     /// Asks for JSON from here on, for a while, if the failure may be that of protobuf: something between may not let it

@@ -19,7 +19,7 @@ use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
-use crate::driver::{Command, Driver, Keeper, Transform};
+use crate::driver::{Command, Driver, Keeper, Limits, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout};
 use crate::informer::Informer;
 use crate::owner::Owner;
@@ -170,6 +170,7 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 packed: false,
+                memory_limit: None,
                 breaches: Breaches::NONE,
             },
             transform: None,
@@ -358,6 +359,16 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
+    /// The most that the objects of the cache may take up, with their keys, in bytes; there is no limit unless it is set.
+    ///
+    /// What goes beyond it is not taken in: the cache stays as it was, [`Failed`](crate::Freshness::Failed) with the figures, and
+    /// asks for a list once a minute until there is one that fits. While a list comes, objects that have changed are there
+    /// twice (R9); what is read at once, some megabytes at most, indexes, and what waits for handlers come on top.
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.choices.memory_limit = Some(bytes);
+        self
+    }
+
     /// Whether objects of built-in kinds are requested as protobuf, which costs the server and the network about half of
     /// what JSON does. Unless it is set they are, but not for types that learn at run time what they are of, as
     /// `DynamicObject`. What is not built in comes as JSON, and so does what a server has no protobuf of; where something
@@ -436,7 +447,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
-        let Choices { mut settings, managed_fields, object_limit, protobuf, packed, breaches, .. } = self.choices;
+        let Choices { mut settings, managed_fields, object_limit, protobuf, packed, memory_limit, breaches, .. } =
+            self.choices;
         settings.rules = Rules { selective: self.scope.is_selective(), breaches };
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
@@ -468,8 +480,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).tell_unread(Arc::new(unread));
         let decoder = if packed { decoder.packed() } else { decoder };
+        decoder.beside().into_iter().for_each(|beside| drop(shared.beside.set(beside)));
+        let limits = Limits { object: object_limit, memory: memory_limit };
         let driver =
-            Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), object_limit, received);
+            Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), limits, received);
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands }))
     }

@@ -19,6 +19,7 @@ use crate::error::{HandlerError, NotSynced, WaitError};
 use crate::handler::{AsyncHandler, Handler};
 use crate::handler_counts::HandlerCounts;
 use crate::lister::{Index, Lister};
+use crate::memory::Memory;
 use crate::owner::Owner;
 use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
@@ -184,6 +185,11 @@ impl<K: Kept> Informer<K> {
     /// Tells of every change of the cache or of its freshness from here on; what changed is to be read.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.shared().moved()
+    }
+
+    /// What it takes up in memory, by part. To count it takes about a microsecond for each hundred objects.
+    pub fn memory(&self) -> Memory {
+        self.owner.shared.memory()
     }
 
     /// What each handler has done and has before it.

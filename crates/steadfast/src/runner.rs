@@ -336,6 +336,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
+    /// What waits takes up, in bytes.
+    pub(crate) fn footprint(&self) -> usize {
+        self.lock().queue.footprint()
+    }
+
     /// What tells this handler from the others of its informer; used again once it is closed.
     #[cfg(feature = "metrics")]
     fn place(&self) -> usize {

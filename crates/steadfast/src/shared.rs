@@ -1,7 +1,7 @@
 //! What an informer's driver, handles and readers share.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
@@ -9,12 +9,13 @@ use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Note;
-use steadfast_core::store::{Index, Joining, Snapshot, Store, StoreReader};
+use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, Instant, Object};
 use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
 use crate::handler_counts::HandlerCounts;
+use crate::memory::Memory;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::{Observation, Observe, Reading};
@@ -51,6 +52,8 @@ pub(crate) struct Shared<K> {
     at_stop: Mutex<Option<AtStop>>,
     #[cfg(feature = "metrics")]
     observation: OnceLock<Observation>,
+    /// How many bytes those have beside which objects are packed, where they are.
+    pub(crate) beside: OnceLock<Arc<AtomicUsize>>,
     /// Counts publications and changes of state.
     moved: watch::Sender<u64>,
     synced: AtomicBool,
@@ -95,6 +98,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             at_stop: Mutex::default(),
             #[cfg(feature = "metrics")]
             observation: OnceLock::new(),
+            beside: OnceLock::new(),
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             notes: Mutex::default(),
@@ -375,6 +379,23 @@ impl<K: Send + Sync + 'static> Shared<K> {
         sum
     }
 
+    /// What objects and keys take up.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.snapshot().held_bytes() + self.beside_bytes()
+    }
+
+    fn beside_bytes(&self) -> usize {
+        self.beside.get().map_or(0, |beside| beside.load(Ordering::Relaxed))
+    }
+
+    /// What all of it takes up.
+    pub(crate) fn memory(&self) -> Memory {
+        let Footprint { objects, entries, layout, indexes } = self.snapshot().footprint();
+        let beside = self.beside_bytes();
+        let queues = self.handlers().iter().map(|handler| handler.footprint()).sum();
+        Memory { objects: objects + beside, keys: entries + layout, indexes, queues }
+    }
+
     /// The driver has ended.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -415,6 +436,7 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
             tainted: evidence.tainted.len(),
             synced: self.is_synced(),
             objects: snapshot.len(),
+            memory: self.memory(),
             version: version.and_then(|version| version.as_str().parse().ok()),
             handlers: handlers.iter().map(|handler| handler.read()).collect(),
         }

@@ -15,7 +15,6 @@ use super::error::place;
 use super::measured::{Heap, Measured};
 use super::packed::{Families, Packed};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
-use crate::object::Weighed;
 use crate::protobuf;
 
 /// A form in which objects are kept.
@@ -138,15 +137,15 @@ impl Decoder {
         first
     }
 
-    /// The form of `raw`, and how many bytes it takes up.
+    /// The form of `raw`, and how many bytes it holds beyond itself, as far as that is known.
     ///
     /// # Errors
     ///
     /// Where the object does not fit the form.
-    pub fn object<K: Kept>(&mut self, raw: &RawObject) -> Result<Weighed<K>, DecodeError> {
+    pub fn weighed<K: Kept>(&mut self, raw: &RawObject) -> Result<(K, usize), DecodeError> {
         self.heap = 0;
-        let itself = Weighed::from(Arc::new(K::decode(raw, self)?));
-        Ok(Weighed { bytes: itself.bytes + self.heap, ..itself })
+        let object = K::decode(raw, self)?;
+        Ok((object, self.heap))
     }
 
     /// What is kept of the bytes of `raw`, to be kept for long.

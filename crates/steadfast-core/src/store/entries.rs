@@ -1,8 +1,6 @@
 //! What is held under a name, and which state may take the place of which.
 
-use std::sync::Arc;
-
-use crate::object::{Entry, Object};
+use crate::object::{Entry, Object, Weighed};
 use crate::record::Identity;
 use crate::slots::Slot;
 
@@ -25,9 +23,9 @@ impl<K> Replacement<K> {
 }
 
 /// The entry of a state as it came in.
-pub(super) fn entry<K>(identity: Identity, object: Result<Arc<K>, Tainted>) -> Entry<K> {
+pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) -> Entry<K> {
     match object {
-        Ok(object) => Entry::known(Object::new(identity, object)),
+        Ok(object) => Entry::known(Object::weighed(identity, object.into())),
         Err(Tainted) => Entry::tainted(identity, None),
     }
 }

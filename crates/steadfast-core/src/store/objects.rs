@@ -16,6 +16,8 @@ pub(super) struct Objects<K> {
     order: Sequence,
     /// What the texts of all keys take.
     keys: usize,
+    /// What the objects take.
+    bytes: usize,
     /// The bits of a hash that count: all of them, but in tests of what happens when hashes are the same.
     mask: u32,
 }
@@ -23,7 +25,7 @@ pub(super) struct Objects<K> {
 impl<K> Objects<K> {
     /// No entries, of whose hashes only the bits in `mask` count.
     pub(super) fn empty(mask: u32) -> Self {
-        Self { pages: Pages::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, mask }
+        Self { pages: Pages::default(), hashes: Hashes::default(), order: Sequence::default(), keys: 0, bytes: 0, mask }
     }
 
     /// Nothing, to be filled in the same way as these.
@@ -115,6 +117,11 @@ impl<K> Objects<K> {
         self.pages.footprint() + self.hashes.footprint() + self.order.footprint()
     }
 
+    /// The objects as they are kept, in bytes: of those that cannot be decoded, the last states that could.
+    pub(super) fn objects_footprint(&self) -> usize {
+        self.bytes
+    }
+
     /// The entries themselves and their keys, in bytes.
     pub(super) fn entries_footprint(&self) -> usize {
         self.len() * Entry::<K>::FOOTPRINT + self.keys
@@ -132,6 +139,7 @@ impl<K> Objects<K> {
 
     /// Puts an entry in the place of another one of the same key.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry<K>) {
+        self.bytes = self.bytes + entry.bytes() - self.at(slot).bytes();
         self.pages.set(slot, Some(entry));
     }
 
@@ -139,6 +147,7 @@ impl<K> Objects<K> {
     fn add(&mut self, slot: Slot, entry: Entry<K>) {
         let hash = entry.key().hash() & self.mask;
         self.keys += entry.key().footprint();
+        self.bytes += entry.bytes();
         self.pages.set(slot, Some(entry));
         let Self { pages, hashes, order, .. } = self;
         let key = |slot| pages.get(slot).map(Entry::key);
@@ -154,6 +163,7 @@ impl<K> Objects<K> {
         hashes.remove(gone.hash() & self.mask, slot, |a, b| key(a).cmp(&key(b)));
         order.remove(|held| key(held).cmp(&Some(gone)));
         self.keys -= gone.footprint();
+        self.bytes -= self.at(slot).bytes();
         self.pages.set(slot, None);
     }
 
@@ -169,6 +179,7 @@ impl<K> Objects<K> {
         }
         let hashed = order.iter().map(|slot| (self.at(*slot).key().hash() & self.mask, *slot));
         self.hashes = Hashes::new(hashed, |a, b| self.compare(a, b));
+        self.bytes = order.iter().map(|slot| self.at(*slot).bytes()).sum();
         self.keys = order.iter().map(|slot| self.at(*slot).key().footprint()).sum();
         self.order = Sequence::from_sorted(order);
     }
@@ -177,7 +188,8 @@ impl<K> Objects<K> {
 // By hand: a derive would ask for clonable objects.
 impl<K> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        let Self { pages, hashes, order, keys, mask } = self;
-        Self { pages: pages.clone(), hashes: hashes.clone(), order: order.clone(), keys: *keys, mask: *mask }
+        let Self { pages, hashes, order, keys, bytes, mask } = self;
+        let (pages, hashes, order) = (pages.clone(), hashes.clone(), order.clone());
+        Self { pages, hashes, order, keys: *keys, bytes: *bytes, mask: *mask }
     }
 }

@@ -27,9 +27,11 @@ pub struct Snapshot<K> {
 
 /// What a snapshot takes in memory, in bytes, as an allocator is asked for it.
 ///
-/// What snapshots share is counted in each of them. The objects are not counted, nor what the values of indexes point at.
+/// What snapshots share is counted in each of them. What the values of indexes point at is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
+    /// The objects as they are kept.
+    pub objects: usize,
     /// Who each object is, and in which version; the keys among that.
     pub entries: usize,
     /// What objects are found by: slots, hashes, order, and the keys of those that could not be decoded.
@@ -144,11 +146,17 @@ impl<K> Snapshot<K> {
     pub fn footprint(&self) -> Footprint {
         let tainted = self.tainted.len() * Entry::<K>::FOOTPRINT;
         Footprint {
+            objects: self.objects.objects_footprint(),
             // A tainted entry has the last one before it, if any.
             entries: self.objects.entries_footprint() + tainted,
             layout: self.objects.layout_footprint() + self.tainted.footprint(),
             indexes: self.indexes.iter().map(|index| index.footprint()).sum(),
         }
+    }
+
+    /// What objects and entries take, in bytes: most of it, and at hand.
+    pub fn held_bytes(&self) -> usize {
+        self.objects.objects_footprint() + self.objects.entries_footprint()
     }
 
     /// Takes note of whether `key` is tainted.

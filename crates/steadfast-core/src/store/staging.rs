@@ -1,12 +1,10 @@
 //! A relist in place: what a list brings, set beside what is held until the list is complete.
 
-use std::sync::Arc;
-
 use super::entries::{Replacement, Tainted, entry, successor};
 use super::objects::Objects;
 use super::vacant::Vacant;
 use crate::key::ObjectKey;
-use crate::object::Entry;
+use crate::object::{Entry, Weighed};
 use crate::record::Identity;
 use crate::slots::Slot;
 use crate::version::ResourceVersion;
@@ -38,6 +36,8 @@ pub struct Staging<K> {
     held: Objects<K>,
     /// What came, in the order in which it came.
     staged: Vec<Staged<K>>,
+    /// What all its objects take up, those among them that are held already.
+    listed: usize,
 }
 
 enum Staged<K> {
@@ -57,7 +57,7 @@ impl<K> Staged<K> {
 
 impl<K> Staging<K> {
     pub(super) fn new(held: Objects<K>) -> Self {
-        Self { held, staged: Vec::new() }
+        Self { held, staged: Vec::new(), listed: 0 }
     }
 
     /// Stages an object that is held in the version listed; asks for any other.
@@ -69,6 +69,7 @@ impl<K> Staging<K> {
                     && *held.version() == identity.version
                     && (!held.is_tainted() || held.is_unfit()) =>
             {
+                self.listed += held.bytes();
                 self.staged.push(Staged::Listed(held.clone()));
                 Offer::Unchanged
             }
@@ -77,20 +78,28 @@ impl<K> Staging<K> {
     }
 
     /// Stages a listed object.
-    pub fn put(&mut self, identity: Identity, object: Result<Arc<K>, Tainted>) {
-        self.staged.push(Staged::Listed(entry(identity, object)));
+    pub fn put(&mut self, identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) {
+        let entry = entry(identity, object);
+        self.listed += entry.bytes();
+        self.staged.push(Staged::Listed(entry));
+    }
+
+    /// What the store takes up if the list is committed as it is, in bytes: without keys, and with what came twice.
+    pub fn footprint(&self) -> usize {
+        self.listed + self.staged.capacity() * size_of::<Staged<K>>()
     }
 
     /// Stages a listed object that is being decoded, and returns what to [fill](Self::fill) in when it is. Until then, and if
     /// that never comes, it is one that cannot be decoded.
     pub fn put_unfilled(&mut self, identity: Identity) -> usize {
-        self.put(identity, Err(Tainted));
+        self.put(identity, Err::<Weighed<K>, _>(Tainted));
         self.staged.len() - 1
     }
 
     /// Fills in the object that was staged as `place`.
-    pub fn fill(&mut self, place: usize, object: Arc<K>) {
+    pub fn fill(&mut self, place: usize, object: Weighed<K>) {
         if let Some(Staged::Listed(entry)) = self.staged.get_mut(place) {
+            self.listed += object.bytes;
             entry.fill(object);
         }
     }

@@ -7,6 +7,7 @@ mod handlers;
 mod helped;
 mod lazy;
 mod lifetimes;
+mod memory;
 mod messages;
 mod readers;
 mod reentrant;

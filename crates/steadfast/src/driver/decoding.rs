@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use steadfast_core::Weighed;
 use steadfast_core::decode::{Kept, RawObject};
 use steadfast_core::record::Identity;
 
@@ -25,7 +26,7 @@ const MOST: usize = 1024 * 1024;
 const PIECE: usize = 8 * 1024;
 
 /// What is kept of an object, or who it is that does not fit, and why.
-pub(super) type Decoded<K> = Result<Arc<K>, (Identity, String)>;
+pub(super) type Decoded<K> = Result<Weighed<K>, (Identity, String)>;
 
 /// What an object is for, and how much there was to tell when it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl<K: Kept> Decoding<K> {
     }
 
     /// Decodes an object here and now.
-    pub(super) fn decode(&mut self, object: &RawObject) -> Result<Arc<K>, String> {
+    pub(super) fn decode(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
         self.keeper.keep(object)
     }
 
@@ -490,7 +491,7 @@ mod tests {
     }
 
     fn said(decoded: &Decoded<Slow>) -> Result<u64, String> {
-        decoded.as_ref().map(|slow| slow.number).map_err(|(identity, why)| format!("{}: {why}", identity.key))
+        decoded.as_ref().map(|slow| slow.object.number).map_err(|(identity, why)| format!("{}: {why}", identity.key))
     }
 
     /// Hands in what the seed says, for edits and lists, forgets lists, and finishes now and then; what is settled has to be

@@ -1,17 +1,15 @@
 //! What a driver does to the store, all of what was read together at once.
 
-use std::sync::Arc;
-
 use steadfast_core::decode::Kept;
 use steadfast_core::event::{Change, Path};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
-use steadfast_core::{ObjectKey, ResourceVersion};
+use steadfast_core::{ObjectKey, ResourceVersion, Weighed};
 
 /// What is to be done to the store.
 pub(super) enum Edit<K> {
     /// Take in what a watch says of an object.
-    Apply(RecordKind, Identity, Result<Arc<K>, Tainted>),
+    Apply(RecordKind, Identity, Result<Weighed<K>, Tainted>),
     /// Take note that a state cannot be decoded after all.
     Taint(ObjectKey, ResourceVersion),
     /// Put a complete list in the store's place.

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use steadfast_core::Weighed;
 use steadfast_core::decode::{DecodeError, Decoder, Kept, RawObject};
 
 use crate::runner::drop_contained;
@@ -30,18 +31,19 @@ impl<K> Keeper<K> {
 
 impl<K: Kept> Keeper<K> {
     /// Decodes an object into the form in which it is kept, or says why it cannot.
-    pub(super) fn keep(&mut self, object: &RawObject) -> Result<Arc<K>, String> {
+    pub(super) fn keep(&mut self, object: &RawObject) -> Result<Weighed<K>, String> {
         let Self { decoder, transform } = self;
         // The user's own code: what it breaks stays with this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let kept = K::decode(object, decoder)?;
-            Ok(match transform {
+            let (kept, beyond) = decoder.weighed(object)?;
+            let kept = match transform {
                 Some(transform) => transform(kept),
                 None => kept,
-            })
+            };
+            Ok(Weighed::new(kept, beyond))
         }));
         match kept {
-            Ok(Ok(kept)) => Ok(Arc::new(kept)),
+            Ok(Ok(kept)) => Ok(kept),
             Ok(Err::<_, DecodeError>(error)) => Err(error.to_string()),
             Err(panic) => {
                 drop_contained(panic);

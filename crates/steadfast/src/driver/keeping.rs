@@ -2,12 +2,12 @@
 //!
 //! All of this is done before the store is locked, the user's own code included.
 
-use steadfast_core::ResourceVersion;
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Offer, Tainted};
+use steadfast_core::{ResourceVersion, Weighed};
 
 use super::Driver;
 use super::decoding::Purpose;
@@ -58,7 +58,7 @@ impl<K: Kept> Driver<K> {
             self.complaints.stage(note);
         }
         if let Some(staging) = &mut self.staging {
-            staging.put(identity, Err(Tainted));
+            staging.put(identity, Err::<Weighed<K>, _>(Tainted));
         }
     }
 

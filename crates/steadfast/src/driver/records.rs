@@ -11,7 +11,12 @@ use super::Driver;
 use super::edits::Edit;
 
 impl<K: Kept> Driver<K> {
-    pub(super) fn read_stream(&mut self, now: Instant, id: RequestId, framer: &mut StreamFramer) {
+    pub(super) fn read_stream(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        framer: &mut StreamFramer,
+    ) -> Result<(), Failure> {
         let encoding = framer.encoding();
         while let Some(line) = framer.next() {
             let record = match &line {
@@ -47,7 +52,10 @@ impl<K: Kept> Driver<K> {
                     self.older(now, id, kind, &object.identity, unbroken);
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
-                (Verdict::Stage, Some((_, object))) => self.stage(object),
+                (Verdict::Stage, Some((_, object))) => {
+                    self.stage(object);
+                    self.within_memory()?;
+                }
                 (Verdict::Do(outputs), _) => self.perform(outputs),
                 _ => {}
             }
@@ -55,6 +63,7 @@ impl<K: Kept> Driver<K> {
         if let Some(bytes) = framer.endless() {
             self.endless(bytes);
         }
+        Ok(())
     }
 
     pub(super) fn read_list(
@@ -77,7 +86,10 @@ impl<K: Kept> Driver<K> {
                         self.disorder.count(&mut object.identity.version);
                         self.meet(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
-                            Verdict::Stage => self.stage(object),
+                            Verdict::Stage => {
+                                self.stage(object);
+                                self.within_memory()?;
+                            }
                             Verdict::Compare => self.compare(&object.identity),
                             Verdict::Do(outputs) => self.perform(outputs),
                             _ => {}
@@ -99,7 +111,7 @@ impl<K: Kept> Driver<K> {
 
     /// Tells of a record that may have no end: it costs nothing but what comes behind it.
     fn endless(&mut self, bytes: u64) {
-        self.notes.push(Note::Endless { bytes, limit: self.object_limit });
+        self.notes.push(Note::Endless { bytes, limit: self.limits.object });
     }
 
     /// Takes in a record or an item that cannot be read, by what is known of its object (R8).

@@ -13,6 +13,7 @@ use super::samples::{Family, LabelSet};
 use super::traffic::{Code, Totals};
 use crate::connection::{Connection, WeakConnection};
 use crate::handler_counts::HandlerReading;
+use crate::memory::Memory;
 use crate::transport::{ConnectionReport, ConnectionState};
 
 /// The names of all states of freshness.
@@ -196,6 +197,15 @@ impl Scrape {
         })?;
         self.per_informer(encoder, &family::ATTEMPTS, |informer| Some(informer.attempts.into()))?;
         self.per_informer(encoder, &family::OBJECTS, |informer| Some(informer.objects as f64))?;
+        family::MEMORY.write(encoder, Gauge, |samples| {
+            for (labels, informer) in &self.informers {
+                let Memory { objects, keys, indexes, queues } = informer.memory;
+                for (part, bytes) in [("objects", objects), ("keys", keys), ("indexes", indexes), ("queues", queues)] {
+                    samples.gauge(&with(labels, [("part", part)]), bytes as f64)?;
+                }
+            }
+            Ok(())
+        })?;
         self.per_informer(encoder, &family::TAINTED, |informer| Some(informer.tainted as f64))?;
         self.per_informer(encoder, &family::VERSION, |informer| informer.version)
     }

@@ -51,6 +51,8 @@ pub(super) const ATTEMPTS: Family = plain(
     "Attempts that failed since the last sign of health: how far back-off is",
 );
 pub(super) const OBJECTS: Family = plain("steadfast_informer_objects", "Objects in the cache");
+pub(super) const MEMORY: Family =
+    bytes("steadfast_informer_memory", "What the cache and what waits for its handlers take up, by part");
 pub(super) const TAINTED: Family = plain(
     "steadfast_informer_tainted_objects",
     "Objects whose newest state cannot be decoded and that answer as unknown",

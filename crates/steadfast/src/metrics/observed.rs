@@ -9,6 +9,7 @@ use steadfast_core::Freshness;
 use super::counted::Counted;
 use super::register::Register;
 use crate::handler_counts::HandlerReading;
+use crate::memory::Memory;
 use crate::scope::Scope;
 
 /// The informers on one connection, which this does not keep alive. Cheap to clone.
@@ -47,6 +48,7 @@ pub(crate) struct Reading {
     pub(crate) tainted: usize,
     pub(crate) synced: bool,
     pub(crate) objects: usize,
+    pub(crate) memory: Memory,
     /// The version held, where it is a number.
     pub(crate) version: Option<f64>,
     pub(crate) handlers: Vec<HandlerReading>,

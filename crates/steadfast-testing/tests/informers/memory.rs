@@ -1,0 +1,139 @@
+//! What an informer takes up, and the limit that it can be given.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Freshness, Informer, Kept, Lazy, Scope};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{SOON, Told, World, settled};
+
+const MEGABYTE: usize = 1_000_000;
+
+impl World {
+    /// Has config maps of those numbers, each of `bytes`.
+    fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), WorldError> {
+        for number in numbers {
+            self.server.create(&config_map(&format!("large-{number}"), &"x".repeat(bytes)))?;
+        }
+        Ok(())
+    }
+}
+
+async fn memory_follows_what_is_held<K: Kept>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
+    let empty = informer.memory();
+    assert_eq!((empty.objects, empty.queues), (0, 0));
+    world.fill_large(0..20, 100_000)?;
+    settled().await;
+    let full = informer.memory();
+    assert!((2 * MEGABYTE..2 * MEGABYTE + 40_000).contains(&full.objects), "{full:?}");
+    assert!(full.keys > empty.keys && full.total() < full.objects + 100_000, "{full:?}");
+    world.write("large-0", "short")?;
+    settled().await;
+    let less = informer.memory().objects;
+    assert!((full.objects - 100_100..full.objects - 99_000).contains(&less), "{less} of {full:?}");
+    for number in 0..20 {
+        world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+    }
+    settled().await;
+    assert_eq!(informer.memory().objects, 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_grows_and_shrinks_with_what_is_held_in_whatever_form() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    memory_follows_what_is_held(&world.synced().await?, &world).await?;
+    let world = World::new().await?;
+    let lazy = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
+    lazy.wait_for_sync(SOON).await?;
+    memory_follows_what_is_held(&lazy, &world).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_handler_with_what_it_has_seen_is_counted() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.fill_large(0..5, 100_000)?;
+    let informer = world.synced().await?;
+    let (release, released) = tokio::sync::watch::channel(false);
+    let _handler = informer.on_event_async(move |event| {
+        let mut released = released.clone();
+        let waits = event.name() == "Updated";
+        async move {
+            if waits {
+                drop(released.wait_for(|released| *released).await);
+            }
+        }
+    })?;
+    settled().await;
+    assert_eq!(informer.memory().queues, 0);
+    for number in 0..5 {
+        world.write(&format!("large-{number}"), "short")?;
+    }
+    settled().await;
+    // One is being told of, and what it has seen is the call's.
+    let queues = informer.memory().queues;
+    assert!((400_000..410_000).contains(&queues), "{queues}");
+    release.send_replace(true);
+    settled().await;
+    assert_eq!(informer.memory().queues, 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_needs_more_than_may_be_held_is_not_taken_until_it_fits() -> Result<(), WorldError> {
+    for streamed in [true, false] {
+        let world = World::new().await?;
+        world.fill_large(0..20, 100_000)?;
+        let builder = world.factory.build::<ConfigMap>(Scope::all()).streamed_lists(streamed);
+        let informer = builder.memory_limit(MEGABYTE).start()?;
+        settled().await;
+        let freshness = informer.freshness();
+        assert!(matches!(freshness, Freshness::Failed(_)), "{freshness}");
+        let told = freshness.to_string();
+        assert!(
+            told.contains("more than the 1.0 MB that memory_limit grants") && told.contains("raise the limit"),
+            "{told}"
+        );
+        assert!(informer.snapshot().is_empty() && !informer.has_synced());
+
+        for number in 5..20 {
+            world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+        }
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert!(informer.has_synced() && informer.freshness().is_fresh(), "{}", informer.freshness());
+        assert_eq!(informer.snapshot().len(), 5);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_brings_more_than_may_be_held_is_left_and_the_cache_stays_until_a_list_fits()
+-> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.fill_large(0..5, 100_000)?;
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
+    informer.wait_for_sync(SOON).await?;
+    let told = Told::default();
+    let own = told.clone();
+    let _handler = informer.on_event(move |event| own.event(&event))?;
+    for number in 5..20 {
+        world.fill_large(number..number + 1, 100_000)?;
+        settled().await;
+    }
+    assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
+    let held = informer.snapshot().len();
+    assert!((9..=11).contains(&held), "{held} of 100 KB each");
+    assert!(informer.memory().objects < MEGABYTE + 200_000, "{:?}", informer.memory());
+    assert_eq!(told.all().len(), held, "what is held was told, and nothing else");
+
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(informer.snapshot().len(), held, "it stays as it was");
+    for number in 0..15 {
+        world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+    }
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    assert_eq!(informer.snapshot().len(), 5);
+    Ok(())
+}
