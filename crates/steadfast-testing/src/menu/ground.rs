@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "breach")]
 use steadfast::Breach;
 use steadfast::environment::Helpers;
 use steadfast_apiserver::ApiServer;
@@ -20,6 +21,7 @@ pub struct Ground {
     pub(super) seed: u64,
     pub(super) in_memory: bool,
     pub(super) form: Form,
+    #[cfg(feature = "breach")]
     pub(super) breach: Option<Breach>,
     pub(super) helpers: Helpers,
     adjust: Arc<Adjust>,
@@ -42,6 +44,7 @@ impl Ground {
             seed,
             in_memory,
             form: Form::default(),
+            #[cfg(feature = "breach")]
             breach: None,
             helpers: Helpers::default(),
             adjust: Arc::new(|_| {}),
@@ -64,6 +67,7 @@ impl Ground {
     }
 
     /// Informers commit this breach: a library that is broken on purpose.
+    #[cfg(feature = "breach")]
     #[must_use]
     pub fn breaching(mut self, breach: Breach) -> Self {
         self.breach = Some(breach);

@@ -119,7 +119,10 @@ impl Stage {
 
     /// An informer of `factory` to be started, in the form and with the breach that the ground says.
     pub(super) fn build<'a, K: Held>(&self, factory: &'a InformerFactory, scope: Scope) -> InformerBuilder<'a, K> {
-        factory.build(scope).protobuf(self.ground.form.protobuf).breach(self.ground.breach)
+        let builder = factory.build(scope).protobuf(self.ground.form.protobuf);
+        #[cfg(feature = "breach")]
+        let builder = builder.breach(self.ground.breach);
+        builder
     }
 
     /// Records and looks at an informer that runs.

@@ -4,6 +4,7 @@
 //! Where the reference is not built this is skipped, and says so; see `docs/testing.md`.
 
 mod aggregated;
+mod compressed;
 mod ground;
 mod hardships;
 mod limits;

@@ -1,0 +1,69 @@
+//! Lists that a real server compresses.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use steadfast::{Connection, InformerFactory, Lazy, Scope};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::ground::{SOON, until};
+
+/// A server compresses what is longer than 128 KB (`APIResponseCompression`).
+const OBJECTS: usize = 200;
+const BYTES: usize = 2_000;
+
+/// What has come on all connections, as it is on the wire.
+fn received(connection: &Connection) -> u64 {
+    connection.connections().iter().map(|connection| connection.received).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_comes_compressed_is_the_one_that_does_not_in_a_tenth_of_the_bytes() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let config = reference.kube_config().await?;
+    let port = config.cluster_url.port_u16().ok_or("a port")?;
+    let maps: Api<ConfigMap> = Api::namespaced(reference.connection().await?.client(), "default");
+    for number in 0..OBJECTS {
+        let text: String = format!("line {number} of a text that is like others; ").repeat(BYTES / 45);
+        let map = json!({"metadata": {"name": format!("map-{number}")}, "data": {"text": text}});
+        maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    }
+    for (streamed, protobuf) in [(true, true), (true, false), (false, true), (false, false)] {
+        let what = format!("streamed {streamed}, protobuf {protobuf}");
+        // The same server under an address that is not this machine's own, for all that can be seen.
+        let elsewhere = reference.connection_by(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await?;
+        let here = reference.connection().await?;
+        let mut caches = Vec::new();
+        for connection in [&elsewhere, &here] {
+            let factory = InformerFactory::new(connection);
+            let builder = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default"));
+            let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
+            informer.wait_for_sync(SOON).await?;
+            caches.push(informer);
+        }
+        let (compressed, plain) = (received(&elsewhere), received(&here));
+        assert!(plain > (OBJECTS * BYTES) as u64 * 9 / 10, "{what}: {plain} bytes");
+        assert!(compressed * 10 < plain, "{what}: {compressed} bytes in place of {plain}");
+        // The stream goes on after the list, and what it brings is there at once.
+        let map = json!({"metadata": {"name": format!("after-{streamed}-{protobuf}")}});
+        maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+        let contents = |cache: &steadfast::Informer<Lazy<ConfigMap>>| -> Result<Vec<ConfigMap>, WorldError> {
+            let mut all = Vec::new();
+            for map in cache.lister()?.all() {
+                all.push((*map.get()?).clone());
+            }
+            Ok(all)
+        };
+        let name = format!("after-{streamed}-{protobuf}");
+        until("the object that was written last is in both", || {
+            let has = |cache: &steadfast::Informer<_>| cache.snapshot().entry(Some("default"), &name).is_some();
+            caches.iter().all(has)
+        })
+        .await?;
+        assert_eq!(contents(&caches[0])?, contents(&caches[1])?, "{what}");
+    }
+    Ok(())
+}
