@@ -213,6 +213,11 @@ impl<K> Entry<K> {
         Self(Object(Arc::new(State { identity, held: Held::Tainted { last }, bytes })))
     }
 
+    /// What it takes with its key and the object, in bytes.
+    pub(crate) fn footprint(&self) -> usize {
+        Self::FOOTPRINT + self.key().footprint() + self.bytes()
+    }
+
     /// What is kept of the object takes up, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes()

@@ -164,7 +164,8 @@ impl Asker {
 
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
-        // What is short is not worth it, to the server neither; nor is there much to gain from events one by one.
+        // What is short is not worth it, to the server neither. A stream that begins with a list is one: should something
+        // between hold its later events back, a proof is missed, and the watch that is opened then is not compressed.
         let gzip = self.connection.takes_gzip() && request.is_full_transfer();
         let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
         let request = self.request(request, doubted).map(|mut request| {

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
-use steadfast_core::decode::{DecodeError, Kept};
+use steadfast_core::decode::{DecodeError, Encoding, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
@@ -77,7 +77,7 @@ pub(crate) struct Limits {
     pub(crate) memory: Option<usize>,
 }
 
-pub(crate) struct Driver<K> {
+pub(crate) struct Driver<K: Send + Sync + 'static> {
     shared: Arc<Shared<K>>,
     reflector: Reflector,
     asker: Asker,
@@ -106,6 +106,9 @@ pub(crate) struct Driver<K> {
     ledger: Ledger,
     /// Since when something was read that is not published.
     unpublished: Option<Instant>,
+    /// What was read and does not fit, and is not in the cache yet: a transform may read what it is given.
+    early: Vec<DecodeError>,
+    _ending: Ending<K>,
 }
 
 /// Says that the driver has ended when it has, however that came.
@@ -147,6 +150,8 @@ impl<K: Kept> Driver<K> {
         let ledger = Ledger::new(shared.counted.clone());
         Self {
             alarm: Alarm::new(shared.environment.clone()),
+            early: Vec::new(),
+            _ending: Ending(shared.clone()),
             decoding: Decoding::new(keeper, shared.environment.clone()),
             shared,
             reflector,
@@ -174,7 +179,6 @@ impl<K: Kept> Driver<K> {
 
     /// Runs until the informer is stopped or nobody holds it any more.
     pub(crate) async fn run(mut self) {
-        let _ending = Ending(self.shared.clone());
         // The user's own code runs in here, where the `Drop` of an object ends; all else of it is contained nearer by.
         let handlers = if let Ok(handlers) = AssertUnwindSafe(self.work()).catch_unwind().await {
             self.step(Input::Stop);
@@ -303,24 +307,32 @@ impl<K: Kept> Driver<K> {
             Arrival::Ended => {
                 self.ledger.ended(id);
                 match self.requests.over(id) {
-                    Some(Parser::Stream(framer)) => match framer.finish() {
-                        Ok(()) => self.step(Input::Ended(id)),
-                        Err(error) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
-                    },
-                    Some(Parser::List(framer, meta)) => match (framer.finish(), meta) {
-                        (Ok(()), Some(mut meta)) => {
-                            meta.version.iter_mut().for_each(|version| self.disorder.count(version));
-                            if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
-                                comparison.version.clone_from(&meta.version);
+                    Some(Parser::Stream(framer)) => {
+                        let encoding = framer.encoding();
+                        match framer.finish() {
+                            Ok(()) => self.step(Input::Ended(id)),
+                            Err(error) => self.ended_early(id, encoding, Failure::unreachable(error.to_string())),
+                        }
+                    }
+                    Some(Parser::List(framer, meta)) => {
+                        let encoding = framer.encoding();
+                        match (framer.finish(), meta) {
+                            (Ok(()), Some(mut meta)) => {
+                                meta.version.iter_mut().for_each(|version| self.disorder.count(version));
+                                if let Some(comparison) = self.comparison.as_mut().filter(|of| of.id == Some(id)) {
+                                    comparison.version.clone_from(&meta.version);
+                                }
+                                self.step(Input::ListEnded(id, meta));
                             }
-                            self.step(Input::ListEnded(id, meta));
-                        }
-                        (Ok(()), None) => {
                             // Any object could pass for an empty list, and an empty list deletes everything.
-                            self.step(Input::Failed(id, Failure::unreadable("the answer is not a list")));
+                            (Ok(()), None) => {
+                                self.ended_early(id, encoding, Failure::unreadable("the answer is not a list"));
+                            }
+                            (Err(error), _) => {
+                                self.ended_early(id, encoding, Failure::unreachable(error.to_string()));
+                            }
                         }
-                        (Err(error), _) => self.step(Input::Failed(id, Failure::unreachable(error.to_string()))),
-                    },
+                    }
                     None => {}
                 }
             }
@@ -331,6 +343,14 @@ impl<K: Kept> Driver<K> {
                 self.step(Input::Failed(id, failure));
             }
         }
+    }
+
+    /// An answer came to its regular end, and not what was in it: in protobuf, a length may have been spoilt.
+    fn ended_early(&mut self, id: RequestId, encoding: Encoding, failure: Failure) {
+        if encoding == Encoding::Protobuf {
+            self.doubt_protobuf(&Failure::unreadable(failure.why.clone()));
+        }
+        self.step(Input::Failed(id, failure));
     }
 
     /// Takes in a piece of an answer: all its whole records, for one publication with what comes right behind it.
@@ -372,7 +392,8 @@ impl<K: Kept> Driver<K> {
     pub(super) fn within_memory(&self) -> Result<(), Failure> {
         let Some(limit) = self.limits.memory else { return Ok(()) };
         let (what, bytes) = match &self.staging {
-            Some(staging) => ("the list", staging.footprint()),
+            // What objects are packed beside is that of what is held too.
+            Some(staging) => ("the list", staging.held_bytes() + self.shared.beside_bytes()),
             None => ("the cache", self.shared.held_bytes()),
         };
         if bytes <= limit {
@@ -493,6 +514,9 @@ impl<K: Kept> Driver<K> {
         }
         let edited = !self.edits.is_empty();
         let disordered = edited && self.edit();
+        if edited && !self.early.is_empty() {
+            self.look_again();
+        }
         if self.shared.stand(self.reflector.evidence()) || edited {
             self.shared.tell_moved();
         }

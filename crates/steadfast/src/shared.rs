@@ -384,7 +384,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.snapshot().held_bytes() + self.beside_bytes()
     }
 
-    fn beside_bytes(&self) -> usize {
+    /// What those take up that others are packed beside.
+    pub(crate) fn beside_bytes(&self) -> usize {
         self.beside.get().map_or(0, |beside| beside.load(Ordering::Relaxed))
     }
 

@@ -61,7 +61,7 @@ impl Answer {
     /// The answer in that encoding, where it may be in any.
     pub(super) fn told_in(mut self, encoding: Encoding) -> Self {
         if encoding == Encoding::Protobuf
-            && let Some(bytes) = self.said.as_ref().and_then(protobuf::encode)
+            && let Some(bytes) = self.said.take().as_ref().and_then(protobuf::encode)
         {
             (self.content_type, self.content) = (encoding.content_type(), Content::Whole(bytes.into()));
         }

@@ -69,7 +69,7 @@ impl<K> Staging<K> {
                     && *held.version() == identity.version
                     && (!held.is_tainted() || held.is_unfit()) =>
             {
-                self.listed += held.bytes();
+                self.listed += held.footprint();
                 self.staged.push(Staged::Listed(held.clone()));
                 Offer::Unchanged
             }
@@ -80,13 +80,13 @@ impl<K> Staging<K> {
     /// Stages a listed object.
     pub fn put(&mut self, identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) {
         let entry = entry(identity, object);
-        self.listed += entry.bytes();
+        self.listed += entry.footprint();
         self.staged.push(Staged::Listed(entry));
     }
 
-    /// What the store takes up if the list is committed as it is, in bytes: without keys, and with what came twice.
-    pub fn footprint(&self) -> usize {
-        self.listed + self.staged.capacity() * size_of::<Staged<K>>()
+    /// What objects and entries take if the list is committed as it is, in bytes, with those that came twice.
+    pub fn held_bytes(&self) -> usize {
+        self.listed
     }
 
     /// Stages a listed object that is being decoded, and returns what to [fill](Self::fill) in when it is. Until then, and if

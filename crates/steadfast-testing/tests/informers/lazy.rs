@@ -92,3 +92,22 @@ async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_a
     assert_eq!(lister.snapshot().tainted().len(), 0);
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_transform_reads_and_does_not_fit_is_unknown_once_it_is_there() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.create(&config_map("b", "1"))?;
+    world.server.faults().undecodable("default", "a", true);
+    let builder = world.factory.build::<Lazy<ConfigMap>>(Scope::all());
+    let read = |lazy: Lazy<ConfigMap>| {
+        drop(lazy.get());
+        lazy
+    };
+    let informer = builder.transform(read).start()?;
+    informer.wait_for_sync(SOON).await?;
+    settled().await;
+    let tainted: Vec<String> = informer.snapshot().tainted().iter().map(ToString::to_string).collect();
+    assert_eq!(tainted, ["default/a"]);
+    Ok(())
+}

@@ -137,3 +137,31 @@ async fn a_watch_that_brings_more_than_may_be_held_is_left_and_the_cache_stays_u
     assert_eq!(informer.snapshot().len(), 5);
     Ok(())
 }
+
+/// That a cache whose limit is a tenth below what it would take up takes nothing, however often it lists.
+async fn never_takes_in<K: Kept<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 0..100 {
+        world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
+    }
+    let free = world.factory.build::<K>(Scope::all()).packed(packed).start()?;
+    free.wait_for_sync(SOON).await?;
+    let memory = free.memory();
+    free.stop();
+    settled().await;
+    let limit = (memory.objects + memory.keys) * 9 / 10;
+    let informer = world.factory.build::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(informer.snapshot().is_empty(), "{} of {memory:?}", informer.snapshot().len());
+    }
+    assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_measured_as_the_cache_is_that_it_would_make() -> Result<(), WorldError> {
+    never_takes_in::<ConfigMap>(false).await?;
+    never_takes_in::<Lazy<ConfigMap>>(false).await?;
+    never_takes_in::<Lazy<ConfigMap>>(true).await
+}

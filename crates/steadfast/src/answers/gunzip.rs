@@ -27,6 +27,21 @@ impl Default for Gunzip {
 }
 
 impl Gunzip {
+    /// What a body begins with that is there as a whole: at most `limit` bytes, and less where it is damaged.
+    pub(super) fn beginning(body: Bytes, limit: usize) -> Bytes {
+        let mut gunzip = Self::default();
+        gunzip.feed(body);
+        let mut text = Vec::new();
+        while text.len() < limit && gunzip.has_more() {
+            match gunzip.next_piece() {
+                Ok(piece) => text.extend(piece.unwrap_or_default()),
+                Err(_) => break,
+            }
+        }
+        text.truncate(limit);
+        text.into()
+    }
+
     /// Takes in what came; what came before has to be [decompressed](Self::next_piece) by then.
     pub(super) fn feed(&mut self, chunk: Bytes) {
         self.input = chunk;
@@ -98,6 +113,14 @@ mod tests {
             }
             assert!(came == text && gunzip.is_whole(), "cut by {size}");
         }
+    }
+
+    #[test]
+    fn a_body_that_is_there_has_a_beginning() {
+        let text = b"a refusal ".repeat(100);
+        assert_eq!(Gunzip::beginning(packed(&text).into(), 5_000), text);
+        assert_eq!(Gunzip::beginning(packed(&text).into(), 15), text[..15]);
+        assert_eq!(Gunzip::beginning(Bytes::from_static(b"a plain refusal"), 15), b""[..]);
     }
 
     #[test]

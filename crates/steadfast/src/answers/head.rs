@@ -9,6 +9,7 @@ use steadfast_core::decode::{self, Encoding, UnsupportedContentType};
 use steadfast_core::record::Status;
 use steadfast_core::reflector::Failure;
 
+use super::gunzip::Gunzip;
 use crate::transport::ResponseBody;
 
 /// The longest error body that is read.
@@ -59,6 +60,8 @@ pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: 
         let code = head.status.as_u16();
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
         let text = text.unwrap_or_default();
+        let is_packed = expected.gzip && head.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
+        let text = if is_packed { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some that are JSON are said to be text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);

@@ -39,7 +39,7 @@ pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
     Ok(Target { host, port: url.port_u16().unwrap_or(port) })
 }
 
-/// Whether answers are asked for compressed: a tenth of the bytes, for about half as much again of the server's time, and
+/// Whether answers are asked for compressed: a tenth of the bytes, for up to twice the server's time for an object, and
 /// some of ours. To this machine itself bytes cost less than that; and whoever configures a cluster may say no.
 pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
     let is_here = target.host == "localhost" || target.host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());

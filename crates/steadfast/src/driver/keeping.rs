@@ -16,6 +16,9 @@ use super::edits::Edit;
 /// So many objects that were read and do not fit are noted at once.
 const MOST_TOGETHER: usize = 64;
 
+/// So many of them are remembered that are not in the cache yet.
+const MOST_EARLY: usize = 10_000;
+
 impl<K: Kept> Driver<K> {
     /// Takes in what a watch says of an object.
     pub(super) fn apply(&mut self, kind: RecordKind, object: RawObject) {
@@ -59,6 +62,17 @@ impl<K: Kept> Driver<K> {
         }
         if let Some(staging) = &mut self.staging {
             staging.put(identity, Err::<Weighed<K>, _>(Tainted));
+        }
+    }
+
+    /// Looks again at what was read before it was in the cache; what is not there now was never to be, unless a list is on
+    /// its way.
+    pub(super) fn look_again(&mut self) {
+        for error in std::mem::take(&mut self.early) {
+            self.unread(&error);
+        }
+        if self.staging.is_none() {
+            self.early.clear();
         }
     }
 
@@ -129,7 +143,12 @@ impl<K: Kept> Driver<K> {
         let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
         // One that the server did not give is made of all bytes, and what is kept lacks some.
         let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
-        let Some(held) = held.filter(|held| is_read(held.version())) else { return };
+        let Some(held) = held.filter(|held| is_read(held.version())) else {
+            if self.early.len() < MOST_EARLY {
+                self.early.push(error.clone());
+            }
+            return;
+        };
         let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
         if self.edits.iter().any(is_noted) {
             return;

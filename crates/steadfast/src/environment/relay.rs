@@ -495,8 +495,11 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
+    /// What threads of a task's own are called.
+    const OWN: &str = "of its own";
+
     fn relay() -> Relay {
-        Relay::new(Crew::named("test")).expect("threads")
+        Relay::new(Crew::named(OWN)).expect("threads")
     }
 
     /// A task that hangs in its first step, until what is returned is dropped.
@@ -583,7 +586,7 @@ mod tests {
         }));
         for time in 0.. {
             let name = threads.recv_timeout(LONG).expect("it goes on");
-            if name == "steadfast-handler" {
+            if name == OWN {
                 assert!(time >= OFTEN, "after {time} times");
                 break;
             }
