@@ -338,7 +338,10 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Failed(failure) => {
                 self.requests.over(id);
-                self.doubt_protobuf(&failure);
+                // Not acceptable, or a media type that is not supported: something does not take a request for it.
+                if matches!(failure.code, 406 | 415) {
+                    self.doubt_protobuf(&failure);
+                }
                 self.ledger.failed(id, failure.kind);
                 self.step(Input::Failed(id, failure));
             }
@@ -348,7 +351,7 @@ impl<K: Kept> Driver<K> {
     /// An answer came to its regular end, and not what was in it: in protobuf, a length may have been spoilt.
     fn ended_early(&mut self, id: RequestId, encoding: Encoding, failure: Failure) {
         if encoding == Encoding::Protobuf {
-            self.doubt_protobuf(&Failure::unreadable(failure.why.clone()));
+            self.doubt_protobuf(&failure);
         }
         self.step(Input::Failed(id, failure));
     }
@@ -372,7 +375,9 @@ impl<K: Kept> Driver<K> {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
                 self.ledger.failed(id, failure.kind);
-                self.doubt_protobuf(&failure);
+                if failure.kind == FailureKind::Unreadable && parser.encoding() == Encoding::Protobuf {
+                    self.doubt_protobuf(&failure);
+                }
                 self.drop_request(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
@@ -406,11 +411,9 @@ impl<K: Kept> Driver<K> {
         )))
     }
 
-    /// Asks for JSON from here on, for a while, if the failure may be that of protobuf: something between may not let it
-    /// through as it is, or may not take a request for it.
+    /// Asks for JSON from here on, for a while, where protobuf cannot be read: something between may spoil it.
     fn doubt_protobuf(&mut self, failure: &Failure) {
-        let is_suspect = failure.kind == FailureKind::Unreadable || matches!(failure.code, 406 | 415);
-        if is_suspect && self.asker.asks_for_protobuf() {
+        if self.asker.asks_for_protobuf() {
             self.asker.json_until = Some(self.shared.environment.now() + JSON_FOR);
             self.notes.push(Note::FellBackToJson { why: failure.why.clone() });
         }

@@ -15,6 +15,16 @@ pub(super) enum Parser {
     List(ItemFramer, Option<ListMeta>),
 }
 
+impl Parser {
+    /// How what it reads is encoded.
+    pub(super) fn encoding(&self) -> Encoding {
+        match self {
+            Self::Stream(framer) => framer.encoding(),
+            Self::List(framer, _) => framer.encoding(),
+        }
+    }
+}
+
 /// How far an answer is.
 enum Progress {
     /// It has not come.
