@@ -103,12 +103,24 @@ impl Families {
     }
 }
 
-/// Which objects are alike, most likely: those of one generated name in one namespace. A collision costs bytes alone.
+/// Which objects are alike, most likely: those of one generated name in one namespace, and of the deployment above it. A
+/// collision costs bytes alone.
 fn family(key: &ObjectKey) -> u64 {
-    let name = key.name().rsplit_once('-').map_or(key.name(), |(family, _)| family);
+    let name = without_suffix(key.name()).unwrap_or(key.name());
+    let name = without_suffix(name).filter(|above| is_generated(&name[above.len() + 1..])).unwrap_or(name);
     let bytes = key.namespace().unwrap_or_default().bytes().chain([0]).chain(name.bytes());
     // FNV-1a.
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn without_suffix(name: &str) -> Option<&str> {
+    name.rsplit_once('-').map(|(name, _)| name)
+}
+
+/// Whether a part of a name is a hash as Kubernetes writes them, in the letters that make no words (`SafeEncodeString` of
+/// `k8s.io/apimachinery`).
+fn is_generated(part: &str) -> bool {
+    part.len() >= 5 && part.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
 }
 
 impl Packed {
@@ -173,6 +185,17 @@ mod tests {
             drop(kept);
             assert_eq!(families.held().load(Ordering::Relaxed), 0, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn pods_of_a_deployment_and_of_a_stateful_set_are_siblings() {
+        let family = |name: &str| family(&ObjectKey::namespaced("shop", name));
+        assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-7d4b9c6f5-b8wzl"));
+        assert_eq!(family("web-7d4b9c6f5-x2x9k"), family("web-5c8d7f9b4-b8wzl"), "a roll-out changes little");
+        assert_eq!(family("db-0"), family("db-1"));
+        assert_ne!(family("web-7d4b9c6f5-x2x9k"), family("db-7d4b9c6f5-x2x9k"));
+        assert_ne!(family("web-front-1"), family("web-back-1"), "a word is no hash");
+        assert_ne!(family("web"), super::family(&ObjectKey::namespaced("other", "web")));
     }
 
     #[test]
