@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytes::{Buf, Bytes};
-use flate2::write::GzDecoder;
+use flate2::write::MultiGzDecoder;
 
 /// So much of what came is decompressed at once: at a thousandth, the best that gzip can do, it is a megabyte.
 const STEP: usize = 1024;
@@ -12,8 +12,11 @@ const STEP: usize = 1024;
 const PIECE: usize = 64 * 1024;
 
 /// What decompresses one body.
+///
+/// It may have many members (RFC 1952, 2.2): Kubernetes ends one with each flush of a stream that begins with a list
+/// (`perFlushGzipWriter`), which is as soon as no event is ready, so within the list too.
 pub(super) struct Gunzip {
-    decoder: GzDecoder<Vec<u8>>,
+    decoder: MultiGzDecoder<Vec<u8>>,
     /// What came and is not decompressed.
     input: Bytes,
     /// Whether something was written that may not have come out.
@@ -22,7 +25,7 @@ pub(super) struct Gunzip {
 
 impl Default for Gunzip {
     fn default() -> Self {
-        Self { decoder: GzDecoder::new(Vec::new()), input: Bytes::new(), is_wet: false }
+        Self { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new(), is_wet: false }
     }
 }
 
@@ -56,7 +59,7 @@ impl Gunzip {
     ///
     /// # Errors
     ///
-    /// Where it is no gzip, or something comes behind its end.
+    /// Where it is no gzip, or something else comes behind its end.
     pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
         while self.decoder.get_ref().len() < PIECE && !self.input.is_empty() {
             let step = self.input.len().min(STEP);
@@ -137,6 +140,25 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_begins_anew_with_each_flush_is_one_body() {
+        let events = ["one ", "another ", "", "a third "];
+        let stream: Vec<u8> = events.iter().flat_map(|event| packed(event.as_bytes())).collect();
+        for size in 1..=stream.len() {
+            let mut gunzip = Gunzip::default();
+            let mut came = Vec::new();
+            for chunk in stream.chunks(size) {
+                came.extend(unpacked(&mut gunzip, chunk).expect("it is gzip"));
+            }
+            assert!(came == events.concat().as_bytes() && gunzip.is_whole(), "cut by {size}");
+        }
+        let mut gunzip = Gunzip::default();
+        for event in events {
+            let came = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("it is gzip");
+            assert_eq!(came, event.as_bytes(), "it comes out before there is another");
+        }
+    }
+
+    #[test]
     fn a_bomb_comes_in_pieces_of_a_megabyte() {
         let bomb = packed(&vec![0; 64 << 20]);
         let mut gunzip = Gunzip::default();
@@ -163,7 +185,13 @@ mod tests {
         let mut cut = Gunzip::default();
         unpacked(&mut cut, &whole[..whole.len() - 9]).expect("what is there is gzip");
         assert!(!cut.is_whole());
-        assert!(unpacked(&mut Gunzip::default(), &[&whole[..], b"more"].concat()).is_err());
+        let mut more = Gunzip::default();
+        assert!(unpacked(&mut more, &[&whole[..], b"more"].concat()).is_err() || !more.is_whole());
+        assert!(unpacked(&mut Gunzip::default(), &[&whole[..], b"more than a head"].concat()).is_err());
+        let mut damaged = whole.clone();
+        let sum = damaged.len() - 8;
+        damaged[sum] ^= 1;
+        assert!(unpacked(&mut Gunzip::default(), &[&damaged[..], &whole].concat()).is_err(), "a sum within the body");
         assert!(unpacked(&mut Gunzip::default(), b"{\"kind\":\"PodList\"}").is_err());
     }
 }
