@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -48,11 +47,7 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
     let contestant = contestant::named(&args.contestant)?;
     let data = place.generate(args.objects).await?;
     let kubeconfig = place.out.join("kubeconfig-limited");
-    let mut serve = Command::new(std::env::current_exe()?);
-    serve.arg("serve").arg("--count").arg(args.objects.to_string()).arg("--data").arg(data);
-    serve.arg("--kubeconfig").arg(&kubeconfig);
-    let mut server = Process::start(serve)?;
-    let address = server.line().await?;
+    let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let mut run = Run { place: &place, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
     let kept = run.session(None).await?;
@@ -105,17 +100,14 @@ impl Run<'_> {
     }
 
     async fn compare(&self, client: &mut Process) -> Result<(), Trouble> {
-        let wanted = control(self.address, "checksum").await?;
-        let found: Value = client.ask("checksum").await?;
-        if found["sum"].as_u64() == Some(wanted) {
-            Ok(())
-        } else {
-            Err(format!("FAILED. The {} objects of the cache are not the server's", found["objects"]).into())
+        match client.strays(self.address).await? {
+            None => Ok(()),
+            Some(objects) => Err(format!("FAILED. The {objects} objects of the cache are not the server's").into()),
         }
     }
 }
 
-/// A control group that grants so much memory, and no swap; gone with this.
+/// A control group that grants so much memory; gone with this.
 struct Group {
     folder: PathBuf,
     files: &'static Files,

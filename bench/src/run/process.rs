@@ -1,5 +1,6 @@
 //! A client or the server as a process: told a line, answering a line.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -29,6 +30,24 @@ impl Process {
             return Err("a process without pipes".into());
         };
         Ok(Self { child, input, lines: BufReader::new(output).lines() })
+    }
+
+    /// The server that replays `count` objects of `data`, and the address of its control.
+    pub(super) async fn serve(count: usize, data: &Path, kubeconfig: &Path) -> Result<(Self, String), Trouble> {
+        let mut serve = Command::new(std::env::current_exe()?);
+        serve.arg("serve").arg("--count").arg(count.to_string()).arg("--data").arg(data);
+        serve.arg("--kubeconfig").arg(kubeconfig);
+        let mut server = Self::start(serve)?;
+        let address = server.line().await?;
+        Ok((server, address))
+    }
+
+    /// How many objects this client has, where they are not those of the server at `address`, every byte of each; nothing
+    /// where they are.
+    pub(super) async fn strays(&mut self, address: &str) -> Result<Option<Value>, Trouble> {
+        let wanted = control(address, "checksum").await?;
+        let found = self.ask("checksum").await?;
+        Ok((found["sum"].as_u64() != Some(wanted)).then(|| found["objects"].clone()))
     }
 
     /// Its number.

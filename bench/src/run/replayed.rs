@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
@@ -66,11 +65,7 @@ impl Plan {
         outcomes: &mut Outcomes,
     ) -> Result<(), Trouble> {
         let kubeconfig = place.out.join("kubeconfig-replayed");
-        let mut serve = Command::new(std::env::current_exe()?);
-        serve.arg("serve").arg("--count").arg(self.size.to_string()).arg("--data").arg(data);
-        serve.arg("--kubeconfig").arg(&kubeconfig);
-        let mut server = Process::start(serve)?;
-        let address = server.line().await?;
+        let (_server, address) = Process::serve(self.size, data, &kubeconfig).await?;
         let mut slow = Vec::new();
         for round in 0..self.rounds {
             for step in 0..chosen.len() {

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::contestant;
@@ -71,11 +70,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
     let place = Place::prepare(&args.out, args.seed).await?;
     let data = place.generate(args.objects).await?;
     let kubeconfig = place.out.join("kubeconfig-soak");
-    let mut serve = Command::new(std::env::current_exe()?);
-    serve.arg("serve").arg("--count").arg(args.objects.to_string()).arg("--data").arg(data);
-    serve.arg("--kubeconfig").arg(&kubeconfig);
-    let mut server = Process::start(serve)?;
-    let address = server.line().await?;
+    let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let contestant = contestant::named(&args.contestant)?;
     let mut client = Process::start(contestant.command(&place.go, &kubeconfig, args.objects)?)?;
     client.answer("synced").await?;
@@ -162,10 +157,8 @@ impl Soak {
 
     /// What is resident once all is quiet and the cache was found to be true.
     async fn settled(&mut self) -> Result<f64, Trouble> {
-        let wanted = control(&self.address, "checksum").await?;
-        let found = self.client.ask("checksum").await?;
-        if found["sum"].as_u64() != Some(wanted) {
-            let (events, objects) = (number(self.events as f64), &found["objects"]);
+        if let Some(objects) = self.client.strays(&self.address).await? {
+            let events = number(self.events as f64);
             return Err(format!(
                 "FAILED. After {events} events the {objects} objects of the cache are not the server's"
             )

@@ -56,19 +56,16 @@ pub struct Weighed<K> {
 impl<K> Weighed<K> {
     /// An object that holds `beyond` bytes beyond itself.
     pub fn new(object: K, beyond: usize) -> Self {
-        Self { object: Arc::new(object), bytes: COUNTS + size_of::<K>() + beyond }
+        Self { object: Arc::new(object), bytes: shared(size_of::<K>()) + beyond }
     }
 }
 
 /// Of which is known what it is itself.
 impl<K> From<Arc<K>> for Weighed<K> {
     fn from(object: Arc<K>) -> Self {
-        Self { object, bytes: COUNTS + size_of::<K>() }
+        Self { object, bytes: shared(size_of::<K>()) }
     }
 }
-
-/// What an [`Arc`] counts its holders with, in bytes.
-const COUNTS: usize = 2 * size_of::<usize>();
 
 impl<K> Object<K> {
     /// The object of this identity.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::breach::{Breach, Breaches};
 use crate::event::{Certainty, Change, DeleteReason, Event};
+use crate::footprint::tree;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::time::Instant;
@@ -247,9 +248,9 @@ impl<K> DeliveryQueue<K> {
 
     /// What waits takes up, in bytes: what there is for each key, and the states that the store may have let go of.
     pub fn footprint(&self) -> usize {
-        let ready = nodes::<u64, ObjectKey>(self.ready.len());
-        let singles = self.singles * size_of::<Single<K>>();
-        nodes::<ObjectKey, Slot<K>>(self.slots.len()) + ready + singles + self.earlier
+        let ready = tree(self.ready.len(), size_of::<(u64, ObjectKey)>());
+        let slots = tree(self.slots.len(), size_of::<(ObjectKey, Slot<K>)>());
+        slots + ready + self.singles * size_of::<Single<K>>() + self.earlier
     }
 
     /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
@@ -282,16 +283,6 @@ impl<K> DeliveryQueue<K> {
             self.ready.insert(turn, key);
         }
     }
-}
-
-/// What a `BTreeMap` of so many entries takes up: a node has room for 11, and after many have come and gone it is about
-/// two thirds full.
-fn nodes<K, V>(entries: usize) -> usize {
-    const ROOM: usize = 11;
-    if entries <= ROOM {
-        return usize::from(entries > 0) * ROOM * size_of::<(K, V)>();
-    }
-    entries * size_of::<(K, V)>() * 3 / 2
 }
 
 /// What an event's earlier state takes up.

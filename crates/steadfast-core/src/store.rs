@@ -230,11 +230,6 @@ impl<K: Send + Sync + 'static> Store<K> {
         let mut vacant = self.vacant.clone();
         let (slots, replacements) = staging.settle(&self.working.objects, &mut vacant, any_age);
         self.prepare(&replacements);
-        for Replacement { old, new, .. } in &replacements {
-            if let Some(entry) = new.as_ref().or(old.as_ref()) {
-                self.working.set_tainted(entry.key(), new.as_ref());
-            }
-        }
         self.vacant = vacant;
         self.carry_out(&replacements, Some(&slots));
         self.working.version = version;
@@ -249,11 +244,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
-        let [Replacement { old, new, .. }] = &replacement;
-        if let Some(entry) = new.as_ref().or(old.as_ref()) {
-            self.working.set_tainted(entry.key(), new.as_ref());
-        }
-        if old.is_none() {
+        if replacement[0].old.is_none() {
             self.vacant.take();
         }
         self.carry_out(&replacement, None);
@@ -272,6 +263,11 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Carries out what was prepared. Where `order` is given, it has all slots in the order of their keys.
     fn carry_out(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
+        for Replacement { old, new, .. } in replacements {
+            if let Some(entry) = new.as_ref().or(old.as_ref()) {
+                self.working.set_tainted(entry.key(), new.as_ref());
+            }
+        }
         for index in &mut self.indexes {
             index.leave(&self.working.objects);
         }

@@ -363,7 +363,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ///
     /// What goes beyond it is not taken in: the cache stays as it was, [`Failed`](crate::Freshness::Failed) with the figures, and
     /// asks for a list once a minute until there is one that fits. While a list comes, objects that have changed are there
-    /// twice (R9). An object counts as it was decoded, whatever a transform leaves of it. What is read at once, some megabytes at most, indexes, and what waits for handlers come on top.
+    /// twice (R9). An object counts as it was decoded, whatever a transform leaves of it. What is read at once, some megabytes
+    /// at most, indexes, and what waits for handlers come on top.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.choices.memory_limit = Some(bytes);
         self
@@ -480,7 +481,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).tell_unread(Arc::new(unread));
         let decoder = if packed { decoder.packed() } else { decoder };
-        decoder.beside().into_iter().for_each(|beside| drop(shared.beside.set(beside)));
+        if let Some(beside) = decoder.beside() {
+            drop(shared.beside.set(beside));
+        }
         let limits = Limits { object: object_limit, memory: memory_limit };
         let driver =
             Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), limits, received);

@@ -150,22 +150,13 @@ impl Decoder {
 
     /// What is kept of the bytes of `raw`, to be kept for long.
     pub(crate) fn pack(&mut self, raw: &RawObject) -> Packed {
-        self.scratch.clear();
-        self.scratch.shrink_to(SCRATCH);
-        let bytes = raw.compact(self.options, &mut self.scratch);
+        let bytes = compact(self.options, &mut self.scratch, raw);
         let packed = match &mut self.families {
             Some(families) => families.pack(&raw.identity.key, bytes),
             None => Packed::plain(bytes),
         };
         self.heap += packed.footprint();
         packed
-    }
-
-    /// What is kept of the bytes of `raw`.
-    pub(crate) fn compact<'a>(&'a mut self, raw: &'a RawObject) -> &'a [u8] {
-        self.scratch.clear();
-        self.scratch.shrink_to(SCRATCH);
-        raw.compact(self.options, &mut self.scratch)
     }
 
     /// Decodes `raw`, without its `managedFields` unless they are to be kept.
@@ -187,7 +178,7 @@ impl Decoder {
     ) -> Result<T, DecodeError> {
         match raw.encoding {
             Encoding::Json => {
-                let text = self.compact(raw);
+                let text = compact(self.options, &mut self.scratch, raw);
                 json_seed(seed, text).map_err(|error| {
                     let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
@@ -203,6 +194,13 @@ impl Decoder {
             }
         }
     }
+}
+
+/// What is kept of the bytes of `raw`, in the buffer for all objects where something is cut out.
+fn compact<'a>(options: DecodeOptions, scratch: &'a mut Vec<u8>, raw: &'a RawObject) -> &'a [u8] {
+    scratch.clear();
+    scratch.shrink_to(SCRATCH);
+    raw.compact(options, scratch)
 }
 
 /// Reads `text`, of which all has to be UTF-8, also where `T` does not look.

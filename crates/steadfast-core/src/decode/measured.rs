@@ -21,6 +21,8 @@ use std::mem::size_of;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
+use crate::footprint::tree;
+
 /// A deserializer, or one of its helpers, of which what is asked for is counted.
 pub(crate) struct Measured<'h, T> {
     inner: T,
@@ -44,15 +46,6 @@ enum Text {
 
 /// No time or number is longer.
 const LONG: usize = 64;
-
-/// As many entries has a node of a `BTreeMap` at most.
-const NODE: usize = 11;
-
-/// How many a node keeps that was split because entries came in order.
-const SPLIT: usize = 7;
-
-/// What a node has beside its entries.
-const NODE_HEAD: usize = 16;
 
 impl Heap {
     /// In bytes.
@@ -406,9 +399,8 @@ struct Map {
 impl Map {
     /// What a `BTreeMap` allocates for it.
     fn nodes(&self) -> usize {
-        let nodes = if self.count <= NODE { usize::from(self.count > 0) } else { self.count.div_ceil(SPLIT) };
         let entry = self.key + self.value.unwrap_or_default();
-        if self.is_struct { 0 } else { nodes * (NODE * entry + NODE_HEAD) }
+        if self.is_struct { 0 } else { tree(self.count, entry) }
     }
 }
 

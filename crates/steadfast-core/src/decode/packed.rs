@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use lz4_flex::block;
 
+use crate::footprint::shared;
 use crate::key::ObjectKey;
 
 /// The bytes of an object.
@@ -63,7 +64,7 @@ impl Drop for Base {
 
 /// What a base of these bytes takes up.
 fn footprint(bytes: &[u8]) -> usize {
-    2 * size_of::<usize>() + size_of::<Base>() + bytes.len()
+    shared(size_of::<Base>()) + bytes.len()
 }
 
 impl Families {

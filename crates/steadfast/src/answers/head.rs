@@ -55,13 +55,14 @@ pub(super) struct Expected {
 /// What the head of a good answer says, or what the other kind means.
 pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: &Expected) -> Result<Head, Refusal> {
     let (head, body) = response.into_parts();
+    let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
+    let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
     if !head.status.is_success() {
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
         let text = text.unwrap_or_default();
-        let is_packed = expected.gzip && head.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
-        let text = if is_packed { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
+        let text = if gzip { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some that are JSON are said to be text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
@@ -80,8 +81,6 @@ pub(super) async fn read_head(response: http::Response<ResponseBody>, expected: 
             Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
         );
     }
-    let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
-    let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
     if let Some(coding) = coding.filter(|_| !gzip) {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
         let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
