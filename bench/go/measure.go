@@ -65,30 +65,45 @@ func addQuantiles(answer map[string]any, nanoseconds []int64) {
 	answer["p99_us"] = float64(sorted[len(sorted)*99/100]) / 1e3
 }
 
-// reads gets objects in a fixed order of keys for a while, and lists a namespace now and then.
+// reads gets objects in a fixed order for a while, by their names and by keys that are made beforehand by turns, and lists
+// a namespace now and then.
 func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 	keys := indexer.ListKeys()
 	slices.Sort(keys)
+	type name struct{ namespace, name string }
+	names := make([]name, len(keys))
+	for place, key := range keys {
+		namespace, of, _ := strings.Cut(key, "/")
+		names[place] = name{strings.Clone(namespace), strings.Clone(of)}
+	}
+	// As a lister makes the key (PodNamespaceLister.Get).
+	byNames := func(place int) string { return names[place].namespace + "/" + names[place].name }
+	byKey := func(place int) string { return keys[place] }
 	var gets, found uint64
-	var gotten, listed []int64
+	var named, keyed, listed []int64
 	begun := time.Now()
 	for place := 0; time.Since(begun) < limit; {
-		for range 1000 {
-			place = (place + 7919) % len(keys)
-			// A look at the clock costs as much as a read.
-			timed := gets%16 == 0
-			var before time.Time
-			if timed {
-				before = time.Now()
+		for _, way := range []struct {
+			key   func(int) string
+			times *[]int64
+		}{{byNames, &named}, {byKey, &keyed}} {
+			for range 1000 {
+				place = (place + 7919) % len(keys)
+				// A look at the clock costs as much as a read.
+				timed := gets%16 == 0
+				var before time.Time
+				if timed {
+					before = time.Now()
+				}
+				_, exists, err := indexer.GetByKey(way.key(place))
+				if timed {
+					*way.times = append(*way.times, time.Since(before).Nanoseconds())
+				}
+				if err == nil && exists {
+					found++
+				}
+				gets++
 			}
-			_, exists, err := indexer.GetByKey(keys[place])
-			if timed {
-				gotten = append(gotten, time.Since(before).Nanoseconds())
-			}
-			if err == nil && exists {
-				found++
-			}
-			gets++
 		}
 		before := time.Now()
 		objects, err := indexer.ByIndex(cache.NamespaceIndex, "team-7")
@@ -98,9 +113,11 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 		listed = append(listed, time.Since(before).Nanoseconds())
 	}
 	answer := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(begun).Seconds(), "found": found == gets}
-	slices.Sort(gotten)
+	for what, times := range map[string][]int64{"get": named, "get_by_key": keyed} {
+		slices.Sort(times)
+		answer[what+"_p50_ns"], answer[what+"_p99_ns"] = times[len(times)/2], times[len(times)*99/100]
+	}
 	slices.Sort(listed)
-	answer["get_p50_ns"], answer["get_p99_ns"] = gotten[len(gotten)/2], gotten[len(gotten)*99/100]
 	answer["list_p50_us"], answer["list_p99_us"] = float64(listed[len(listed)/2])/1e3, float64(listed[len(listed)*99/100])/1e3
 	return answer
 }

@@ -36,7 +36,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
             args.faults = ["F3", "F13", "F23"].map(str::to_owned).to_vec();
         }
     }
-    let place = Place::prepare(&args.out, args.seed).await?;
+    let place = Place::prepare(&args.out, args.seed, args.earlier.clone()).await?;
     let mut results = Results::read(&place.out)?;
     let mut missed = Vec::new();
     for part in &args.parts {

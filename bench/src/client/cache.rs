@@ -11,9 +11,12 @@ pub(super) trait Cache {
     /// How many objects are in it.
     fn len(&self) -> usize;
     /// The namespaces and names of all, in order.
-    fn keys(&self) -> Vec<(String, String)>;
+    fn names(&self) -> Vec<(String, String)>;
     /// Whether an object is there.
     fn has(&self, namespace: &str, name: &str) -> bool;
+    /// Says whether the object of the key at a place is there: the keys of all, in order, are made beforehand, as the library
+    /// has them.
+    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_>;
     /// How many objects a namespace has.
     fn list(&self, namespace: &str) -> usize;
     /// How many nodes the objects name.

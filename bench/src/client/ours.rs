@@ -46,13 +46,18 @@ impl<K: Form> Cache for Ours<K> {
         self.lister.len()
     }
 
-    fn keys(&self) -> Vec<(String, String)> {
+    fn names(&self) -> Vec<(String, String)> {
         let key = |key: &steadfast::ObjectKey| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
         self.lister.all().iter().map(|object| key(object.key())).collect()
     }
 
     fn has(&self, namespace: &str, name: &str) -> bool {
         self.lister.get(namespace, name).is_ok_and(|object| object.is_some())
+    }
+
+    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+        let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
+        Box::new(move |place| self.lister.get_by_key(&keys[place]).is_ok_and(|object| object.is_some()))
     }
 
     fn list(&self, namespace: &str) -> usize {

@@ -59,6 +59,15 @@ where
     Ok(Peer { store, kind })
 }
 
+impl<K: Resource> Peer<K>
+where
+    K::DynamicType: Hash + Eq + Clone,
+{
+    fn key(&self, namespace: &str, name: &str) -> ObjectRef<K> {
+        ObjectRef::new_with(name, self.kind.clone()).within(namespace)
+    }
+}
+
 impl<K> Cache for Peer<K>
 where
     K: Resource + Clone + Serialize + Node,
@@ -68,16 +77,21 @@ where
         self.store.len()
     }
 
-    fn keys(&self) -> Vec<(String, String)> {
+    fn names(&self) -> Vec<(String, String)> {
         let all = self.store.state();
-        let mut keys: Vec<_> =
+        let mut names: Vec<_> =
             all.iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any())).collect();
-        keys.sort();
-        keys
+        names.sort();
+        names
     }
 
     fn has(&self, namespace: &str, name: &str) -> bool {
-        self.store.get(&ObjectRef::new_with(name, self.kind.clone()).within(namespace)).is_some()
+        self.store.get(&self.key(namespace, name)).is_some()
+    }
+
+    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+        let keys: Vec<_> = self.names().iter().map(|(namespace, name)| self.key(namespace, name)).collect();
+        Box::new(move |place| self.store.get(&keys[place]).is_some())
     }
 
     fn list(&self, namespace: &str) -> usize {

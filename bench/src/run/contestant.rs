@@ -1,7 +1,7 @@
 //! Who is measured, and how each is started.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
@@ -28,6 +28,8 @@ pub(super) enum Team {
     Kube,
     /// client-go.
     ClientGo,
+    /// This one as it was: a bench of an earlier commit.
+    Earlier,
 }
 
 /// The same objects under two names.
@@ -54,6 +56,7 @@ impl fmt::Display for Team {
             Self::Steadfast => "Steadfast",
             Self::Kube => "kube-runtime",
             Self::ClientGo => "client-go",
+            Self::Earlier => "Steadfast, earlier",
         })
     }
 }
@@ -91,9 +94,18 @@ const ALL: &[Contestant] = &[
     of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
 
-/// Those whose name contains `only`; of each library's settings for a resource the first alone, where `few` are asked for.
-pub(super) fn chosen(only: Option<&str>, few: bool) -> Vec<&'static Contestant> {
-    let named = ALL.iter().filter(|one| only.is_none_or(|part| one.name.contains(part)));
+/// What a bench of an earlier commit knows too: typed programs.
+const EARLIER: &[Contestant] = &[
+    of("steadfast earlier, JSON, streamed", Team::Earlier, Resource::Pods, &[]),
+    of("steadfast earlier, JSON, pages", Team::Earlier, Resource::Pods, &["--paged"]),
+];
+
+/// Those whose name contains `only`, and this library as it was where there is an `earlier` bench; of each library's settings for a resource the first alone, where `few` are asked for.
+pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
+    let named = ALL
+        .iter()
+        .chain(EARLIER.iter().filter(|_| earlier))
+        .filter(|one| only.is_none_or(|part| one.name.contains(part)));
     let mut chosen: Vec<&Contestant> = Vec::new();
     for one in named {
         if !few || !chosen.iter().any(|other| (other.team, other.resource) == (one.team, one.resource)) {
@@ -111,11 +123,35 @@ pub(super) fn named(name: &str) -> Result<&'static Contestant, Trouble> {
     })
 }
 
+/// What the clients are started from.
+#[derive(Clone)]
+pub(super) struct Programs {
+    /// This one.
+    pub(super) this: PathBuf,
+    /// The Go half.
+    pub(super) go: PathBuf,
+    /// This one as an earlier commit had it.
+    pub(super) earlier: Option<PathBuf>,
+}
+
+impl Programs {
+    /// The one whose client is of that team.
+    pub(super) fn of(&self, team: Team) -> Result<&Path, Trouble> {
+        match team {
+            Team::Steadfast | Team::Kube => Ok(&self.this),
+            Team::ClientGo => Ok(&self.go),
+            Team::Earlier => {
+                Ok(self.earlier.as_ref().ok_or("there is no bench of an earlier commit: see --earlier")?)
+            }
+        }
+    }
+}
+
 impl Contestant {
     /// The process that is this client of the server of `kubeconfig`, which has `expect` objects.
-    pub(super) fn command(&self, go: &Path, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {
+    pub(super) fn command(&self, programs: &Programs, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {
         let dashes = self.team.dashes();
-        let mut command = self.team.command(go, kubeconfig)?;
+        let mut command = self.team.command(programs.of(self.team)?, kubeconfig);
         command.arg(format!("{dashes}expect={expect}"));
         command.args(self.arguments);
         Ok(command)
@@ -123,22 +159,20 @@ impl Contestant {
 }
 
 impl Team {
-    /// All of them.
+    /// All that are compared.
     pub(super) const ALL: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
 
-    /// The process that is a client of the server of `kubeconfig`.
-    pub(super) fn command(self, go: &Path, kubeconfig: &Path) -> Result<Command, Trouble> {
-        let mut command = if self == Self::ClientGo {
-            let mut command = Command::new(go);
-            command.arg("client");
-            command
-        } else {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg("client").arg(if self == Self::Kube { "kube" } else { "steadfast" });
-            command
-        };
+    /// The process of `program` that is a client of the server of `kubeconfig`.
+    pub(super) fn command(self, program: &Path, kubeconfig: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("client");
+        match self {
+            Self::Steadfast | Self::Earlier => drop(command.arg("steadfast")),
+            Self::Kube => drop(command.arg("kube")),
+            Self::ClientGo => {}
+        }
         command.arg(format!("{}kubeconfig={}", self.dashes(), kubeconfig.display()));
-        Ok(command)
+        command
     }
 
     /// What its options begin with.
@@ -153,8 +187,8 @@ mod tests {
 
     #[test]
     fn a_few_are_one_of_each_library_for_each_resource() {
-        let few: Vec<&str> = chosen(None, true).iter().map(|one| one.name).collect();
+        let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
         assert_eq!(few.len(), 6, "{few:?}");
-        assert!(chosen(Some("dynamic"), false).iter().all(|one| one.resource == Resource::Widgets));
+        assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));
     }
 }

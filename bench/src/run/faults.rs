@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::contestant::Team;
+use super::contestant::{Programs, Team};
 use super::machine::Setting;
 use super::place::Place;
 use super::request::RunArgs;
@@ -35,11 +35,11 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     let mut playing = JoinSet::new();
     for (order, scenario) in chosen.iter().copied().enumerate() {
         for team in Team::ALL {
-            let (places, go, out) = (places.clone(), place.go.clone(), place.out.clone());
+            let (places, programs, out) = (places.clone(), place.programs.clone(), place.out.clone());
             playing.spawn(async move {
                 // Those that are long wait beside the others, and cost nothing while they do.
                 let _turn = if scenario.is_long { None } else { places.acquire_owned().await.ok() };
-                (order, play(scenario, team, go, out).await)
+                (order, play(scenario, team, programs, out).await)
             });
         }
     }
@@ -59,11 +59,12 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     Ok(())
 }
 
-async fn play(scenario: &'static Scenario, team: Team, go: PathBuf, out: PathBuf) -> Verdict {
+async fn play(scenario: &'static Scenario, team: Team, programs: Programs, out: PathBuf) -> Verdict {
     let mut verdict = Verdict::of(scenario.fault, scenario.title, team);
     let played = async {
         let name = format!("{}-{}-{}", scenario.fault, team as u8, scenario.title.len());
-        let mut stage = Stage::set(scenario.server, team, &go, &out.join(format!("kubeconfig-{name}"))).await?;
+        let kubeconfig = out.join(format!("kubeconfig-{name}"));
+        let mut stage = Stage::set(scenario.server, team, programs.of(team)?, &kubeconfig).await?;
         (scenario.play)(&mut stage).await?;
         stage.judge(&mut verdict, scenario.patience).await
     };

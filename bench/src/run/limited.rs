@@ -43,7 +43,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// Fails where a client that may keep no more than it needs does not sync, or does not relist.
 pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
-    let place = Place::prepare(&args.out, args.seed).await?;
+    let place = Place::prepare(&args.out, args.seed, None).await?;
     let contestant = contestant::named(&args.contestant)?;
     let data = place.generate(args.objects).await?;
     let kubeconfig = place.out.join("kubeconfig-limited");
@@ -76,7 +76,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// A client that syncs, is compared with the server, relists and is compared again; tells what it keeps after the sync.
     async fn session(&mut self, group: Option<&Group>) -> Result<f64, Trouble> {
-        let command = self.contestant.command(&self.place.go, self.kubeconfig, self.objects)?;
+        let command = self.contestant.command(&self.place.programs, self.kubeconfig, self.objects)?;
         let command = match group {
             Some(group) => group.confine(&command),
             None => command,

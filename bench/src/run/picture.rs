@@ -81,6 +81,7 @@ fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label
         Team::Steadfast => "#0a7d5a",
         Team::Kube => "#c26a3d",
         Team::ClientGo => "#4a7db0",
+        Team::Earlier => "#8fb8a8",
     };
     let text = y + 14;
     let _ = writeln!(

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tokio::process::Command;
 
+use super::contestant::Programs;
 use super::process::succeed;
 use crate::Trouble;
 
@@ -15,19 +16,20 @@ const LARGEST: usize = 100_000;
 pub(super) struct Place {
     pub(super) begun: Instant,
     pub(super) out: PathBuf,
-    pub(super) go: PathBuf,
+    pub(super) programs: Programs,
     pub(super) seed: u64,
 }
 
 impl Place {
-    /// Makes the folder `out`, and builds the Go half into it.
-    pub(super) async fn prepare(out: &Path, seed: u64) -> Result<Self, Trouble> {
+    /// Makes the folder `out`, and builds the Go half into it; `earlier` is the bench of an earlier commit.
+    pub(super) async fn prepare(out: &Path, seed: u64, earlier: Option<PathBuf>) -> Result<Self, Trouble> {
         std::fs::create_dir_all(out)?;
         let out = out.canonicalize()?;
-        let place = Self { begun: Instant::now(), go: out.join("bench-go"), out, seed };
+        let programs = Programs { this: std::env::current_exe()?, go: out.join("bench-go"), earlier };
+        let place = Self { begun: Instant::now(), out, programs, seed };
         place.say("building bench/go");
         let mut build = Command::new("go");
-        build.args(["build", "-C", "bench/go", "-o"]).arg(&place.go).arg(".");
+        build.args(["build", "-C", "bench/go", "-o"]).arg(&place.programs.go).arg(".");
         succeed(build, "building bench/go (it needs Go)").await?;
         Ok(place)
     }
@@ -46,7 +48,7 @@ impl Place {
         let data = self.out.join(format!("data-{}-{count}", self.seed));
         if !data.join("complete").exists() {
             self.say(&format!("generating {count} pods, in two encodings"));
-            let mut generate = Command::new(&self.go);
+            let mut generate = Command::new(&self.programs.go);
             generate
                 .args(["generate", "-count", &count.to_string(), "-seed", &self.seed.to_string(), "-out"])
                 .arg(&data);

@@ -41,14 +41,14 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     let kubeconfig = PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference said {ready}"))?);
     for resource in ["pods", "widgets"] {
         place.say(&format!("writing {} {resource} to it", args.real_size));
-        let mut fill = Command::new(&place.go);
+        let mut fill = Command::new(&place.programs.go);
         fill.arg("fill").arg(format!("-kubeconfig={}", kubeconfig.display())).arg(format!("-resource={resource}"));
         fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", place.seed));
         succeed(fill, "filling the real API server").await?;
     }
     sleep(REST).await;
     let mut outcomes = Outcomes::new(Setting::now());
-    let mut chosen = contestant::chosen(args.only.as_deref(), args.quick);
+    let mut chosen = contestant::chosen(args.only.as_deref(), args.quick, args.earlier.is_some());
     // Beside the server, what is kept is of little account.
     chosen.retain(|one| !one.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
@@ -56,7 +56,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
             let contestant = chosen[(step + round) % chosen.len()];
             place.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, contestant.name));
             let before = processor_time(server.id())?;
-            let client = Process::start(contestant.command(&place.go, &kubeconfig, args.real_size)?)?;
+            let client = Process::start(contestant.command(&place.programs, &kubeconfig, args.real_size)?)?;
             let session = Session { contestant, size: args.real_size, client, outcomes: &mut outcomes };
             let real = Real { session, server: server.id(), place, kubeconfig: &kubeconfig };
             if let Err(error) = real.run(before).await {
@@ -115,7 +115,7 @@ impl Real<'_> {
     }
 
     fn writer(&self, count: usize) -> Result<Process, Trouble> {
-        let mut stamp = Command::new(&self.place.go);
+        let mut stamp = Command::new(&self.place.programs.go);
         let resource = if self.session.contestant.resource == Resource::Widgets { "widgets" } else { "pods" };
         stamp
             .arg("stamp")

@@ -33,7 +33,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
     let data = place.generate(most).await?;
     let mut outcomes = Outcomes::new(Setting::now());
-    let chosen = contestant::chosen(args.only.as_deref(), args.quick);
+    let chosen = contestant::chosen(args.only.as_deref(), args.quick, args.earlier.is_some());
     for &size in &args.sizes {
         let rounds = if size < LARGE { args.rounds } else { args.large_rounds };
         let plan = Plan { size, rounds, events: if size == most { args.events } else { 0 } };
@@ -85,7 +85,7 @@ impl Plan {
                     continue;
                 }
                 let begun = Instant::now();
-                let client = Process::start(contestant.command(&place.go, &kubeconfig, self.size)?)?;
+                let client = Process::start(contestant.command(&place.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
                 control(&address, "halt").await?;
@@ -164,8 +164,10 @@ impl Replayed<'_> {
         let reads = self.session.client.ask(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [
             ("reads beside writes", "a second", "per_second"),
-            ("get, p50", "ns", "get_p50_ns"),
-            ("get, p99", "ns", "get_p99_ns"),
+            ("get by names, p50", "ns", "get_p50_ns"),
+            ("get by names, p99", "ns", "get_p99_ns"),
+            ("get by key, p50", "ns", "get_by_key_p50_ns"),
+            ("get by key, p99", "ns", "get_by_key_p99_ns"),
             ("list a namespace, p50", "µs", "list_p50_us"),
             ("list a namespace, p99", "µs", "list_p99_us"),
         ] {

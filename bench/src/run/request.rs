@@ -32,6 +32,9 @@ pub(crate) struct RunArgs {
     /// Only contestants whose name contains this.
     #[arg(long)]
     pub(super) only: Option<String>,
+    /// A bench that was built of an earlier commit: its typed programs are measured beside those of today.
+    #[arg(long)]
+    pub(super) earlier: Option<PathBuf>,
     /// Only these faults, as `F4`.
     #[arg(long, value_delimiter = ',')]
     pub(super) faults: Vec<String>,

@@ -67,12 +67,12 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// Churns, and fails where the client's memory has grown or its cache is not what the server has.
 pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
-    let place = Place::prepare(&args.out, args.seed).await?;
+    let place = Place::prepare(&args.out, args.seed, None).await?;
     let data = place.generate(args.objects).await?;
     let kubeconfig = place.out.join("kubeconfig-soak");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let contestant = contestant::named(&args.contestant)?;
-    let mut client = Process::start(contestant.command(&place.go, &kubeconfig, args.objects)?)?;
+    let mut client = Process::start(contestant.command(&place.programs, &kubeconfig, args.objects)?)?;
     client.answer("synced").await?;
     place.say(&format!("{}: {} objects are synced", contestant.name, number(args.objects as f64)));
     let soak = Soak { args, place, address, client, begun: Instant::now(), events: 0, batches: 0 };

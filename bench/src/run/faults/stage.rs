@@ -46,7 +46,7 @@ pub(super) struct Stage {
     proxy: FaultProxy,
     client: Option<Observer>,
     team: Team,
-    go: PathBuf,
+    program: PathBuf,
     kubeconfig: PathBuf,
     fault: Option<(Instant, RequestCounts, u64)>,
     healed: Option<Instant>,
@@ -54,7 +54,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Sets it up; the client is not there yet.
-    pub(super) async fn set(kind: Kind, team: Team, go: &Path, kubeconfig: &Path) -> Result<Self, Trouble> {
+    pub(super) async fn set(kind: Kind, team: Team, program: &Path, kubeconfig: &Path) -> Result<Self, Trouble> {
         let builder: ApiServerBuilder = match kind {
             Kind::Plain => ApiServer::builder(),
             Kind::Two => ApiServer::builder().replicas(2),
@@ -66,18 +66,18 @@ impl Stage {
         let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
         std::fs::write(kubeconfig, written)?;
         let truth = Truth::begin(&server, OBJECTS)?;
-        let (go, kubeconfig) = (go.to_owned(), kubeconfig.to_owned());
-        Ok(Self { server, truth, proxy, client: None, team, go, kubeconfig, fault: None, healed: None })
+        let (program, kubeconfig) = (program.to_owned(), kubeconfig.to_owned());
+        Ok(Self { server, truth, proxy, client: None, team, program, kubeconfig, fault: None, healed: None })
     }
 
     /// The client begins.
     pub(super) fn start_client(&mut self) -> Result<(), Trouble> {
         let mut command = if self.team == Team::ClientGo {
-            let mut command = Command::new(&self.go);
+            let mut command = Command::new(&self.program);
             command.arg("witness").arg(format!("-kubeconfig={}", self.kubeconfig.display()));
             command
         } else {
-            self.team.command(&self.go, &self.kubeconfig)?
+            self.team.command(&self.program, &self.kubeconfig)
         };
         if self.team != Team::ClientGo {
             command.arg("--witness");

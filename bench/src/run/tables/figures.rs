@@ -45,8 +45,10 @@ const GROUPS: &[(&str, &[(&str, Shown)])] = &[
         "reads beside writes, and a relist",
         &[
             ("reads beside writes", Shown::Summary),
-            ("get, p50", Shown::FirstPage),
-            ("get, p99", Shown::Tables),
+            ("get by names, p50", Shown::Summary),
+            ("get by names, p99", Shown::Tables),
+            ("get by key, p50", Shown::FirstPage),
+            ("get by key, p99", Shown::Tables),
             ("list a namespace, p50", Shown::Summary),
             ("list a namespace, p99", Shown::Summary),
             ("relist, processor", Shown::FirstPage),
