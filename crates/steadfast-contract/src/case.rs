@@ -28,7 +28,7 @@ pub(crate) struct Case<'a> {
     pub(crate) informers: Vec<Informer<'a>>,
     pub(crate) handlers: Vec<Handler<'a>>,
     /// When, if at all, everything had to be where it belongs.
-    pub(crate) settled: Option<Duration>,
+    pub(crate) settled: Option<Moment>,
     pub(crate) malformed: Vec<Malformed>,
     views: Vec<View<'a>>,
 }

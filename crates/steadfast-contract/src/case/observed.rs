@@ -99,9 +99,9 @@ impl<'a> Informer<'a> {
         self.relists.first().filter(|relist| relist.from.is_none())
     }
 
-    /// Whether it had said, by `at`, that it is stopped.
-    pub(crate) fn stopped_by(&self, at: Duration) -> bool {
-        self.freshness.iter().any(|(moment, state)| moment.at <= at && **state == Freshness::Stopped)
+    /// Whether it had said, by `moment`, that it is stopped.
+    pub(crate) fn stopped_by(&self, moment: Moment) -> bool {
+        self.freshness.iter().any(|(said, state)| *said <= moment && **state == Freshness::Stopped)
     }
 
     /// Whether no answer of its store was recorded.

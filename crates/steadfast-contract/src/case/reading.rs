@@ -35,7 +35,7 @@ struct Reader<'a> {
     /// The calls still running: handler and number, to its place among the handler's calls.
     running: BTreeMap<(usize, u64), usize>,
     quiet: Option<Duration>,
-    settled: Option<Duration>,
+    settled: Option<Moment>,
 }
 
 impl<'a> Reader<'a> {
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Record::Quiet => (self.quiet, self.settled) = (Some(moment.at), None),
-            Record::Settled => self.settled = Some(moment.at),
+            Record::Settled => self.settled = Some(moment),
             _ => match (record.informer_name(), record.handler_name()) {
                 (Some(name), _) => match self.informers.get(name) {
                     Some(informer) => self.of_informer(moment, *informer, record),
@@ -255,15 +255,17 @@ impl<'a> Reader<'a> {
     }
 
     /// When everything had to be where it belongs, in a trace that ends at `end`.
-    fn settled_by(&self, end: Duration) -> Option<Duration> {
+    fn settled_by(&self, end: Duration) -> Option<Moment> {
         let Terms { slack, convergence, audit, .. } = *self.case.terms;
         let changed = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
         let restored = self.case.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
         let still = changed.max(restored);
         let quiet = self.quiet?.max(still);
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
-        let said = self.settled.filter(|settled| *settled + slack >= still);
-        said.or_else(|| Some(in_time).filter(|in_time| *in_time <= end))
+        let said = self.settled.filter(|settled| settled.at + slack >= still);
+        // Nothing was written down then: all of that instant comes before it.
+        let in_time = Moment { at: in_time, position: usize::MAX };
+        said.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
 
     fn malformed(&mut self, at: Duration, what: String) {

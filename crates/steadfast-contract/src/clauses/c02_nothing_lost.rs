@@ -31,7 +31,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             }
         }
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
-            let moments = (loss.at, case.settled.unwrap_or_default());
+            let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
             breaches.push(case.at_handler(Clause::C2, handler, Some(loss.key), moments, loss.what.clone()));
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         }
         given_up(case, handler, breaches);
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
-            let moments = (loss.at, case.settled.unwrap_or_default());
+            let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
             breaches.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
         }
     }
@@ -115,7 +115,7 @@ fn given_up(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) 
         let Some(end) = call.end.filter(|end| end.panicked) else { continue };
         if call.next.is_none() && call.skipped.is_none() {
             let what = format!("{} panicked, and was neither retried nor counted as skipped", call.seen);
-            breaches.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled), what));
+            breaches.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled.at), what));
         }
     }
 }

@@ -4,17 +4,16 @@
 //! Judged where the trace says `Quiet`, from the bound on, or from where the recorder says `Settled`.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::breach::Breach;
-use crate::case::{Case, Informer, Snapshot};
+use crate::case::{Case, Informer, Moment, Snapshot};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 
 pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     let Some(settled) = case.settled else { return };
     for informer in case.informers.iter().filter(|informer| !informer.stopped_by(settled)) {
-        for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.moment.at >= settled) {
+        for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.moment.at >= settled.at) {
             unequal(case, informer, snapshot, breaches);
         }
         doubtful(informer, settled, breaches);
@@ -47,12 +46,13 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
 }
 
 /// A freshness that is in doubt though everything is as it should be.
-fn doubtful(informer: &Informer<'_>, settled: Duration, breaches: &mut Vec<Breach>) {
-    let in_force = informer.freshness.iter().rev().find(|(moment, _)| moment.at <= settled);
+fn doubtful(informer: &Informer<'_>, settled: Moment, breaches: &mut Vec<Breach>) {
+    // By the order of the trace: what comes in the very instant in which all was settled, but after that, is not about it.
+    let in_force = informer.freshness.iter().rev().find(|(moment, _)| *moment <= settled);
     let Some((moment, state)) = in_force.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
         let what = format!("the server is reachable and quiet, and freshness is {state:?}");
-        let moments = (moment.at, settled.max(moment.at));
+        let moments = (moment.at, settled.at.max(moment.at));
         breaches.push(informer.breach(Clause::C11, None, moments, what));
     }
 }

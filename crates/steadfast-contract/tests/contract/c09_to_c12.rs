@@ -201,6 +201,19 @@ fn c11_freshness_is_fresh_in_the_end() {
 }
 
 #[test]
+fn c11_of_the_instant_in_which_all_was_settled_what_was_said_before_counts() {
+    let said = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
+    // A server that is cut off, and an informer that is stopped, as soon as all was settled.
+    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(said(Freshness::Resuming)).passes();
+    let mut stale = Scenario::of_a();
+    stale.record(Record::Quiet).fresh(5, Duration::ZERO);
+    stale.record_at_once(said(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
+    // It had not been stopped yet: that it is afterwards excuses nothing.
+    let mut stopped = Scenario::of_a();
+    stopped.freshness(Freshness::Stale).settled().record_at_once(said(Freshness::Stopped)).breaks(&[C11]);
+}
+
+#[test]
 fn c11_is_not_judged_before_the_time_to_converge_has_passed() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();

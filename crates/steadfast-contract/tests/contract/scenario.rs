@@ -91,6 +91,12 @@ impl Scenario {
         self
     }
 
+    /// Another record of the very same instant: in virtual time much happens in one.
+    pub(crate) fn record_at_once(&mut self, record: Record) -> &mut Self {
+        self.trace.record(self.now, record);
+        self
+    }
+
     /// The handler is told, and returns.
     pub(crate) fn tell(&mut self, seen: Seen) -> &mut Self {
         self.tell_while(seen, StoreHeld::NotAsked)

@@ -18,6 +18,19 @@ fn passes(fault: Fault) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Those whose times are not the defaults, and those of what is no fault: nothing is left to `steadfast lab` alone.
+#[test]
+fn what_is_the_scenario_of_no_fault_is_passed_too() -> Result<(), Trouble> {
+    let form = Form::said()?.unwrap_or_default();
+    let others: Vec<_> = scenarios::all().filter(|scenario| scenario.faults.is_empty()).collect();
+    assert!(others.iter().any(|scenario| scenario.name == "stop-when-told"), "{others:?}");
+    for scenario in others {
+        let problems = play(scenario, Ground::in_memory(SEED).in_form(form))?.problems();
+        assert!(problems.is_empty(), "{}: {problems:#?}", scenario.name);
+    }
+    Ok(())
+}
+
 macro_rules! faults {
     ($($name:ident: $fault:ident,)*) => {
         $(
