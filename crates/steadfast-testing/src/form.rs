@@ -1,11 +1,14 @@
 //! In which form objects come and are kept: the one parameter that tests take.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Kept, Lazy};
+use steadfast::{InformerBuilder, InformerFactory, Kept, Lazy, Scope};
+use steadfast_core::decode::{DecodeError, Decoder, RawObject};
 
 use crate::error::Error;
 
@@ -51,6 +54,22 @@ impl Form {
         let said = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
         said.map(|form| form.parse().map_err(|no_form: NoForm| format!("STEADFAST_FORM: {no_form}").into())).transpose()
     }
+
+    /// The form of this run: what `STEADFAST_FORM` says, and otherwise the default one.
+    ///
+    /// # Panics
+    ///
+    /// Where `STEADFAST_FORM` says what is no form: nothing should pass for having been tried in it.
+    pub fn of_this_run() -> Self {
+        static FORM: LazyLock<Form> =
+            LazyLock::new(|| Form::said().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
+        *FORM
+    }
+}
+
+/// An informer of `factory` to be started, of config maps in the [form of this run](Form::of_this_run).
+pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, InForm> {
+    factory.build(scope).protobuf(Form::of_this_run().protobuf)
 }
 
 impl fmt::Display for Form {
@@ -89,6 +108,60 @@ impl Held for ConfigMap {
 impl Held for Lazy<ConfigMap> {
     fn config_map(&self) -> Option<Arc<ConfigMap>> {
         self.get().ok()
+    }
+}
+
+/// A config map as it is kept in the [form of this run](Form::of_this_run): the tests that are about anything but what is
+/// kept are the same in all forms.
+///
+/// An informer knows nothing but [`Kept`] of what it keeps, so that to it this is the one or the other.
+pub enum InForm {
+    /// Decoded as it came.
+    Typed(Box<ConfigMap>),
+    /// Kept as the server wrote it.
+    Lazy(Lazy<ConfigMap>),
+}
+
+impl Kept for InForm {
+    type Resource = ConfigMap;
+
+    fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        if Form::of_this_run().lazy {
+            Lazy::decode(raw, decoder).map(Self::Lazy)
+        } else {
+            <ConfigMap as Kept>::decode(raw, decoder).map(Box::new).map(Self::Typed)
+        }
+    }
+
+    fn read_whole<T>(&self, read: impl FnOnce(&ConfigMap) -> T) -> Result<T, DecodeError> {
+        match self {
+            Self::Typed(object) => (**object).read_whole(read),
+            Self::Lazy(object) => object.read_whole(read),
+        }
+    }
+
+    fn metadata_only() -> bool {
+        <ConfigMap as Kept>::metadata_only()
+    }
+
+    fn is_dear() -> bool {
+        if Form::of_this_run().lazy { Lazy::<ConfigMap>::is_dear() } else { ConfigMap::is_dear() }
+    }
+
+    fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
+        match self {
+            Self::Typed(object) => Kept::labels(&**object),
+            Self::Lazy(object) => Kept::labels(object),
+        }
+    }
+}
+
+impl Held for InForm {
+    fn config_map(&self) -> Option<Arc<ConfigMap>> {
+        match self {
+            Self::Typed(object) => object.config_map(),
+            Self::Lazy(object) => object.config_map(),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ mod told;
 mod world;
 
 pub use error::Error;
-pub use form::{Form, Held, NoForm};
+pub use form::{Form, Held, InForm, NoForm, build_in_form};
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};

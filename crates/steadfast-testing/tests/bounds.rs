@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Freshness, Informer, InformerFactory, ResourceVersion, Scope};
+use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Kept, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, Recorder, WorldError, config_map, until};
+use steadfast_testing::{Form, InForm, InMemory, Recorder, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ struct World {
 
 impl World {
     async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = builder.in_memory().start().await?;
+        let server = builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
@@ -36,11 +36,8 @@ impl World {
     }
 
     /// An informer of all config maps, synced.
-    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
-        let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
-        informer.wait_for_sync(PERIOD).await?;
-        until(SOON, || informer.freshness().is_fresh()).await?;
-        Ok(informer)
+    async fn synced(&self) -> Result<Informer<InForm>, WorldError> {
+        synced(build_in_form(&self.factory, Scope::all())).await
     }
 
     fn lists(&self) -> usize {
@@ -54,8 +51,15 @@ impl World {
 
 const SOON: Duration = Duration::from_secs(2);
 
+async fn synced<K: Kept>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, WorldError> {
+    let informer = builder.start()?;
+    informer.wait_for_sync(PERIOD).await?;
+    until(SOON, || informer.freshness().is_fresh()).await?;
+    Ok(informer)
+}
+
 /// The names of the states that follow each other within `time`; never is a state fresh and older than two periods.
-async fn states<K: steadfast::Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
+async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
     let begun = Instant::now();
     let mut states: Vec<&'static str> = Vec::new();
     while begun.elapsed() < time {
@@ -187,7 +191,9 @@ async fn r8_what_cannot_be_decoded_is_unknown_and_nothing_else_is() -> Result<()
     }
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
-    let recording = recorder.record(&world.synced().await?);
+    // Decoded as they come, from whatever they come in; `Lazy` has other rules here, and tests of its own for them.
+    let decoded = world.factory.build::<ConfigMap>(Scope::all()).protobuf(Form::of_this_run().protobuf);
+    let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
     assert_eq!(named(informer), ["default/never"], "named from the first list on");
@@ -295,7 +301,7 @@ async fn r11_retry_after_is_honoured_with_jitter_and_capped_at_a_minute() -> Res
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
             world.server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(asked)));
             let begun = Instant::now();
-            let streamed = world.factory.informer::<ConfigMap>(Scope::all())?;
+            let streamed = build_in_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
             delays.push(begun.elapsed());
         }

@@ -7,27 +7,32 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Status, Verb};
+use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
-use steadfast_testing::{Recorder, WorldError, config_map, connection, history, until};
+use steadfast_testing::{Form, InForm, Recorder, WorldError, build_in_form, config_map, connection, history, until};
 
 const NAME: &str = "config maps";
 
 /// How long anything may take that has to come, on a busy machine.
 const COMES: Duration = Duration::from_secs(20);
 
+/// A server that speaks what the form of this run requests.
+fn server() -> ApiServerBuilder {
+    ApiServer::builder().protobuf(Form::of_this_run().protobuf)
+}
+
 /// A server with one config map, and an informer on it that commits `breach`.
 struct Stage {
     server: ApiServer,
     recorder: Recorder,
-    informer: Informer<ConfigMap>,
+    informer: Informer<InForm>,
     _factory: InformerFactory,
 }
 
 impl Stage {
     async fn new(breach: Option<Breach>) -> Result<Self, WorldError> {
-        Self::on(ApiServer::start().await?, breach).await
+        Self::on(server().start().await?, breach).await
     }
 
     async fn on(server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
@@ -38,7 +43,7 @@ impl Stage {
     fn over(connection: &Connection, server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
-        let builder = factory.build::<ConfigMap>(Scope::all()).period(Duration::from_millis(400));
+        let builder = build_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
         let informer = builder.breach(breach).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
@@ -139,7 +144,7 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
 
 /// The second replica lags; the client's next connection goes there, and its version is no longer held.
 async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
+    let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", proxy.address()).parse()?;
@@ -215,7 +220,7 @@ async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Re
 }
 
 async fn synced_from_a_slow_server(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let server = ApiServer::start().await?;
+    let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
     let stage = Stage::on(server, breach).await?;
     let seen = stage.recorder.record_as(&stage.informer, NAME);

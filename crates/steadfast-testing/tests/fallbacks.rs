@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
-use steadfast_testing::{InMemory, WorldError, config_map, config_map_in, until};
+use steadfast_testing::{Form, InForm, InMemory, WorldError, build_in_form, config_map, config_map_in, until};
 
 const SOON: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,16 +22,16 @@ struct World {
 
 impl World {
     async fn new() -> Result<Self, WorldError> {
-        let server = Arc::new(ApiServer::builder().in_memory().start().await?);
+        let server = Arc::new(ApiServer::builder().in_memory().protobuf(Form::of_this_run().protobuf).start().await?);
         server.create(&config_map("a", "1"))?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let connection = InMemory { seed: 11, settings, ..InMemory::default() }.connection(&server).await?;
         Ok(Self { server, connection })
     }
 
-    fn informer(&self, scope: Scope) -> Result<Informer<ConfigMap>, WorldError> {
+    fn informer(&self, scope: Scope) -> Result<Informer<InForm>, WorldError> {
         // Each of a factory of its own, as another part of a program would have it.
-        Ok(InformerFactory::new(&self.connection).informer::<ConfigMap>(scope)?)
+        Ok(build_in_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
 
     /// Requests of these verbs are answered in this way.
@@ -46,12 +46,12 @@ impl World {
     }
 }
 
-fn holds(informer: &Informer<ConfigMap>, name: &str) -> bool {
+fn holds(informer: &Informer<InForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// What is said of lists in place of a watch.
-fn polled(informer: &Informer<ConfigMap>) -> Option<String> {
+fn polled(informer: &Informer<InForm>) -> Option<String> {
     let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
     polled.map(|polled| polled.to_string())
 }
@@ -222,12 +222,12 @@ async fn metrics() -> Result<World, WorldError> {
 /// What a handler is told of.
 type Told = Arc<Mutex<Vec<String>>>;
 
-fn told(informer: &Informer<ConfigMap>) -> Told {
+fn told(informer: &Informer<InForm>) -> Told {
     let told = Told::default();
     let own = told.clone();
     informer
         .on_event(move |event| {
-            let name = event.object().metadata.name.clone().unwrap_or_default();
+            let name = event.object().key().name().to_owned();
             let how = match &event {
                 Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
                 _ => String::new(),
@@ -321,7 +321,7 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
         let world = World::new().await?;
         world.server.faults().own_counters(true);
         let factory = InformerFactory::new(&world.connection);
-        let informer = factory.build::<ConfigMap>(Scope::all()).streamed_lists(streamed).start()?;
+        let informer = build_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Told::default();
         let own = notes.clone();
         informer.on_note(move |note| own.lock().expect("no panic").push(note.to_string()));

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use steadfast::transport::Settings;
 use steadfast::{Breach, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{Form, InMemory, WorldError, build_in_form, config_map};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -42,7 +42,7 @@ struct Taken {
 }
 
 async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
-    let server = ApiServer::builder().in_memory().start().await?;
+    let server = ApiServer::builder().in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
     for number in 0..OBJECTS {
         server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
     }
@@ -50,7 +50,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
     let factory = InformerFactory::new(&connection);
     let before = ALLOCATED.current_usage();
-    let builder = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
+    let builder = build_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
     let informer = builder.breach(breach).start()?;
     informer.wait_for_sync(PATIENCE).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Protocol;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::check;
 use steadfast_testing::proxy::FaultProxy;
-use steadfast_testing::{Recorder, Recording, WorldError, config_map_in, history, kube_config};
+use steadfast_testing::{
+    Form, InForm, Recorder, Recording, WorldError, build_in_form, config_map_in, history, kube_config,
+};
 
 const INFORMERS: usize = 50;
 
 /// Fifty informers over HTTP/2, each on a namespace of its own, all synced.
 struct Fleet {
     recorder: Recorder,
-    recordings: Vec<Recording<ConfigMap>>,
+    recordings: Vec<Recording<InForm>>,
     connection: Connection,
     _factory: InformerFactory,
 }
@@ -34,7 +35,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
     let recorder = Recorder::of(server);
     let mut recordings = Vec::new();
     for index in 0..INFORMERS {
-        let informer = factory.informer::<ConfigMap>(Scope::namespace(format!("team-{index}")))?;
+        let informer = build_in_form(&factory, Scope::namespace(format!("team-{index}"))).start()?;
         recordings.push(recorder.record(&informer));
     }
     factory.wait_for_sync(Duration::from_secs(20)).await?;
@@ -45,7 +46,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
 }
 
 fn builder() -> ApiServerBuilder {
-    ApiServer::builder().tls(true)
+    ApiServer::builder().tls(true).protobuf(Form::of_this_run().protobuf)
 }
 
 /// Changes the object in each namespace: what a server's window begins with after this, no informer has.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Informer, Scope};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::{Held, InForm, WorldError, build_in_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
@@ -20,9 +19,9 @@ fn hanging() -> RequestRule {
 
 impl World {
     /// So many more informers, each with a collection of its own that is not answered.
-    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMap>>, WorldError> {
+    fn hanging(&self, informers: usize) -> Result<Vec<Informer<InForm>>, WorldError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
-        (0..informers).map(|index| Ok(self.factory.informer::<ConfigMap>(scope(index))?)).collect()
+        (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
     }
 
     /// How long an informer that nothing is wrong with takes to sync.
@@ -76,13 +75,13 @@ async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
     world.server.faults().expire_events();
     world.server.faults().heal();
     let lister = healthy.lister()?;
-    let newer = || lister.get("team-0", "a").is_ok_and(|object| object.is_some_and(|object| value(&object) == "1"));
+    let newer = || {
+        lister
+            .get("team-0", "a")
+            .is_ok_and(|object| object.is_some_and(|object| object.value("value").as_deref() == Some("1")))
+    };
     let took = until(Duration::from_secs(60), "the relist is complete", newer).await?;
     demand(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
-}
-
-fn value(object: &ConfigMap) -> &str {
-    object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str)
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +99,7 @@ async fn a_list_that_stands_still_halfway_holds_up_nobody() -> Result<(), WorldE
     let mut halfway = Vec::new();
     for index in 0..4 {
         let scope = Scope::namespace(format!("hanging-{index}"));
-        halfway.push(world.factory.build::<ConfigMap>(scope).streamed_lists(false).page_size(Some(2)).start()?);
+        halfway.push(build_in_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
     }
     sleep(Duration::from_secs(1)).await;
     let took = world.sync(0).await?;

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Freshness, Informer};
 use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Verb};
-use steadfast_testing::WorldError;
+use steadfast_testing::{InForm, WorldError};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
@@ -19,7 +18,7 @@ impl World {
 }
 
 /// How long after the server froze, `after` the last sign of life, each of some informers doubts, at the latest.
-async fn doubt(world: &World, informers: &[Informer<ConfigMap>], after: Duration) -> Result<Duration, WorldError> {
+async fn doubt(world: &World, informers: &[Informer<InForm>], after: Duration) -> Result<Duration, WorldError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_testing::{Recording, WorldError, config_map_in};
+use steadfast_testing::{Held, InForm, Recording, WorldError, config_map_in};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{World, demand, until};
@@ -45,13 +44,13 @@ fn fill(world: &World) -> Result<(), WorldError> {
 }
 
 /// Changes every informer's object, and waits for that to arrive.
-async fn change_all(world: &World, fleet: &[Recording<ConfigMap>], value: &str) -> Result<(), WorldError> {
+async fn change_all(world: &World, fleet: &[Recording<InForm>], value: &str) -> Result<(), WorldError> {
     for index in 0..fleet.len() {
         world.update(index, value)?;
     }
-    let has_it = |(index, recording): (usize, &Recording<ConfigMap>)| {
+    let has_it = |(index, recording): (usize, &Recording<InForm>)| {
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
-        found.is_some_and(|found| found.data.as_ref().is_some_and(|data| data["value"] == value))
+        found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };
     until(PROMPT, "what was written has arrived", || fleet.iter().enumerate().all(has_it)).await?;
     let fresh = fleet.iter().all(|recording| recording.informer().freshness().is_fresh());

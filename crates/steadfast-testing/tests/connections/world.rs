@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Terms;
-use steadfast_testing::{InMemory, Recorder, Recording, WorldError, config_map_in, history};
+use steadfast_testing::{
+    Form, InForm, InMemory, Recorder, Recording, WorldError, build_in_form, config_map_in, history,
+};
 use tracing_subscriber::filter::LevelFilter;
 
 /// A server in memory, one client of it over HTTP/2, and a recorder of what its informers tell.
@@ -44,7 +45,7 @@ impl World {
         settings: Settings,
         breach: Option<Breach>,
     ) -> Result<Self, WorldError> {
-        let server = builder.in_memory().start().await?;
+        let server = builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;
         let factory = InformerFactory::new(&connection);
@@ -52,18 +53,18 @@ impl World {
     }
 
     /// An informer of `team-<index>`, which has one object when this returns.
-    pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMap>, WorldError> {
+    pub(crate) fn informer(&self, index: usize) -> Result<Informer<InForm>, WorldError> {
         let namespace = format!("team-{index}");
         self.server.create(&serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
         }))?;
         self.server.create(&config_map_in(&namespace, "a", "0"))?;
-        let builder = self.factory.build::<ConfigMap>(Scope::namespace(namespace));
+        let builder = build_in_form(&self.factory, Scope::namespace(namespace));
         Ok(builder.breach(self.breach).start()?)
     }
 
     /// So many informers, each of a namespace of its own, recorded and synced.
-    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<ConfigMap>>, WorldError> {
+    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<InForm>>, WorldError> {
         let mut recordings = Vec::new();
         for index in 0..informers {
             recordings.push(self.recorder.record(&self.informer(index)?));

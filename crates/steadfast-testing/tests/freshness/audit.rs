@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steadfast_contract::Terms;
-use steadfast_testing::{Recorder, Recording, history};
+use steadfast_testing::{Held, Recorder, Recording, history};
 
 use super::*;
 
@@ -10,7 +10,7 @@ const AUDIT: Duration = Duration::from_secs(600);
 
 /// A server that loses an update, a deletion and a creation on the way to its watchers; the recording of it, and what
 /// was noted, one audit period later.
-async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<ConfigMap>, usize), WorldError> {
+async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InForm>, usize), WorldError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "same"] {
         world.server.create(&config_map(name, "1"))?;
@@ -137,7 +137,7 @@ async fn a_restore_whose_versions_have_passed_ours_is_found() -> Result<(), Worl
     tokio::time::sleep(AUDIT).await;
     assert!(!held(&informer, "gone") && held(&informer, "new-0") && held(&informer, "kept"));
     let back = informer.lister()?.get("default", "back")?.expect("it was there at the backup");
-    assert_eq!(back.data.as_ref().and_then(|data| data.get("value")).map(String::as_str), Some("1"));
+    assert_eq!(back.value("value").as_deref(), Some("1"));
     assert_eq!(noted(&notes, |note| matches!(note, Note::NewEpoch { .. })), 1);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     Ok(())

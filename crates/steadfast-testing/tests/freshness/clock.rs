@@ -75,7 +75,7 @@ async fn a_late_timer_condemns_no_stream_before_what_has_arrived_is_read() -> Re
     let config = steadfast_testing::kube_config(&server).await?;
     let connection = Connection::builder(config).environment(environment).settings(settings).build()?;
     let factory = InformerFactory::new(&connection);
-    let informer = started(factory.build::<ConfigMap>(Scope::all()), None).await?;
+    let informer = started(build_in_form(&factory, Scope::all()), None).await?;
     let notes = notes(&informer);
     let (opened, watches) = (steadfast::unstable::dialled(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {

@@ -73,7 +73,7 @@ async fn after_a_break_one_probe_within_two_seconds_serves_all_informers_of_a_re
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..100 {
-        informers.push(world.factory.informer::<ConfigMap>(Scope::all().labels(format!("app=a-{number}")))?);
+        informers.push(build_in_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     tokio::time::sleep(PERIOD / 3).await;

@@ -12,11 +12,10 @@ mod waits;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Freshness, Informer, InformerBuilder, InformerFactory, Note, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_testing::{InMemory, WorldError, config_map, until};
+use steadfast_testing::{Form, InForm, InMemory, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -40,7 +39,7 @@ struct Cost {
 
 impl World {
     async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = Arc::new(builder.in_memory().start().await?);
+        let server = Arc::new(builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?);
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 11, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
@@ -59,11 +58,11 @@ impl World {
         Ok(world)
     }
 
-    fn build(&self) -> InformerBuilder<'_, ConfigMap> {
-        self.factory.build::<ConfigMap>(Scope::all())
+    fn build(&self) -> InformerBuilder<'_, InForm> {
+        build_in_form(&self.factory, Scope::all())
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+    async fn synced(&self) -> Result<Informer<InForm>, WorldError> {
         started(self.build(), None).await
     }
 
@@ -100,10 +99,7 @@ impl World {
     }
 }
 
-async fn started(
-    builder: InformerBuilder<'_, ConfigMap>,
-    breach: Option<Breach>,
-) -> Result<Informer<ConfigMap>, WorldError> {
+async fn started(builder: InformerBuilder<'_, InForm>, breach: Option<Breach>) -> Result<Informer<InForm>, WorldError> {
     let informer = builder.breach(breach).start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(SOON, || informer.freshness().is_fresh()).await?;
@@ -118,7 +114,7 @@ struct Told {
     fresh_for: Duration,
 }
 
-async fn told(informer: &Informer<ConfigMap>, time: Duration) -> Told {
+async fn told(informer: &Informer<InForm>, time: Duration) -> Told {
     const STEP: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     let none = Duration::ZERO;
@@ -143,7 +139,7 @@ async fn told(informer: &Informer<ConfigMap>, time: Duration) -> Told {
 }
 
 /// Everything that `informer` notes.
-fn notes(informer: &Informer<ConfigMap>) -> Arc<Mutex<Vec<Note>>> {
+fn notes(informer: &Informer<InForm>) -> Arc<Mutex<Vec<Note>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let own = notes.clone();
     informer.on_note(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
@@ -154,12 +150,12 @@ fn noted(notes: &Mutex<Vec<Note>>, wanted: impl Fn(&Note) -> bool) -> usize {
     notes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|note| wanted(note)).count()
 }
 
-fn held(informer: &Informer<ConfigMap>, name: &str) -> bool {
+fn held(informer: &Informer<InForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// A server with a bookmark period of ten seconds whose bookmarks rise, and an informer that has seen enough of them.
-async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<ConfigMap>), WorldError> {
+async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<InForm>), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(SOON);

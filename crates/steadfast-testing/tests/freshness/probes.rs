@@ -15,7 +15,7 @@ async fn a_hundred_informers_of_one_resource_that_fall_silent_ask_once() -> Resu
     let mut informers = Vec::new();
     for number in 0..MANY {
         let scope = Scope::all().labels(format!("app=a-{number}"));
-        informers.push(world.factory.informer::<ConfigMap>(scope)?);
+        informers.push(build_in_form(&world.factory, scope).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
@@ -44,7 +44,7 @@ async fn a_probe_that_is_forbidden_in_one_namespace_decides_nothing_for_others()
     let world = World::new().await?;
     let mut informers = Vec::new();
     for name in ["default", "kube-system", "kube-public"] {
-        informers.push(world.factory.informer::<ConfigMap>(Scope::namespace(name))?);
+        informers.push(build_in_form(&world.factory, Scope::namespace(name)).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     for namespace in ["kube-system", "kube-public"] {

@@ -1,12 +1,13 @@
 //! Waits for writes that no event tells of: a healthy cache is in no doubt over them, on a server that sends bookmarks as
 //! a real one does, and at what cost.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast_apiserver::RequestRecord;
 
 use super::*;
 
 /// Ten waits for writes outside of the selector, with other writes between them and without; what they cost.
-async fn ten_waits(world: &World, builder: InformerBuilder<'_, ConfigMap>) -> Result<Vec<RequestRecord>, WorldError> {
+async fn ten_waits(world: &World, builder: InformerBuilder<'_, InForm>) -> Result<Vec<RequestRecord>, WorldError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
     tokio::time::sleep(SOON).await;
@@ -30,7 +31,7 @@ async fn ten_waits(world: &World, builder: InformerBuilder<'_, ConfigMap>) -> Re
 #[tokio::test(start_paused = true)]
 async fn ten_waits_for_writes_outside_of_the_selector_leave_a_healthy_cache_in_no_doubt() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let builder = world.factory.build::<ConfigMap>(Scope::all().labels("app=web"));
+    let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
     assert_eq!(whole, 0, "nothing is listed");
@@ -51,7 +52,7 @@ async fn so_do_they_where_lists_are_not_streamed() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.faults().refuse_streamed_lists(true);
     world.noise(SOON);
-    let builder = world.factory.build::<ConfigMap>(Scope::all().labels("app=web"));
+    let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     assert!(requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)), "refused once, and remembered");
     assert!(requests.iter().all(|request| request.verb != Verb::List), "nothing is listed: {requests:#?}");
@@ -61,7 +62,7 @@ async fn so_do_they_where_lists_are_not_streamed() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_not_come_as_far_as_the_probe_is_waited_for() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let informer = started(world.factory.build::<ConfigMap>(Scope::all().labels("app=web")), None).await?;
+    let informer = started(build_in_form(&world.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
     world.server.faults().lag(true);
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("out", "1"))?)?;

@@ -35,14 +35,9 @@ pub(crate) struct Scenario {
     pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
-/// The form that its informers keep and request objects in: the default one, unless `STEADFAST_FORM` says another.
-fn form() -> Form {
-    Form::said().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default()
-}
-
-/// An informer of `factory` to be started, which requests objects in that form.
+/// An informer of `factory` to be started, which requests objects in the form of this run.
 fn build<K: Held>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
-    factory.build(scope).protobuf(form().protobuf)
+    factory.build(scope).protobuf(Form::of_this_run().protobuf)
 }
 
 /// A scenario that is told: one that says so with what is kept in the form that is asked for.
@@ -51,7 +46,7 @@ macro_rules! told {
         Box::pin($name($cluster))
     };
     ($cluster:ident, $name:ident, $kept:ident) => {
-        if crate::form().lazy {
+        if steadfast_testing::Form::of_this_run().lazy {
             Box::pin($name::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>($cluster))
         } else {
             Box::pin($name::<k8s_openapi::api::core::v1::ConfigMap>($cluster))
