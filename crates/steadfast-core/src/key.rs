@@ -3,9 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
-use crate::footprint::shared;
+use crate::short::ShortText;
 use crate::text::told;
 
 /// How much of a name is shown, in bytes: that of a Kubernetes object has 253, but nothing forces a server to see to it.
@@ -13,12 +12,12 @@ const LONGEST_TOLD: usize = 300;
 
 /// An object's place: its namespace (none for cluster-scoped objects) and its name.
 ///
-/// Ordered by namespace, then name. Cloning is cheap. The identity of an object is its UID, not its key:
+/// Ordered by namespace, then name. Cloning is cheap: nearly all keys lie where they are held. The identity of an object is its UID, not its key:
 /// a recreated object has the key of the one before.
 #[derive(Clone)]
 pub struct ObjectKey {
-    /// The namespace, and the name right behind it.
-    text: Arc<str>,
+    /// The namespace, and the name right behind it: where an entry has it, a look at it is no look at yet another place.
+    text: ShortText<LENGTH>,
     /// How long the namespace is; [`CLUSTER`] where there is none.
     namespace: u32,
     /// Of both: what is looked up again and again is hashed once.
@@ -28,8 +27,8 @@ pub struct ObjectKey {
 /// In place of a namespace's length: there is none.
 const CLUSTER: u32 = u32::MAX;
 
-/// The longest namespace and name that Kubernetes allows, together: such a key is put together on the stack.
-const LONGEST: usize = 63 + 253;
+/// So long are a namespace and the name of a pod of a Deployment in it, together, as good as always.
+const LENGTH: usize = 54;
 
 impl ObjectKey {
     /// The key of `name` in `namespace`.
@@ -37,7 +36,7 @@ impl ObjectKey {
         let (namespace, name) = (namespace.as_ref(), name.as_ref());
         // No header and no URL is as long; a namespace that were, would be cut and its rest be part of the name.
         let length = u32::try_from(namespace.len()).unwrap_or(CLUSTER).min(CLUSTER - 1);
-        let text = joined(namespace, name);
+        let text = ShortText::joined(namespace, name);
         let hash = KeyBytes::of(text.as_bytes(), length).hash();
         Self { text, namespace: length, hash }
     }
@@ -59,10 +58,11 @@ impl ObjectKey {
     }
 
     fn parts(&self) -> (Option<&str>, &str) {
+        let text = self.text.as_str();
         match self.namespace {
-            CLUSTER => (None, &self.text),
+            CLUSTER => (None, text),
             length => {
-                let (namespace, name) = self.text.split_at(length as usize);
+                let (namespace, name) = text.split_at(length as usize);
                 (Some(namespace), name)
             }
         }
@@ -84,30 +84,15 @@ impl ObjectKey {
         KeyBytes::of(self.text.as_bytes(), self.namespace)
     }
 
-    /// What its text takes, in bytes.
+    /// What its text takes beside the key itself, in bytes.
     pub(crate) fn footprint(&self) -> usize {
-        shared(self.text.len())
+        self.text.footprint()
     }
-}
-
-/// Both, in one allocation.
-fn joined(namespace: &str, name: &str) -> Arc<str> {
-    let mut buffer = [0; LONGEST];
-    let length = namespace.len() + name.len();
-    if let Some(room) = buffer.get_mut(..length) {
-        room[..namespace.len()].copy_from_slice(namespace.as_bytes());
-        room[namespace.len()..].copy_from_slice(name.as_bytes());
-        if let Ok(text) = std::str::from_utf8(room) {
-            return text.into();
-        }
-    }
-    [namespace, name].concat().into()
 }
 
 impl PartialEq for ObjectKey {
     fn eq(&self, other: &Self) -> bool {
-        (self.hash, self.namespace) == (other.hash, other.namespace)
-            && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+        (self.hash, self.namespace) == (other.hash, other.namespace) && self.text == other.text
     }
 }
 
@@ -121,10 +106,8 @@ impl PartialOrd for ObjectKey {
 
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        if self.namespace == other.namespace && Arc::ptr_eq(&self.text, &other.text) {
-            return Ordering::Equal;
-        }
-        self.bytes().cmp(&other.bytes())
+        // What is sought is compared with itself more often than with any other, and that is cheaper.
+        if self == other { Ordering::Equal } else { self.bytes().cmp(&other.bytes()) }
     }
 }
 
@@ -226,8 +209,12 @@ mod tests {
 
     #[test]
     fn a_name_longer_than_any_is_kept_whole() {
-        let long = "ü".repeat(LONGEST);
-        let key = ObjectKey::namespaced("n", &long);
-        assert_eq!((key.namespace(), key.name()), (Some("n"), long.as_str()));
+        for length in [LENGTH / 2 - 1, LENGTH / 2, 253] {
+            let long = "ü".repeat(length);
+            let key = ObjectKey::namespaced("n", &long);
+            assert_eq!((key.namespace(), key.name()), (Some("n"), long.as_str()));
+            assert_eq!(key, ObjectKey::namespaced("n", &long));
+            assert_ne!(key, ObjectKey::namespaced("n", &long[2..]));
+        }
     }
 }

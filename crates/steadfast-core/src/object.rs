@@ -30,9 +30,11 @@ use crate::version::ResourceVersion;
 pub struct Object<K>(Arc<State<K>>);
 
 /// The object apart from who it is: that lies close together with that of others, however large the objects are.
+// In this order, so that what a search looks at lies beside the counts that a clone changes.
+#[repr(C)]
 struct State<K> {
-    identity: Identity,
     held: Held<K>,
+    identity: Identity,
     /// What the object takes up as it is kept, in bytes; of one that is larger than 4 GB, that.
     bytes: u32,
 }
@@ -76,7 +78,7 @@ impl<K> Object<K> {
     /// The same, of which it is known what it takes up.
     pub(crate) fn weighed(identity: Identity, Weighed { object, bytes }: Weighed<K>) -> Self {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        Self(Arc::new(State { identity, held: Held::Known(object), bytes }))
+        Self(Arc::new(State { held: Held::Known(object), identity, bytes }))
     }
 
     /// What the object takes up as it is kept, in bytes: itself, and what it holds beyond that as far as that is known.
@@ -207,7 +209,7 @@ impl<K> Entry<K> {
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
         let bytes = last.as_ref().map_or(0, |last| last.0.bytes);
-        Self(Object(Arc::new(State { identity, held: Held::Tainted { last }, bytes })))
+        Self(Object(Arc::new(State { held: Held::Tainted { last }, identity, bytes })))
     }
 
     /// What it takes with its key and the object, in bytes.

@@ -5,6 +5,8 @@ use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 /// Who an object is, and in which of its versions.
+// In this order, so that the key lies where a search looks at it.
+#[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Where it is found.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::footprint::shared;
+
 /// A text of up to `N` bytes in place; a longer one is shared.
 #[derive(Clone)]
 pub(crate) enum ShortText<const N: usize> {
@@ -13,6 +15,21 @@ pub(crate) enum ShortText<const N: usize> {
 }
 
 impl<const N: usize> ShortText<N> {
+    /// One text behind the other.
+    pub(crate) fn joined(first: &str, second: &str) -> Self {
+        let length = first.len() + second.len();
+        match u8::try_from(length) {
+            Ok(len) if length <= N => {
+                let mut bytes = [0; N];
+                let (before, behind) = bytes[..length].split_at_mut(first.len());
+                before.copy_from_slice(first.as_bytes());
+                behind.copy_from_slice(second.as_bytes());
+                Self::Here { len, bytes }
+            }
+            _ => Self::Shared([first, second].concat().into()),
+        }
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Here { len, bytes } => &bytes[..usize::from(*len)],
@@ -26,18 +43,19 @@ impl<const N: usize> ShortText<N> {
             Self::Shared(text) => text,
         }
     }
+
+    /// What it takes beside itself, in bytes.
+    pub(crate) fn footprint(&self) -> usize {
+        match self {
+            Self::Here { .. } => 0,
+            Self::Shared(text) => shared(text.len()),
+        }
+    }
 }
 
 impl<const N: usize> From<&str> for ShortText<N> {
     fn from(text: &str) -> Self {
-        match u8::try_from(text.len()) {
-            Ok(len) if text.len() <= N => {
-                let mut bytes = [0; N];
-                bytes[..text.len()].copy_from_slice(text.as_bytes());
-                Self::Here { len, bytes }
-            }
-            _ => Self::Shared(text.into()),
-        }
+        Self::joined(text, "")
     }
 }
 
@@ -83,6 +101,7 @@ mod tests {
             let short = ShortText::<4>::from(text);
             assert_eq!((short.as_str(), matches!(short, ShortText::Shared(_))), (text, text.len() > 4));
             assert_eq!(short, ShortText::from(text));
+            assert_eq!(short, ShortText::joined("", text));
         }
         assert!(ShortText::<4>::from("abcd") < ShortText::from("abcde"));
         assert!(ShortText::<4>::from("abcde") < ShortText::from("abd"));

@@ -10,10 +10,6 @@ use steadfast_core::{Entry, Freshness, Object, ObjectKey};
 use crate::error::Unknown;
 use crate::owner::Owner;
 
-/// So many entries are looked at before the first of them is cloned. A processor waits for memory for many of them at once,
-/// unless one is counted in between, which has to be the only thing that it does.
-const AHEAD: usize = 128;
-
 /// Reads an informer's cache. Cheap to clone.
 pub struct Lister<K> {
     owner: Arc<Owner<K>>,
@@ -128,15 +124,7 @@ fn known<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<
 }
 
 fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
-    let mut known = entries.filter_map(Entry::object);
-    let (mut all, mut ahead) = (Vec::new(), Vec::with_capacity(AHEAD));
-    loop {
-        ahead.extend(known.by_ref().take(AHEAD));
-        if ahead.is_empty() {
-            return all;
-        }
-        all.extend(ahead.drain(..).cloned());
-    }
+    entries.filter_map(Entry::object).cloned().collect()
 }
 
 /// Finds an informer's objects by a value that a function of the user's finds in them. Cheap to clone.

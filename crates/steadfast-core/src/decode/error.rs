@@ -13,7 +13,10 @@ use crate::version::ResourceVersion;
 /// `serde_json`'s own messages quote values, and an object may be a Secret: of the message only what cannot be a value
 /// is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodeError {
+pub struct DecodeError(Box<Misfit>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Misfit {
     key: ObjectKey,
     version: ResourceVersion,
     offset: usize,
@@ -84,22 +87,23 @@ impl DecodeError {
     }
 
     fn new(identity: &Identity, offset: usize, path: String, problem: Problem) -> Self {
-        Self { key: identity.key.clone(), version: identity.version.clone(), offset, path, problem }
+        let (key, version) = (identity.key.clone(), identity.version.clone());
+        Self(Box::new(Misfit { key, version, offset, path, problem }))
     }
 
     /// The object.
     pub fn key(&self) -> &ObjectKey {
-        &self.key
+        &self.0.key
     }
 
     /// The version of its state that does not fit.
     pub fn version(&self) -> &ResourceVersion {
-        &self.version
+        &self.0.version
     }
 
     /// About where in the object's bytes, as the server sent them, decoding stopped.
     pub fn offset(&self) -> usize {
-        self.offset
+        self.0.offset
     }
 }
 
@@ -125,7 +129,7 @@ impl Problem {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, version, offset, path, problem } = self;
+        let Misfit { key, version, offset, path, problem } = &*self.0;
         write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it")?;
         if !path.is_empty() {
             write!(f, ", in {path}")?;

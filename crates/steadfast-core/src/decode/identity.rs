@@ -52,14 +52,17 @@ impl PartialIdentity {
         Self { key, uid, version }
     }
 
-    /// The whole identity, or the path that it lacks.
-    pub(super) fn whole(self) -> Result<Identity, (Self, &'static str)> {
-        match self {
-            Self { key: Some(key), uid: Some(uid), version: Some(version) } => Ok(Identity { key, uid, version }),
-            Self { key: None, .. } => Err((self, "metadata.name")),
-            Self { uid: None, .. } => Err((self, "metadata.uid")),
-            Self { version: None, .. } => Err((self, "metadata.resourceVersion")),
-        }
+    /// The whole identity, or what there is of it and the path that it lacks.
+    pub(super) fn whole(self) -> Result<Identity, (Box<Self>, &'static str)> {
+        let missing = match self {
+            Self { key: Some(key), uid: Some(uid), version: Some(version) } => {
+                return Ok(Identity { key, uid, version });
+            }
+            Self { key: None, .. } => "metadata.name",
+            Self { uid: None, .. } => "metadata.uid",
+            Self { version: None, .. } => "metadata.resourceVersion",
+        };
+        Err((Box::new(self), missing))
     }
 }
 

@@ -137,7 +137,7 @@ fn read_object(
     let made = || ResourceVersion::made_of(&text[range.clone()]);
     let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
         kind,
-        identity: Box::new(identity),
+        identity,
         problem: RecordProblem::NoIdentity { missing },
     })?;
     let cut = scan.metadata.managed_fields.as_ref();

@@ -26,7 +26,7 @@ const MOST: usize = 1024 * 1024;
 const PIECE: usize = 8 * 1024;
 
 /// What is kept of an object, or who it is that does not fit, and why.
-pub(super) type Decoded<K> = Result<Weighed<K>, (Identity, String)>;
+pub(super) type Decoded<K> = Result<Weighed<K>, Box<(Identity, String)>>;
 
 /// What an object is for, and how much there was to tell when it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl<K: Kept> Decoding<K> {
             under_way.purpose = None;
         }
         for Waiting { number, object } in unwanted {
-            self.put(number, Err((object.identity, String::new())));
+            self.put(number, Err(Box::new((object.identity, String::new()))));
         }
     }
 
@@ -267,7 +267,7 @@ impl<K: Kept> Decoding<K> {
 }
 
 fn keep<K: Kept>(keeper: &mut Keeper<K>, object: RawObject) -> Decoded<K> {
-    keeper.keep(&object).map_err(|why| (object.identity, why))
+    keeper.keep(&object).map_err(|why| Box::new((object.identity, why)))
 }
 
 impl<K> Drop for Decoding<K> {
@@ -491,7 +491,7 @@ mod tests {
     }
 
     fn said(decoded: &Decoded<Slow>) -> Result<u64, String> {
-        decoded.as_ref().map(|slow| slow.object.number).map_err(|(identity, why)| format!("{}: {why}", identity.key))
+        decoded.as_ref().map(|slow| slow.object.number).map_err(|unfit| format!("{}: {}", unfit.0.key, unfit.1))
     }
 
     /// Hands in what the seed says, for edits and lists, forgets lists, and finishes now and then; what is settled has to be

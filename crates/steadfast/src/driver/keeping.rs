@@ -104,12 +104,14 @@ impl<K: Kept> Driver<K> {
                     }
                 }
                 // Where they belong they count as such already. They are told of in the order in which they came.
-                (Purpose::Listed { told, .. }, Err((identity, why))) => {
+                (Purpose::Listed { told, .. }, Err(unfit)) => {
+                    let (identity, why) = *unfit;
                     if let Some(note) = self.undecodable(&identity, &why) {
                         self.complaints.stage_late(told, note);
                     }
                 }
-                (Purpose::Edited { told, .. }, Err((identity, why))) => {
+                (Purpose::Edited { told, .. }, Err(unfit)) => {
+                    let (identity, why) = *unfit;
                     if let Some(note) = self.undecodable(&identity, &why) {
                         self.notes.insert(told + self.late_notes, note);
                         self.late_notes += 1;
