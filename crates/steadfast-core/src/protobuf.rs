@@ -22,10 +22,9 @@ mod special;
 mod table;
 mod text;
 mod trim;
+mod whole;
 pub(crate) mod wire;
 
-pub use deserialize::decode;
-pub(crate) use deserialize::decode_seed;
 pub(crate) use envelope::{MARK, types};
 pub use error::{Error, Reason};
 pub(crate) use gist::Gist;
@@ -34,4 +33,6 @@ pub use id::MessageId;
 pub(crate) use scan::{ListMarks, list_marks};
 pub(crate) use seek::{Found, decode_field};
 pub(crate) use trim::without;
+pub use whole::decode;
+pub(crate) use whole::decode_seed;
 pub(crate) use wire::Wire;

@@ -9,7 +9,7 @@
 //! | a string that is kept | its length |
 //! | a string that is looked at | what it is as bytes in base64, if it is long; else it becomes a number or a time |
 //! | bytes | their number |
-//! | a sequence | its elements, in the capacity that a `Vec` comes to that grows as it is filled |
+//! | a sequence | its elements, in the capacity that a `Vec` comes to: what it was told there will be, and more as it is filled |
 //! | a map | its entries, in the nodes of a `BTreeMap` |
 //!
 //! What a type does apart from that (another kind of map, shared strings, a `Box`) is not seen. What an allocator adds
@@ -21,7 +21,7 @@ use std::mem::size_of;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
-use crate::footprint::tree;
+use crate::footprint::{sequence, tree};
 
 /// A deserializer, or one of its helpers, of which what is asked for is counted.
 pub(crate) struct Measured<'h, T> {
@@ -58,29 +58,18 @@ impl Heap {
     }
 }
 
-/// What a `Vec` allocates for so many elements of that size, if nobody told it how many there will be.
-fn grown(count: usize, size: usize) -> usize {
-    if count == 0 || size == 0 {
-        return 0;
-    }
-    let least = match size {
-        1 => 8,
-        2..=1024 => 4,
-        _ => 1,
-    };
-    count.next_power_of_two().max(least) * size
-}
-
 impl<'h, T> Measured<'h, T> {
     /// Counts into `heap`.
     pub(crate) fn new(inner: T, heap: &'h Heap) -> Self {
         Self { inner, heap, kept: Text::Kept }
     }
 
+    #[inline]
     fn of<U>(&self, inner: U) -> Measured<'h, U> {
         Measured { inner, heap: self.heap, kept: self.kept }
     }
 
+    #[inline]
     fn text(&self, text: &str) {
         self.heap.add(match self.kept {
             Text::Kept => text.len(),
@@ -92,6 +81,7 @@ impl<'h, T> Measured<'h, T> {
 
 macro_rules! deserialize {
     ($($method:ident: $kept:ident,)*) => {$(
+        #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
             self.inner.$method(Measured { inner: visitor, heap: self.heap, kept: Text::$kept })
         }
@@ -129,18 +119,22 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         deserialize_ignored_any: Name,
     }
 
+    #[inline]
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_unit_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Read })
     }
 
+    #[inline]
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_newtype_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Kept })
     }
 
+    #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
         self.inner.deserialize_tuple(len, Inline(Measured { inner: visitor, heap: self.heap, kept: Text::Kept }))
     }
 
+    #[inline]
     fn deserialize_tuple_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -151,6 +145,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
+    #[inline]
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -161,6 +156,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
+    #[inline]
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -178,6 +174,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
 
 macro_rules! visit {
     ($($method:ident: $type:ty,)*) => {$(
+        #[inline]
         fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
             self.inner.$method(value)
         }
@@ -208,62 +205,74 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
         visit_char: char,
     }
 
+    #[inline]
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
         self.text(text);
         self.inner.visit_str(text)
     }
 
+    #[inline]
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
         self.text(text);
         self.inner.visit_borrowed_str(text)
     }
 
+    #[inline]
     fn visit_string<E: Error>(self, text: String) -> Result<V::Value, E> {
         self.text(&text);
         self.inner.visit_string(text)
     }
 
+    #[inline]
     fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<V::Value, E> {
         self.heap.add(bytes.len());
         self.inner.visit_bytes(bytes)
     }
 
+    #[inline]
     fn visit_borrowed_bytes<E: Error>(self, bytes: &'de [u8]) -> Result<V::Value, E> {
         self.heap.add(bytes.len());
         self.inner.visit_borrowed_bytes(bytes)
     }
 
+    #[inline]
     fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<V::Value, E> {
         self.heap.add(bytes.len());
         self.inner.visit_byte_buf(bytes)
     }
 
+    #[inline]
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
         self.inner.visit_none()
     }
 
+    #[inline]
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
         let deserializer = self.of(deserializer);
         self.inner.visit_some(deserializer)
     }
 
+    #[inline]
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         self.inner.visit_unit()
     }
 
+    #[inline]
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
         let deserializer = self.of(deserializer);
         self.inner.visit_newtype_struct(deserializer)
     }
 
+    #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        let (mut count, mut size) = (0, 0);
-        let elements = Elements { inner: self.of(elements), count: &mut count, size: &mut size };
+        let mut counted = Counted::default();
+        let elements = Elements { inner: self.of(elements), counted: &mut counted };
         let value = self.inner.visit_seq(elements)?;
-        self.heap.add(grown(count, size));
+        self.heap.add(sequence(counted.count, counted.size, counted.hint.get()));
         Ok(value)
     }
 
+    #[inline]
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
         let mut map = Map::default();
         let entries = Entries { inner: self.of(entries), map: &mut map };
@@ -272,6 +281,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
         Ok(value)
     }
 
+    #[inline]
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
         let variant = self.of(variant);
         self.inner.visit_enum(variant)
@@ -288,36 +298,44 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
         self.0.expecting(formatter)
     }
 
+    #[inline]
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
         self.0.inner.visit_str(text)
     }
 
+    #[inline]
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<V::Value, E> {
         self.0.inner.visit_borrowed_str(text)
     }
 
+    #[inline]
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
         self.0.inner.visit_none()
     }
 
+    #[inline]
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         self.0.inner.visit_unit()
     }
 
+    #[inline]
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
         self.0.visit_newtype_struct(deserializer)
     }
 
+    #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let elements = self.0.of(elements);
         self.0.inner.visit_seq(elements)
     }
 
+    #[inline]
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
         let entries = self.0.of(entries);
         self.0.inner.visit_map(entries)
     }
 
+    #[inline]
     fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
         let variant = self.0.of(variant);
         self.0.inner.visit_enum(variant)
@@ -327,6 +345,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Measured<'_, S> {
     type Value = S::Value;
 
+    #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
         let deserializer = self.of(deserializer);
         self.inner.deserialize(deserializer)
@@ -336,11 +355,13 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Measured<'_, S> {
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Measured<'_, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         let seed = self.of(seed);
         self.inner.next_element_seed(seed)
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
@@ -349,40 +370,58 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Measured<'_, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Measured<'_, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         let seed = self.of(seed);
         self.inner.next_key_seed(seed)
     }
 
+    #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let seed = self.of(seed);
         self.inner.next_value_seed(seed)
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
+}
+
+/// What was asked for in place of a sequence.
+#[derive(Default)]
+struct Counted {
+    count: usize,
+    size: usize,
+    /// How many there will be, if that was asked and is known.
+    hint: Cell<usize>,
 }
 
 /// The elements of a sequence, counted.
 struct Elements<'h, 'c, A> {
     inner: Measured<'h, A>,
-    count: &'c mut usize,
-    size: &'c mut usize,
+    counted: &'c mut Counted,
 }
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        let element = self.inner.next_element_seed(seed)?;
-        *self.count += usize::from(element.is_some());
-        *self.size = size_of::<S::Value>();
-        Ok(element)
+        // The element stays where it is: it may have thousands of bytes, and moving them is dear.
+        let element = self.inner.next_element_seed(seed);
+        if let Ok(Some(_)) = &element {
+            self.counted.count += 1;
+            self.counted.size = size_of::<S::Value>();
+        }
+        element
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        let hint = self.inner.size_hint();
+        self.counted.hint.set(hint.unwrap_or_default());
+        hint
     }
 }
 
@@ -413,6 +452,7 @@ struct Entries<'h, 'm, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
     type Error = A::Error;
 
+    #[inline]
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         let key = self.inner.next_key_seed(seed)?;
         self.map.count += usize::from(key.is_some());
@@ -420,6 +460,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
         Ok(key)
     }
 
+    #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let size = size_of::<S::Value>();
         self.map.is_struct |= self.map.value.is_some_and(|other| other != size);
@@ -427,6 +468,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
         self.inner.next_value_seed(seed)
     }
 
+    #[inline]
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
@@ -436,6 +478,7 @@ impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for Measured<'h, A> {
     type Error = A::Error;
     type Variant = Measured<'h, A::Variant>;
 
+    #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let heap = self.heap;
         let seed = Measured { inner: seed, heap, kept: Text::Name };
@@ -447,20 +490,24 @@ impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for Measured<'h, A> {
 impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Measured<'_, A> {
     type Error = A::Error;
 
+    #[inline]
     fn unit_variant(self) -> Result<(), A::Error> {
         self.inner.unit_variant()
     }
 
+    #[inline]
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
         let seed = self.of(seed);
         self.inner.newtype_variant_seed(seed)
     }
 
+    #[inline]
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
         let visitor = Inline(self.of(visitor));
         self.inner.tuple_variant(len, visitor)
     }
 
+    #[inline]
     fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],

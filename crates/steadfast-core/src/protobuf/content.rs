@@ -19,10 +19,10 @@ impl<'de> Content<'de> {
     /// Reads a `value` that lies as `wire`.
     #[inline]
     pub(crate) fn read(reader: &mut Reader<'de>, wire: Wire, value: Value) -> Result<Self, Fault> {
-        match value {
-            Value::Bool | Value::Int32 | Value::Int64 => reader.number(wire).map(Self::Number),
-            Value::Double if wire == Wire::Fixed64 => reader.fixed64().map(Self::Number),
-            Value::Double => Err(Fault { at: reader.at() }),
+        match (wire, value) {
+            (Wire::Varint, Value::Bool | Value::Int32 | Value::Int64) => reader.varint().map(Self::Number),
+            (Wire::Fixed64, Value::Double) => reader.fixed64().map(Self::Number),
+            (_, Value::Bool | Value::Int32 | Value::Int64 | Value::Double) => Err(Fault { at: reader.at() }),
             _ => reader.delimited(wire).map(Self::Inside),
         }
     }
@@ -43,7 +43,7 @@ impl<'de> Content<'de> {
             (Self::Number(number), Value::Double) => f64::from_bits(*number) == 0.0,
             (Self::Number(number), _) => *number == 0,
             (Self::Inside(text), Value::Text | Value::Bytes) => text.rest().is_empty(),
-            (Self::Inside(time), Value::Time) => Moment::read(*time, false)?.is_none(),
+            (Self::Inside(time), Value::Time) => Moment::is_null(*time, false)?,
             _ => false,
         })
     }

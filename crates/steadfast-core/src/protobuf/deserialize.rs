@@ -3,19 +3,16 @@
 //! It goes through the bytes once and decodes what is asked for; what nobody wants is passed over by its length. What JSON
 //! says of a field that is not there is said after all that are.
 
-use std::marker::PhantomData;
-
+use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer as _};
 
 use super::content::Content;
 use super::embedded::embedded;
-use super::envelope::{TypeMeta, open};
 use super::error::{Error, Reason, Step};
 use super::id::MessageId;
 use super::message::{Count, Field, Message, Shape, UNNAMED, Value};
 use super::numbers::{double, integer};
-use super::presented::{AsJson, Name, Presented};
+use super::presented::{AsJson, Name, Presence, Presented};
 use super::special::{Choice, choice, int_or_string, nanos, only};
 use super::table::table;
 use super::text::{Moment, base64, duration, text};
@@ -24,113 +21,39 @@ use super::wire::{Fault, Reader, Tag, Wire};
 /// How deep `serde_json` goes, counted as it does: there is no object in the 128th.
 pub(super) const DEPTH: u8 = 128;
 
-/// Decodes the object in `bytes`, which is an `id`, with or without its envelope: to what the JSON would be decoded that the
-/// API server has for it, without `metadata.managedFields` unless they are to be kept.
-///
-/// # Errors
-///
-/// Where the bytes are no such message, or `T` does not take what they say.
-pub fn decode<'de, T: Deserialize<'de>>(
-    id: MessageId,
-    bytes: &'de [u8],
-    keep_managed_fields: bool,
-) -> Result<T, Error> {
-    decode_seed(PhantomData::<T>, id, bytes, keep_managed_fields)
-}
-
-/// Has `seed` decode the object in `bytes`, as [`decode`] does.
-///
-/// # Errors
-///
-/// Where the bytes are no such message, or the seed does not take what they say.
-pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
-    seed: S,
-    id: MessageId,
-    bytes: &'de [u8],
-    keep_managed_fields: bool,
-) -> Result<S::Value, Error> {
-    let (types, reader) = open(Reader::new(bytes))?;
-    seed.deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
-}
-
-/// An object that stands for itself.
-struct Whole<'de> {
-    types: Option<TypeMeta<'de>>,
-    id: MessageId,
-    reader: Reader<'de>,
-    keep_managed_fields: bool,
-}
-
-impl<'de> Presented<'de> for Whole<'de> {
-    fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let mut members = Members::new(self.id, self.reader, DEPTH)?;
-        members.trims = !self.keep_managed_fields;
-        // The only items of a list that say in JSON what they are: whatever they are of, that is the same.
-        let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
-        let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
-        let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);
-        visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], told: 0, members })
-    }
-}
-
-/// The members of an object that stands for itself: what its envelope says, and those of the message.
-struct Object<'de> {
-    types: [(&'static str, &'de [u8]); 2],
-    told: usize,
-    members: Members<'de>,
-}
-
-impl<'de> MapAccess<'de> for Object<'de> {
-    type Error = Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        while let Some((name, text)) = self.types.get(self.told) {
-            self.told += 1;
-            if !text.is_empty() {
-                return seed.deserialize(AsJson(Name(name))).map(Some);
-            }
-        }
-        self.told = self.types.len() + 1;
-        self.members.next_key_seed(seed)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        match self.told.checked_sub(1).and_then(|told| self.types.get(told)) {
-            Some((name, text)) => {
-                let text = One { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
-                seed.deserialize(AsJson(text)).map_err(|error| error.inside(Step::Field(name), 0))
-            }
-            None => self.members.next_value_seed(seed),
-        }
-    }
-}
-
 /// The members of a message.
-struct Members<'de> {
+pub(super) struct Members<'de> {
     reader: Reader<'de>,
     message: &'static Message,
     /// The numbers of the fields that were there, as bits.
     seen: u64,
-    /// The messages that this one is written inline in.
-    outer: Vec<(Reader<'de>, &'static Message, u64)>,
+    /// The message that this one is written inline in.
+    outer: Option<Outer<'de>>,
+    /// Those that that one is written inline in; hardly ever one.
+    further: Vec<Outer<'de>>,
     depth: u8,
     /// Whether the metadata in it lose their `managedFields`.
-    trims: bool,
+    pub(super) trims: bool,
     /// The member whose value comes next.
     field: &'static Field,
     content: Content<'de>,
 }
 
+/// A message that is gone on with after one that is written inline in it.
+type Outer<'de> = (Reader<'de>, &'static Message, u64);
+
 /// In the place of a field, before the first.
 static NO_FIELD: Field = Field { name: UNNAMED, number: 0, count: Count::Maybe, value: Value::Text, omit: true };
 
 impl<'de> Members<'de> {
-    fn new(id: MessageId, reader: Reader<'de>, depth: u8) -> Result<Self, Error> {
+    #[inline]
+    pub(super) fn new(id: MessageId, reader: Reader<'de>, depth: u8) -> Result<Self, Error> {
         Ok(Self {
             reader,
             message: id.message(),
             seen: 0,
-            outer: Vec::new(),
+            outer: None,
+            further: Vec::new(),
             depth: deeper(depth, &reader)?,
             trims: false,
             field: &NO_FIELD,
@@ -142,72 +65,72 @@ impl<'de> Members<'de> {
     fn advance(&mut self) -> Result<bool, Error> {
         loop {
             let before = self.reader.at();
-            if let Some(tag) = self.reader.tag()? {
-                if self.is_told(tag, before)? {
-                    return Ok(true);
+            let Some(tag) = self.reader.tag()? else {
+                match self.advance_to_absent() {
+                    Some(is_one) => return Ok(is_one),
+                    None => continue,
                 }
-                continue;
-            }
-            let absent = self.message.told_of_absent & !self.seen;
-            if absent == 0 {
-                let Some(outer) = self.outer.pop() else { return Ok(false) };
-                (self.reader, self.message, self.seen) = outer;
-                continue;
-            }
-            self.seen |= absent & absent.wrapping_neg();
-            let Some(field) = self.message.field(absent.trailing_zeros()) else { continue };
-            if field.count == Count::Inline {
-                self.enter(field, self.reader.nothing());
-                continue;
-            }
-            self.field = field;
-            self.content = match (field.count, field.value) {
-                (Count::One, value) if value != Value::Bytes => Content::zero(&self.reader, value),
-                _ => Content::Null,
             };
+            let Some(field) = self.message.field(tag.number) else {
+                self.reader.skip(tag.wire)?;
+                continue;
+            };
+            let bit = 1 << tag.number;
+            if self.seen & bit != 0 {
+                // No server writes a field twice, or a list in pieces.
+                return Err(Fault { at: before }.into());
+            }
+            self.seen |= bit;
+            self.field = field;
+            match field.count {
+                Count::One | Count::Maybe => {
+                    let content = Content::read(&mut self.reader, tag.wire, field.value)?;
+                    if field.count == Count::One && field.omit && content.is_empty(field.value)? {
+                        continue;
+                    }
+                    self.content = content;
+                }
+                Count::List | Count::Map => {
+                    self.reader.stand(before);
+                    self.content = Content::Next;
+                }
+                Count::Inline => {
+                    let inner = self.reader.delimited(tag.wire)?;
+                    self.enter(field, inner);
+                    continue;
+                }
+            }
             return Ok(true);
         }
     }
 
-    /// Begins the field of `tag`, which was read at `before`; whether JSON has it as a member of its own.
-    #[inline]
-    fn is_told(&mut self, tag: Tag, before: usize) -> Result<bool, Error> {
-        let Some(field) = self.message.field(tag.number) else {
-            self.reader.skip(tag.wire)?;
-            return Ok(false);
-        };
-        let bit = 1 << tag.number;
-        if self.seen & bit != 0 {
-            // No server writes a field twice, or a list in pieces.
-            return Err(Fault { at: before }.into());
+    /// Goes on where all that is there was told: to what JSON has all the same. None where that is to be seen.
+    fn advance_to_absent(&mut self) -> Option<bool> {
+        let absent = self.message.told_of_absent & !self.seen;
+        if absent == 0 {
+            let Some(outer) = self.outer.take() else { return Some(false) };
+            self.outer = self.further.pop();
+            (self.reader, self.message, self.seen) = outer;
+            return None;
         }
-        self.seen |= bit;
-        match field.count {
-            Count::Inline => {
-                let inner = self.reader.delimited(tag.wire)?;
-                self.enter(field, inner);
-                return Ok(false);
-            }
-            Count::One => {
-                self.content = Content::read(&mut self.reader, tag.wire, field.value)?;
-                if field.omit && self.content.is_empty(field.value)? {
-                    return Ok(false);
-                }
-            }
-            Count::Maybe => self.content = Content::read(&mut self.reader, tag.wire, field.value)?,
-            Count::List | Count::Map => {
-                self.reader.stand(before);
-                self.content = Content::Next;
-            }
+        self.seen |= absent & absent.wrapping_neg();
+        let field = self.message.field(absent.trailing_zeros())?;
+        if field.count == Count::Inline {
+            self.enter(field, self.reader.nothing());
+            return None;
         }
         self.field = field;
-        Ok(true)
+        self.content = match (field.count, field.value) {
+            (Count::One, value) if value != Value::Bytes => Content::zero(&self.reader, value),
+            _ => Content::Null,
+        };
+        Some(true)
     }
 
     /// Goes into a message that is written inline.
     fn enter(&mut self, field: &Field, inner: Reader<'de>) {
         if let Value::Message(id) = field.value {
-            self.outer.push((self.reader, self.message, self.seen));
+            self.further.extend(self.outer.replace((self.reader, self.message, self.seen)));
             (self.reader, self.message, self.seen) = (inner, id.message(), 0);
         }
     }
@@ -232,7 +155,9 @@ impl<'de> MapAccess<'de> for Members<'de> {
             value = Value::Message(table().trimmed);
         }
         let given = Given { reader: &mut self.reader, field, value, content: self.content, depth: self.depth };
-        seed.deserialize(AsJson(given)).map_err(|error| error.inside(Step::Field(field.name), at))
+        let mut value = seed.deserialize(AsJson(given));
+        step_out(&mut value, Step::Field(field.name), at);
+        value
     }
 }
 
@@ -253,7 +178,6 @@ impl<'de> Given<'_, 'de> {
 }
 
 impl<'de> Presented<'de> for Given<'_, 'de> {
-    #[inline]
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Self { reader, field, value, content, depth } = self;
         if !matches!(content, Content::Next) {
@@ -262,17 +186,22 @@ impl<'de> Presented<'de> for Given<'_, 'de> {
         if field.count == Count::Map {
             return Entries::visit(reader, field, depth, visitor);
         }
-        Elements { reader, number: field.number, value, among: false, packed: None, index: 0, depth }.visit(visitor)
+        Elements::new(reader, field.number, value, false, depth).visit(visitor)
     }
 
     #[inline]
-    fn is_null(&self) -> Result<bool, Error> {
-        self.one().is_null()
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if matches!(self.content, Content::Next) { self.any(visitor) } else { self.one().text(visitor) }
     }
 
     #[inline]
-    fn json(&self) -> Result<Option<Reader<'de>>, Error> {
-        self.one().json()
+    fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if matches!(self.content, Content::Next) { self.any(visitor) } else { self.one().object(visitor) }
+    }
+
+    #[inline]
+    fn presence(&self) -> Result<Presence<'de>, Error> {
+        if matches!(self.content, Content::Next) { Ok(Presence::There) } else { self.one().presence() }
     }
 
     #[inline]
@@ -286,10 +215,10 @@ impl<'de> Presented<'de> for Given<'_, 'de> {
 
 /// A single value.
 #[derive(Clone, Copy)]
-struct One<'de> {
-    value: Value,
-    content: Content<'de>,
-    depth: u8,
+pub(super) struct One<'de> {
+    pub(super) value: Value,
+    pub(super) content: Content<'de>,
+    pub(super) depth: u8,
 }
 
 impl<'de> One<'de> {
@@ -299,10 +228,7 @@ impl<'de> One<'de> {
             Choice::Null => visitor.visit_unit(),
             Choice::Bool(allows) => visitor.visit_bool(allows),
             Choice::Schema(schema) => visitor.visit_map(Members::new(table().schema, schema, depth)?),
-            Choice::Several(value) => {
-                let reader = &mut reader;
-                Elements { reader, number: 2, value, among: true, packed: None, index: 0, depth }.visit(visitor)
-            }
+            Choice::Several(value) => Elements::new(&mut reader, 2, value, true, depth).visit(visitor),
         }
     }
 
@@ -330,9 +256,7 @@ impl<'de> Presented<'de> for One<'de> {
                 visitor.visit_map(Members::new(id, reader, self.depth)?)
             }
             Value::Message(id) => {
-                let (reader, value) = (&mut reader, id.message().fields[0].value);
-                Elements { reader, number: 1, value, among: true, packed: None, index: 0, depth: self.depth }
-                    .visit(visitor)
+                Elements::new(&mut reader, 1, id.message().fields[0].value, true, self.depth).visit(visitor)
             }
             Value::Time | Value::MicroTime => match Moment::read(reader, self.value == Value::MicroTime)? {
                 Some(moment) => moment.visit(visitor),
@@ -343,7 +267,7 @@ impl<'de> Presented<'de> for One<'de> {
                 Some(written) => text(written.rest(), visitor),
                 None => visitor.visit_borrowed_str("0"),
             },
-            Value::Raw => match self.json()? {
+            Value::Raw => match json(reader)? {
                 Some(json) => embedded(json, |json| json.deserialize_any(visitor)),
                 None => visitor.visit_unit(),
             },
@@ -354,23 +278,58 @@ impl<'de> Presented<'de> for One<'de> {
     }
 
     #[inline]
-    fn is_null(&self) -> Result<bool, Error> {
-        let Content::Inside(reader) = self.content else { return Ok(matches!(self.content, Content::Null)) };
-        Ok(match self.value {
-            Value::Time => Moment::read(reader, false)?.is_none(),
-            Value::MicroTime => Moment::read(reader, true)?.is_none(),
-            Value::Raw => self.json()?.is_none(),
-            Value::SchemaOrArray | Value::SchemaOrTexts => matches!(choice(self.value, reader)?, Choice::Null),
-            _ => false,
-        })
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.content {
+            Content::Inside(reader) if self.value == Value::Text => text(reader.rest(), visitor),
+            _ => self.any(visitor),
+        }
     }
 
     #[inline]
-    fn json(&self) -> Result<Option<Reader<'de>>, Error> {
+    fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match (self.value, self.content) {
-            (Value::Raw, Content::Inside(reader)) => Ok(only(reader)?.filter(|json| !json.rest().is_empty())),
-            _ => Ok(None),
+            (Value::Message(id), Content::Inside(reader)) if id.message().shape == Shape::Object => {
+                visitor.visit_map(Members::new(id, reader, self.depth)?)
+            }
+            _ => self.any(visitor),
         }
+    }
+
+    #[inline]
+    fn presence(&self) -> Result<Presence<'de>, Error> {
+        match self.content {
+            Content::Null => Ok(Presence::Null),
+            Content::Inside(reader) if self.value.may_be_null() => presence(self.value, reader),
+            _ => Ok(Presence::There),
+        }
+    }
+}
+
+/// What there is of a value that may be null although it is there.
+fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
+    let is_null = match value {
+        Value::Time | Value::MicroTime => Moment::is_null(reader, value == Value::MicroTime)?,
+        Value::Raw => match json(reader)? {
+            Some(json) => return Ok(Presence::Json(json)),
+            None => true,
+        },
+        Value::SchemaOrArray | Value::SchemaOrTexts => matches!(choice(value, reader)?, Choice::Null),
+        _ => false,
+    };
+    Ok(if is_null { Presence::Null } else { Presence::There })
+}
+
+/// The JSON that is all there is to a message, unless it is empty.
+fn json(message: Reader<'_>) -> Result<Option<Reader<'_>>, Error> {
+    Ok(only(message)?.filter(|json| !json.rest().is_empty()))
+}
+
+/// Has an error in `result` say that it is of a value at `step`. What is no error stays where it is: it may have thousands of
+/// bytes, and moving them from hand to hand is dear.
+#[inline]
+pub(super) fn step_out<T>(result: &mut Result<T, Error>, step: Step, at: usize) {
+    if let Err(error) = result {
+        error.step_out(step, at);
     }
 }
 
@@ -392,17 +351,30 @@ struct Elements<'a, 'de> {
     /// Numbers that lie together.
     packed: Option<Reader<'de>>,
     index: usize,
+    /// Whether there are no more.
+    ended: bool,
     depth: u8,
 }
 
-impl<'de> Elements<'_, 'de> {
+impl<'a, 'de> Elements<'a, 'de> {
+    #[inline]
+    fn new(reader: &'a mut Reader<'de>, number: u32, value: Value, among: bool, depth: u8) -> Self {
+        Self { reader, number, value, among, packed: None, index: 0, ended: false, depth }
+    }
+
     fn visit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
         self.depth = deeper(self.depth, self.reader)?;
         let value = visitor.visit_seq(&mut self)?;
-        match self.next()? {
-            Some(_) => Err(Error::invalid_length(self.index + 1, &"fewer elements")),
-            None => Ok(value),
+        if !self.ended && self.next()?.is_some() {
+            return Err(Error::invalid_length(self.index + 1, &"fewer elements"));
         }
+        Ok(value)
+    }
+
+    /// Whether they are numbers, of which several may lie together.
+    #[inline]
+    fn packs(&self) -> bool {
+        matches!(self.value, Value::Bool | Value::Int32 | Value::Int64)
     }
 
     fn next(&mut self) -> Result<Option<Content<'de>>, Fault> {
@@ -414,18 +386,18 @@ impl<'de> Elements<'_, 'de> {
                 self.packed = None;
             }
             let before = self.reader.at();
-            let Some(tag) = self.reader.tag()? else { return Ok(None) };
-            let packs = matches!(self.value, Value::Bool | Value::Int32 | Value::Int64);
-            match tag {
-                Tag { number, wire: Wire::Delimited } if number == self.number && packs => {
-                    self.packed = Some(self.reader.delimited(Wire::Delimited)?);
-                }
-                Tag { number, wire } if number == self.number => {
+            match self.reader.tag()? {
+                Some(Tag { number, wire }) if number == self.number => {
+                    if wire == Wire::Delimited && self.packs() {
+                        self.packed = Some(self.reader.delimited(wire)?);
+                        continue;
+                    }
                     return Content::read(self.reader, wire, self.value).map(Some);
                 }
-                Tag { wire, .. } if self.among => self.reader.skip(wire)?,
+                Some(Tag { wire, .. }) if self.among => self.reader.skip(wire)?,
                 _ => {
                     self.reader.stand(before);
+                    self.ended = true;
                     return Ok(None);
                 }
             }
@@ -442,7 +414,18 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
         let (index, at) = (self.index, self.reader.at());
         self.index += 1;
         let element = One { value: self.value, content, depth: self.depth };
-        seed.deserialize(AsJson(element)).map(Some).map_err(|error| error.inside(Step::Element(index), at))
+        match seed.deserialize(AsJson(element)) {
+            Ok(value) => Ok(Some(value)),
+            Err(mut error) => {
+                error.step_out(Step::Element(index), at);
+                Err(error)
+            }
+        }
+    }
+
+    /// All that are to come, unless several of them may lie together: who makes room for as many has not to make more.
+    fn size_hint(&self) -> Option<usize> {
+        if self.packs() { None } else { self.reader.count(self.number, self.among).ok() }
     }
 }
 
@@ -452,6 +435,8 @@ struct Entries<'a, 'de> {
     field: &'static Field,
     /// The value of the entry whose key was asked for.
     content: Content<'de>,
+    /// Whether there are no more.
+    ended: bool,
     depth: u8,
 }
 
@@ -463,12 +448,12 @@ impl<'a, 'de> Entries<'a, 'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let depth = deeper(depth, reader)?;
-        let mut entries = Self { reader, field, content: Content::Null, depth };
+        let mut entries = Self { reader, field, content: Content::Null, ended: false, depth };
         let value = visitor.visit_map(&mut entries)?;
-        match entries.next()? {
-            Some(_) => Err(Error::invalid_length(1, &"fewer entries")),
-            None => Ok(value),
+        if !entries.ended && entries.next()?.is_some() {
+            return Err(Error::invalid_length(1, &"fewer entries"));
         }
+        Ok(value)
     }
 
     /// The key of the next entry.
@@ -476,6 +461,7 @@ impl<'a, 'de> Entries<'a, 'de> {
         let before = self.reader.at();
         let Some(tag) = self.reader.tag()?.filter(|tag| tag.number == self.field.number) else {
             self.reader.stand(before);
+            self.ended = true;
             return Ok(None);
         };
         let mut entry = self.reader.delimited(tag.wire)?;
@@ -505,6 +491,8 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, 'de> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let value = One { value: self.field.value, content: self.content, depth: self.depth };
         let at = self.reader.at();
-        seed.deserialize(AsJson(value)).map_err(|error| error.inside(Step::Entry, at))
+        let mut value = seed.deserialize(AsJson(value));
+        step_out(&mut value, Step::Entry, at);
+        value
     }
 }

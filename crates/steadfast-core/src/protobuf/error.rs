@@ -39,11 +39,11 @@ impl Error {
         Self(Box::new(Inner { reason, at: Some(at), path: Vec::new() }))
     }
 
-    /// The error of a value one step further in. `at` is where that is, should it not be known better.
-    pub(crate) fn inside(mut self, step: Step, at: usize) -> Self {
+    /// Makes it the error of a value one step further in. `at` is where that is, should it not be known better.
+    #[cold]
+    pub(crate) fn step_out(&mut self, step: Step, at: usize) {
         self.0.path.push(step);
         self.0.at.get_or_insert(at);
-        self
     }
 
     /// What is wrong.

@@ -126,3 +126,11 @@ impl Field {
         }
     }
 }
+
+impl Value {
+    /// Whether it may be null in JSON although it is there.
+    #[inline]
+    pub(crate) fn may_be_null(self) -> bool {
+        matches!(self, Self::Time | Self::MicroTime | Self::Raw | Self::SchemaOrArray | Self::SchemaOrTexts)
+    }
+}

@@ -13,20 +13,38 @@ pub(crate) trait Presented<'de>: Sized {
     /// Shows what it is.
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error>;
 
-    /// Whether it is null.
-    fn is_null(&self) -> Result<bool, Error> {
-        Ok(false)
+    /// Shows what it is to someone who wants a text: there the way is shorter if it is one.
+    #[inline]
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.any(visitor)
     }
 
-    /// The text, where the value is JSON as it stands.
-    fn json(&self) -> Result<Option<Reader<'de>>, Error> {
-        Ok(None)
+    /// Shows what it is to someone who wants an object.
+    #[inline]
+    fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.any(visitor)
+    }
+
+    /// What there is of it.
+    #[inline]
+    fn presence(&self) -> Result<Presence<'de>, Error> {
+        Ok(Presence::There)
     }
 
     /// Passes over it, undecoded.
     fn pass(self) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// What there is of a value.
+pub(crate) enum Presence<'de> {
+    /// It is there.
+    There,
+    /// It is null.
+    Null,
+    /// It is there, and is JSON as it stands.
+    Json(Reader<'de>),
 }
 
 /// A value that is deserialized as `serde_json` deserializes it from JSON.
@@ -42,10 +60,31 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
 
     #[inline]
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if let Some(json) = self.0.json()? {
-            return embedded(json, |json| json.deserialize_option(visitor));
+        match self.0.presence()? {
+            Presence::There => visitor.visit_some(self),
+            Presence::Null => visitor.visit_none(),
+            Presence::Json(json) => embedded(json, |json| json.deserialize_option(visitor)),
         }
-        if self.0.is_null()? { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    #[inline]
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.0.text(visitor)
+    }
+
+    #[inline]
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.0.text(visitor)
+    }
+
+    #[inline]
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.0.object(visitor)
     }
 
     #[inline]
@@ -59,10 +98,10 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        if let Some(json) = self.0.json()? {
-            return embedded(json, |json| json.deserialize_enum(name, variants, visitor));
+        match self.0.presence()? {
+            Presence::Json(json) => embedded(json, |json| json.deserialize_enum(name, variants, visitor)),
+            Presence::There | Presence::Null => self.0.any(Variant(visitor)),
         }
-        self.0.any(Variant(visitor))
     }
 
     #[inline]
@@ -72,8 +111,8 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct seq tuple tuple_struct map
+        identifier
     }
 }
 

@@ -49,6 +49,9 @@ pub(crate) struct Moment {
 /// The zero of Go's time, in seconds before 1970: the year 1.
 const ZERO: i64 = -62_135_596_800;
 
+/// The bytes that its seconds take up at least: a tag, and a varint with its 64th bit.
+const ZERO_LENGTH: usize = 11;
+
 impl Moment {
     /// The moment that a message is; none where it is Go's zero, which is null in JSON.
     pub(crate) fn read(mut message: Reader<'_>, by_micros: bool) -> Result<Option<Self>, Fault> {
@@ -73,26 +76,49 @@ impl Moment {
         Ok((seconds != ZERO || micros != 0).then_some(Self { seconds, micros: Some(micros) }))
     }
 
+    /// Whether a message is Go's zero, which is null in JSON.
+    pub(crate) fn is_null(message: Reader<'_>, by_micros: bool) -> Result<bool, Fault> {
+        // So far before 1970 are seconds below zero, which are never written in fewer bytes.
+        if (1..ZERO_LENGTH).contains(&message.rest().len()) {
+            return Ok(false);
+        }
+        Ok(Self::read(message, by_micros)?.is_none())
+    }
+
     /// In RFC 3339.
     pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let (year, month, day) = date(days);
-        let mut text = Short { bytes: [0; 40], length: 0 };
-        text.year(year);
-        for (mark, number) in
-            [(b'-', month), (b'-', day), (b'T', second / 3600), (b':', second / 60 % 60), (b':', second % 60)]
-        {
-            text.push(mark);
-            text.push_two(number);
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let mut write = |at: usize, number: i64| {
+            let number = number.unsigned_abs() as u8;
+            (text[at], text[at + 1]) = (b'0' + number / 10, b'0' + number % 10);
+        };
+        for (at, number) in [(5, month), (8, day), (11, second / 3600), (14, second / 60 % 60), (17, second % 60)] {
+            write(at, number);
         }
         if let Some(micros) = self.micros.map(i64::from) {
-            text.push(b'.');
-            for two in [micros / 10_000, micros / 100 % 100, micros % 100] {
-                text.push_two(two);
+            for (at, number) in [(20, micros / 10_000), (22, micros / 100 % 100), (24, micros % 100)] {
+                write(at, number);
             }
         }
-        text.push(b'Z');
-        visitor.visit_str(text.as_str())
+        let is_usual = (0..10_000).contains(&year);
+        if is_usual {
+            write(0, year / 100);
+            write(2, year % 100);
+        }
+        let length = if self.micros.is_some() {
+            text.len()
+        } else {
+            text[19] = b'Z';
+            20
+        };
+        let text = str::from_utf8(&text[..length]).unwrap_or_default();
+        if is_usual {
+            return visitor.visit_str(text);
+        }
+        let sign = if year < 0 { "-" } else { "" };
+        visitor.visit_string(format!("{sign}{:04}{}", year.unsigned_abs(), &text[4..]))
     }
 }
 
@@ -107,42 +133,6 @@ fn date(days: i64) -> (i64, i64, i64) {
     let day = day - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (era * 400 + year + i64::from(month <= 2), month, day)
-}
-
-/// A text of a few bytes, all of them ASCII.
-struct Short {
-    bytes: [u8; 40],
-    length: usize,
-}
-
-impl Short {
-    fn push(&mut self, byte: u8) {
-        self.bytes[self.length] = byte;
-        self.length += 1;
-    }
-
-    /// A number below 100.
-    fn push_two(&mut self, number: i64) {
-        let number = number.unsigned_abs();
-        self.push(b'0' + (number / 10) as u8);
-        self.push(b'0' + (number % 10) as u8);
-    }
-
-    fn year(&mut self, year: i64) {
-        if (0..10_000).contains(&year) {
-            self.push_two(year / 100);
-            self.push_two(year % 100);
-            return;
-        }
-        let digits = format!("{:04}", year.unsigned_abs());
-        for byte in (year < 0).then_some(b'-').into_iter().chain(digits.bytes()) {
-            self.push(byte);
-        }
-    }
-
-    fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-    }
 }
 
 /// A duration in nanoseconds, as Go's `Duration.String` writes it.
@@ -203,6 +193,65 @@ mod tests {
         ] {
             assert_eq!(duration(nanos), wanted);
         }
+    }
+
+    struct Written;
+
+    impl Visitor<'_> for Written {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a moment")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+    }
+
+    #[test]
+    fn moments_are_written_as_go_writes_them() {
+        let written = |seconds, micros| Moment { seconds, micros }.visit(Written).expect("a text");
+        for (seconds, wanted) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (1_795_391_999, "2026-11-22T23:59:59Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (ZERO + 1, "0001-01-01T00:00:01Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, "10000-01-01T00:00:00Z"),
+            (-62_167_219_201, "-0001-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(written(seconds, None), wanted);
+            assert_eq!(written(seconds, Some(90_041)), wanted.replace('Z', ".090041Z"));
+        }
+    }
+
+    #[test]
+    fn a_moment_is_null_if_it_is_the_zero_of_go() {
+        let varint = |mut value: u64| {
+            let mut bytes = Vec::new();
+            while value >= 0x80 {
+                bytes.push(value as u8 | 0x80);
+                value >>= 7;
+            }
+            bytes.push(value as u8);
+            bytes
+        };
+        for seconds in [ZERO - 1, ZERO, ZERO + 1, -1, 0, 1, 1_795_391_999, i64::MAX, i64::MIN] {
+            for nanos in [None, Some(-1_000_000_000), Some(-1), Some(0), Some(999), Some(1_000), Some(1_000_000_000)] {
+                let mut message = [vec![8], varint(seconds.cast_unsigned())].concat();
+                if let Some(nanos) = nanos.map(i64::cast_unsigned) {
+                    message.extend([vec![16], varint(nanos)].concat());
+                }
+                for by_micros in [false, true] {
+                    let is_null = Moment::is_null(Reader::new(&message), by_micros).expect("a message");
+                    let read = Moment::read(Reader::new(&message), by_micros).expect("a message");
+                    assert_eq!(is_null, read.is_none(), "{seconds} {nanos:?}");
+                }
+            }
+        }
+        assert_eq!(Moment::is_null(Reader::new(&[]), false), Ok(true));
+        assert_eq!(Moment::is_null(Reader::new(&[16, 1]), true), Ok(false));
     }
 
     #[test]

@@ -102,6 +102,11 @@ impl<'a> Reader<'a> {
     }
 
     fn long_varint(&mut self) -> Result<u64, Fault> {
+        // Of two bytes are the numbers and the lengths that are not of one, nearly all.
+        if let [low, high @ ..0x80, ..] = *self.rest() {
+            self.at += 2;
+            return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);
+        }
         let mut value = 0;
         for (place, byte) in self.rest().iter().take(LONGEST_VARINT).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * place);
@@ -184,5 +189,19 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+    }
+
+    /// How many fields have the `number`, of those that come next, or of all where they lie `among` others.
+    pub(crate) fn count(mut self, number: u32, among: bool) -> Result<usize, Fault> {
+        let mut count = 0;
+        while let Some(tag) = self.tag()? {
+            if tag.number == number {
+                count += 1;
+            } else if !among {
+                break;
+            }
+            self.skip(tag.wire)?;
+        }
+        Ok(count)
     }
 }

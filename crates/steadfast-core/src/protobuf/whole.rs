@@ -1,0 +1,99 @@
+//! An object that stands for itself: what its envelope says of it, and its message.
+
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
+
+use super::content::Content;
+use super::deserialize::{DEPTH, Members, One, step_out};
+use super::envelope::{TypeMeta, open};
+use super::error::{Error, Step};
+use super::id::MessageId;
+use super::message::Value;
+use super::presented::{AsJson, Name, Presented};
+use super::table::table;
+use super::wire::Reader;
+
+/// Decodes the object in `bytes`, which is an `id`, with or without its envelope: to what the JSON would be decoded that the
+/// API server has for it, without `metadata.managedFields` unless they are to be kept.
+///
+/// # Errors
+///
+/// Where the bytes are no such message, or `T` does not take what they say.
+pub fn decode<'de, T: Deserialize<'de>>(
+    id: MessageId,
+    bytes: &'de [u8],
+    keep_managed_fields: bool,
+) -> Result<T, Error> {
+    decode_seed(PhantomData::<T>, id, bytes, keep_managed_fields)
+}
+
+/// Has `seed` decode the object in `bytes`, as [`decode`] does.
+///
+/// # Errors
+///
+/// Where the bytes are no such message, or the seed does not take what they say.
+pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    id: MessageId,
+    bytes: &'de [u8],
+    keep_managed_fields: bool,
+) -> Result<S::Value, Error> {
+    let (types, reader) = open(Reader::new(bytes))?;
+    seed.deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
+}
+
+/// An object that stands for itself.
+struct Whole<'de> {
+    types: Option<TypeMeta<'de>>,
+    id: MessageId,
+    reader: Reader<'de>,
+    keep_managed_fields: bool,
+}
+
+impl<'de> Presented<'de> for Whole<'de> {
+    fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let mut members = Members::new(self.id, self.reader, DEPTH)?;
+        members.trims = !self.keep_managed_fields;
+        // The only items of a list that say in JSON what they are: whatever they are of, that is the same.
+        let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
+        let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
+        let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);
+        visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], told: 0, members })
+    }
+}
+
+/// The members of an object that stands for itself: what its envelope says, and those of the message.
+struct Object<'de> {
+    types: [(&'static str, &'de [u8]); 2],
+    told: usize,
+    members: Members<'de>,
+}
+
+impl<'de> MapAccess<'de> for Object<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        while let Some((name, text)) = self.types.get(self.told) {
+            self.told += 1;
+            if !text.is_empty() {
+                return seed.deserialize(AsJson(Name(name))).map(Some);
+            }
+        }
+        self.told = self.types.len() + 1;
+        self.members.next_key_seed(seed)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        match self.told.checked_sub(1).and_then(|told| self.types.get(told)) {
+            Some((name, text)) => {
+                let text = One { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
+                let mut value = seed.deserialize(AsJson(text));
+                step_out(&mut value, Step::Field(name), 0);
+                value
+            }
+            None => self.members.next_value_seed(seed),
+        }
+    }
+}
