@@ -9,6 +9,7 @@ mod envelope;
 mod error;
 mod identity;
 mod kept;
+mod lengths;
 mod limits;
 mod measured;
 mod options;

@@ -3,8 +3,9 @@
 //! [`block`] marks strings and brackets; [`skim`] finds by them where a value ends, and [`cursor`] walks the members of an
 //! object. [`spans`] finds where an object says what a cache has to know of it: who it is, in which version, and where its
 //! `managedFields` lie; [`object`] is what it says there. [`gist`] finds who it is while a text passes that is too long to
-//! be held.
+//! be held. [`arrays`](arrays::arrays) counts elements before anyone reads them.
 
+mod arrays;
 mod block;
 mod cursor;
 mod gist;
@@ -12,6 +13,7 @@ mod object;
 mod skim;
 mod spans;
 
+pub(crate) use arrays::{Array, arrays};
 pub(crate) use cursor::Cursor;
 pub(crate) use gist::Gist;
 pub(crate) use object::{Metadata, ObjectScan, RecordScan};

@@ -165,21 +165,13 @@ impl Decoder {
     ///
     /// Where the object does not fit `T`, or its JSON is not UTF-8.
     pub fn decode<T: DeserializeOwned>(&mut self, raw: &RawObject) -> Result<T, DecodeError> {
-        let heap = Heap::default();
-        let decoded = self.decode_measured(raw, Measured::new(PhantomData, &heap));
-        self.heap += heap.bytes();
-        decoded
-    }
-
-    fn decode_measured<T>(
-        &mut self,
-        raw: &RawObject,
-        seed: impl for<'de> DeserializeSeed<'de, Value = T>,
-    ) -> Result<T, DecodeError> {
         match raw.encoding {
             Encoding::Json => {
                 let text = compact(self.options, &mut self.scratch, raw);
-                json_seed(seed, text).map_err(|error| {
+                let heap = Heap::of_json(text);
+                let decoded = json_seed(Measured::new(PhantomData, &heap), text);
+                self.heap += heap.bytes();
+                decoded.map_err(|error| {
                     let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
                     let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
@@ -188,9 +180,11 @@ impl Decoder {
             }
             Encoding::Protobuf => {
                 let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
+                let (heap, keeps) = (Heap::default(), self.options.keep_managed_fields);
                 // What is not kept is passed over, and need not be cut out.
-                protobuf::decode_seed(seed, message, &raw.bytes, self.options.keep_managed_fields)
-                    .map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
+                let decoded = protobuf::decode_seed(Measured::new(PhantomData, &heap), message, &raw.bytes, keeps);
+                self.heap += heap.bytes();
+                decoded.map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
             }
         }
     }

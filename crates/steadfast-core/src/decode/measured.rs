@@ -21,18 +21,24 @@ use std::mem::size_of;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
+use super::lengths::Lengths;
 use crate::footprint::{sequence, tree};
 
 /// A deserializer, or one of its helpers, of which what is asked for is counted.
-pub(crate) struct Measured<'h, T> {
+pub(super) struct Measured<'h, T> {
     inner: T,
-    heap: &'h Heap,
+    heap: &'h Heap<'h>,
     kept: Text,
 }
 
-/// What was counted so far, in bytes.
+/// What was counted so far.
 #[derive(Default)]
-pub(crate) struct Heap(Cell<usize>);
+pub(super) struct Heap<'t> {
+    /// In bytes.
+    bytes: Cell<usize>,
+    /// What tells how many elements there will be where the deserializer does not know.
+    lengths: Option<Lengths<'t>>,
+}
 
 /// What becomes of a string.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,23 +50,57 @@ enum Text {
     Name,
 }
 
+/// How a value asks `serde_json` for its text as it stands (`RawValue`), which is passed over for that.
+const RAW: &str = "$serde_json::private::RawValue";
+
 /// No time or number is longer.
 const LONG: usize = 64;
 
-impl Heap {
-    /// In bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.get()
+impl<'t> Heap<'t> {
+    /// Of what is read from the JSON `text`.
+    pub(super) fn of_json(text: &'t [u8]) -> Self {
+        Self { lengths: Some(Lengths::new(text)), ..Self::default() }
     }
 
+    /// In bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    #[inline]
     fn add(&self, bytes: usize) {
-        self.0.set(self.0.get() + bytes);
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    /// Has `read` read a sequence, of which it is given the number in the text.
+    #[inline]
+    fn sequence<T>(&self, read: impl FnOnce(Option<usize>) -> T) -> T {
+        let Some(lengths) = &self.lengths else { return read(None) };
+        let array = lengths.begin();
+        let sequence = read(array);
+        if let Some(array) = array {
+            lengths.end(array);
+        }
+        sequence
+    }
+
+    /// How many elements the sequence has that is the text's `array`.
+    fn told(&self, array: Option<usize>) -> Option<usize> {
+        self.lengths.as_ref()?.of(array?)
+    }
+
+    /// A value is passed over.
+    #[inline]
+    fn pass(&self) {
+        if let Some(lengths) = &self.lengths {
+            lengths.pass();
+        }
     }
 }
 
 impl<'h, T> Measured<'h, T> {
     /// Counts into `heap`.
-    pub(crate) fn new(inner: T, heap: &'h Heap) -> Self {
+    pub(super) fn new(inner: T, heap: &'h Heap<'h>) -> Self {
         Self { inner, heap, kept: Text::Kept }
     }
 
@@ -116,7 +156,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
         deserialize_seq: Kept,
         deserialize_map: Kept,
         deserialize_identifier: Name,
-        deserialize_ignored_any: Name,
+    }
+
+    #[inline]
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.heap.pass();
+        self.inner.deserialize_ignored_any(Measured { inner: visitor, heap: self.heap, kept: Text::Name })
     }
 
     #[inline]
@@ -126,6 +171,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Measured<'_, D> {
 
     #[inline]
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
+        if name == RAW {
+            self.heap.pass();
+        }
         self.inner.deserialize_newtype_struct(name, Measured { inner: visitor, heap: self.heap, kept: Text::Kept })
     }
 
@@ -266,9 +314,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let mut counted = Counted::default();
-        let elements = Elements { inner: self.of(elements), counted: &mut counted };
-        let value = self.inner.visit_seq(elements)?;
-        self.heap.add(sequence(counted.count, counted.size, counted.hint.get()));
+        let (heap, elements) = (self.heap, self.of(elements));
+        let value =
+            heap.sequence(|array| self.inner.visit_seq(Elements { inner: elements, array, counted: &mut counted }))?;
+        heap.add(sequence(counted.count, counted.size, counted.hint.get()));
         Ok(value)
     }
 
@@ -326,7 +375,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<Measured<'_, V>> {
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let elements = self.0.of(elements);
-        self.0.inner.visit_seq(elements)
+        self.0.heap.sequence(|_| self.0.inner.visit_seq(elements))
     }
 
     #[inline]
@@ -400,6 +449,8 @@ struct Counted {
 /// The elements of a sequence, counted.
 struct Elements<'h, 'c, A> {
     inner: Measured<'h, A>,
+    /// Its number in the text.
+    array: Option<usize>,
     counted: &'c mut Counted,
 }
 
@@ -419,7 +470,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
 
     #[inline]
     fn size_hint(&self) -> Option<usize> {
-        let hint = self.inner.size_hint();
+        let hint = self.inner.size_hint().or_else(|| self.inner.heap.told(self.array));
         self.counted.hint.set(hint.unwrap_or_default());
         hint
     }

@@ -3,6 +3,8 @@
 //! Which instructions find that out is chosen as the program runs, by what the processor has; the answer is the same with
 //! all of them.
 
+use std::ops::ControlFlow;
+
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch, u8x64};
 
@@ -116,6 +118,18 @@ impl Marker {
     #[inline(always)]
     fn block<S: Simd>(&mut self, simd: S, block: &Block, length: usize) -> Marks {
         let bytes = u8x64::load_array_ref(simd, block);
+        let (quotes, text) = self.texts(simd, bytes, length);
+        // One bit tells `[` from `{` and `]` from `}`.
+        let brackets = bytes | 0x20;
+        let opens = brackets.simd_eq(b'{').to_bitmask() & !text;
+        let closes = brackets.simd_eq(b'}').to_bitmask() & !text;
+        Marks { quotes, opens, closes }
+    }
+
+    /// The quotes of the next block, and which of its bytes lie in strings.
+    #[expect(clippy::inline_always, reason = "as `block`")]
+    #[inline(always)]
+    fn texts<S: Simd>(&mut self, _: S, bytes: u8x64<S>, length: usize) -> (u64, u64) {
         let backslashes = bytes.simd_eq(b'\\').to_bitmask();
         let mut quotes = bytes.simd_eq(b'"').to_bitmask();
         // Most blocks have none.
@@ -126,12 +140,37 @@ impl Marker {
         }
         let text = parity(quotes) ^ self.text;
         self.text = if text >> (BLOCK - 1) == 1 { u64::MAX } else { 0 };
+        (quotes, text)
+    }
 
-        // One bit tells `[` from `{` and `]` from `}`.
-        let brackets = bytes | 0x20;
-        let opens = brackets.simd_eq(b'{').to_bitmask() & !text;
-        let closes = brackets.simd_eq(b'}').to_bitmask() & !text;
-        Marks { quotes, opens, closes }
+    /// Has `visit` look at each bracket, brace and comma outside of strings, one after the other, until it has seen enough.
+    pub(super) fn structure(mut self, text: &[u8], mut visit: impl FnMut(usize) -> ControlFlow<()>) {
+        let _ = dispatch!(self.level, simd => self.structure_with(simd, text, &mut visit));
+    }
+
+    #[expect(clippy::inline_always, reason = "as `block`")]
+    #[inline(always)]
+    fn structure_with<S: Simd>(
+        &mut self,
+        simd: S,
+        text: &[u8],
+        visit: &mut impl FnMut(usize) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let (blocks, last) = text.as_chunks::<BLOCK>();
+        let mut padded = [b' '; BLOCK];
+        padded[..last.len()].copy_from_slice(last);
+        for (index, block) in blocks.iter().chain([&padded]).enumerate() {
+            let bytes = u8x64::load_array_ref(simd, block);
+            let (_, inside) = self.texts(simd, bytes, BLOCK);
+            let brackets = bytes | 0x20;
+            let marks = brackets.simd_eq(b'{') | brackets.simd_eq(b'}') | bytes.simd_eq(b',');
+            let mut marks = marks.to_bitmask() & !inside;
+            while marks != 0 {
+                visit(index * BLOCK + marks.trailing_zeros() as usize)?;
+                marks &= marks - 1;
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -207,7 +246,7 @@ mod tests {
     /// Texts with many of the bytes that mean something.
     fn texts() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
-            3 => prop::sample::select(b"\"\"\\\\\\\\{}[] ;[|z".to_vec()),
+            3 => prop::sample::select(b"\"\"\\\\\\\\{}[], ;[|z".to_vec()),
             1 => any::<u8>(),
         ];
         prop::collection::vec(byte, 0..1500)
@@ -219,6 +258,28 @@ mod tests {
             let wanted = plainly(&text);
             for level in levels() {
                 prop_assert_eq!(&marked(level, &text), &wanted, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn what_parts_values_is_found_as_byte_by_byte(text in texts()) {
+            let (mut inside, mut escaped) = (false, false);
+            let mut wanted = Vec::new();
+            for (at, byte) in text.iter().enumerate() {
+                match byte {
+                    b'"' if !escaped => inside = !inside,
+                    b'{' | b'[' | b'}' | b']' | b',' if !inside => wanted.push(at),
+                    _ => {}
+                }
+                escaped = *byte == b'\\' && !escaped;
+            }
+            for level in levels() {
+                let mut found = Vec::new();
+                Marker { level, ..Marker::new() }.structure(&text, |at| {
+                    found.push(at);
+                    ControlFlow::Continue(())
+                });
+                prop_assert_eq!(&found, &wanted, "{:?}", level);
             }
         }
 

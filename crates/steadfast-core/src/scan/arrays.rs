@@ -1,0 +1,75 @@
+//! How many elements each array of a text has.
+
+use std::ops::ControlFlow;
+
+use super::block::Marker;
+
+/// What is known of an array before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// How many elements it has.
+    pub(crate) elements: u32,
+    /// How many arrays begin before its end, all those before it too.
+    pub(crate) end: u32,
+}
+
+/// How many objects and arrays may be open at once: no more than a decoder takes.
+const DEPTH: usize = 128;
+
+/// The arrays of `text` in the order in which they begin, up to where it is nested too deep.
+///
+/// Of a text that is no JSON, something is told all the same: no array has more elements than the text has bytes.
+pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
+    let mut arrays: Vec<Array> = Vec::new();
+    // For each bracket that is open the place of its array; of a brace nothing.
+    let mut open: Vec<Option<usize>> = Vec::new();
+    Marker::new().structure(text, |at| {
+        match text[at] {
+            b',' => {
+                if let Some(Some(array)) = open.last() {
+                    arrays[*array].elements += 1;
+                }
+            }
+            b'[' | b'{' if open.len() == DEPTH => return ControlFlow::Break(()),
+            b'{' => open.push(None),
+            b'[' => {
+                let first = text[at + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
+                open.push(Some(arrays.len()));
+                arrays.push(Array { elements: u32::from(first != Some(&b']')), end: u32::MAX });
+            }
+            _ => {
+                if let Some(Some(array)) = open.pop() {
+                    arrays[array].end = arrays.len() as u32;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    arrays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<(u32, u32)> {
+        arrays(text.as_bytes()).into_iter().map(|array| (array.elements, array.end)).collect()
+    }
+
+    #[test]
+    fn arrays_are_told_in_the_order_in_which_they_begin() {
+        assert_eq!(
+            told(r#"{"a": [1, {"b": [], "c": [[2, 3], 4]}, "x,]["], "d": [ ], "e": ["\\"]}"#),
+            [(3, 4), (0, 2), (2, 4), (2, 4), (0, 5), (1, 6),]
+        );
+        assert_eq!(told("[\n]"), [(0, 1)]);
+        assert_eq!(told("7"), []);
+    }
+
+    #[test]
+    fn of_what_is_no_json_something_is_told() {
+        assert_eq!(told("]]["), [(1, u32::MAX)]);
+        assert_eq!(told("[,,"), [(3, u32::MAX)]);
+        assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);
+    }
+}
