@@ -70,6 +70,18 @@ fn given(value: &Value) -> bool {
 
 proptest! {
     #[test]
+    fn a_number_is_the_nearest_there_is(digits in 1_u64.., exponent in -320_i32..300) {
+        let number = format!("{digits}e{exponent}");
+        let wanted: f64 = number.parse()?;
+        prop_assume!(wanted.is_finite());
+        let written = format!(r#"{{"metadata": {{"name": "a", "uid": "u", "resourceVersion": "1"}}, "spec": {{"share": {number}}}}}"#);
+        let thing: DynamicObject = decode(&item(&written)?)?;
+        prop_assert_eq!(thing.data["spec"]["share"].as_f64(), Some(wanted), "{}", number);
+    }
+}
+
+proptest! {
+    #[test]
     fn an_object_is_who_serde_says_it_is(tree in objects(), style in Style::any()) {
         let written = tree.write(&mut style.clone());
         let value = read(written.as_bytes());
