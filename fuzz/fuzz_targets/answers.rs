@@ -18,7 +18,7 @@ const MOST_OUTPUTS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
     let [seed, script @ ..] = input else { return };
-    let settings = ReflectorSettings { streamed_lists: seed % 2 == 0, ..ReflectorSettings::default() };
+    let settings = ReflectorSettings { streamed_lists: Some(seed % 2 == 0), ..ReflectorSettings::default() };
     let mut run = Run {
         reflector: Reflector::new(settings, u64::from(*seed)),
         now: Instant::from_zero(Duration::from_secs(1)),

@@ -30,6 +30,7 @@ mod input;
 mod listing;
 mod moving;
 mod note;
+mod outlook;
 mod output;
 mod phase;
 mod polling;
@@ -61,6 +62,7 @@ pub use input::{Differences, Input};
 use listing::Paging;
 use moving::Moving;
 pub use note::{Gravity, Note};
+pub use outlook::Outlook;
 pub use output::Output;
 use phase::{Next, Phase};
 use polling::Polling;
@@ -164,6 +166,11 @@ impl Reflector {
     /// Whether a first complete list is in the store.
     pub fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// What the next list is chosen by.
+    pub fn expect(&mut self, outlook: Outlook) {
+        self.streaming.expect(outlook);
     }
 
     /// The keys whose newest state could not be decoded, as the store has them.

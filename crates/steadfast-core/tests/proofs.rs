@@ -24,6 +24,10 @@ fn meta(version: &str, token: Option<&str>) -> ListMeta {
     ListMeta { version: Some(ResourceVersion::from(version)), continue_token: token.map(str::to_owned) }
 }
 
+fn streamed() -> ReflectorSettings {
+    ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }
+}
+
 /// A reflector that asked for its first list at second 0, and what it sent.
 fn listing(settings: ReflectorSettings) -> (Reflector, RequestId) {
     let mut reflector = Reflector::new(settings, 1);
@@ -38,7 +42,7 @@ fn end_of_initial_events(version: &str) -> Bookmark {
 
 /// A reflector that holds version 9 since second 0, and the number of its watch.
 fn watching() -> (Reflector, RequestId) {
-    let (mut reflector, id) = listing(ReflectorSettings::default());
+    let (mut reflector, id) = listing(streamed());
     reflector.step(at(0), Input::Opened(id));
     reflector.record(at(0), id, Record::Bookmark(&end_of_initial_events("9")));
     (reflector, id)
@@ -54,7 +58,8 @@ fn age(reflector: &Reflector, now: Instant) -> Duration {
 
 #[test]
 fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
-    let (mut reflector, mut id) = listing(ReflectorSettings { streamed_lists: false, ..ReflectorSettings::default() });
+    let (mut reflector, mut id) =
+        listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=3 {
         reflector.step(at(page * 25), Input::Opened(id));
         let identity = Identity { key: ObjectKey::cluster("a"), uid: "u".into(), version: "1".into() };
@@ -72,7 +77,8 @@ fn a_list_in_pages_proves_what_was_so_when_its_first_page_was_asked_for() {
 
 #[test]
 fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
-    let (mut reflector, mut id) = listing(ReflectorSettings { streamed_lists: false, ..ReflectorSettings::default() });
+    let (mut reflector, mut id) =
+        listing(ReflectorSettings { streamed_lists: Some(false), ..ReflectorSettings::default() });
     for page in 1..=6 {
         id = sent(&reflector.step(at(page * 25), Input::ListEnded(id, meta("100", Some(&format!("t{page}")))))).0;
     }
@@ -82,7 +88,7 @@ fn a_list_that_took_longer_than_two_periods_is_stale_when_it_is_there() {
 
 #[test]
 fn initial_events_prove_what_was_so_when_they_were_asked_for() {
-    let (mut reflector, id) = listing(ReflectorSettings::default());
+    let (mut reflector, id) = listing(streamed());
     reflector.step(at(3), Input::Opened(id));
     reflector.record(at(20), id, Record::Bookmark(&end_of_initial_events("9")));
     assert_eq!(age(&reflector, at(20)), SECOND * 20);

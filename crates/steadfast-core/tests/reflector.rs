@@ -34,7 +34,7 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, ListFrom, Note, Output, Reach, Record, Reflector, ReflectorSettings, Request,
+    Differences, Failure, Input, ListFrom, Note, Outlook, Output, Reach, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
@@ -73,10 +73,10 @@ fn check(file: &PathBuf) -> Vec<String> {
 /// The script with the answers that the reflector gives.
 fn played(script: &str, seed: u64) -> String {
     let mut played = String::new();
-    let mut stage = Stage::new("", ReflectorSettings::default(), seed);
+    let mut stage = Stage::new("", ":", seed);
     for line in script.lines() {
         if let Some(header) = line.strip_prefix("scenario") {
-            stage = Stage::new(line, settings_of(header), seed);
+            stage = Stage::new(line, header, seed);
         }
         if line.starts_with("    ") {
             continue;
@@ -91,18 +91,20 @@ fn played(script: &str, seed: u64) -> String {
     played
 }
 
-/// `scenario in pages: …`.
-fn settings_of(header: &str) -> ReflectorSettings {
+/// `scenario in pages: …`, and what a list is chosen by.
+fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
-    match words.trim() {
-        "" => settings,
-        "in pages" => ReflectorSettings { streamed_lists: false, ..settings },
+    let outlook = Outlook { protobuf: words.trim() != "in JSON" };
+    let settings = match words.trim() {
+        "" | "in JSON" => settings,
+        "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
         "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },
         other => panic!("unknown settings `{other}`"),
-    }
+    };
+    (settings, outlook)
 }
 
 struct Stage {
@@ -125,12 +127,15 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    fn new(title: &str, settings: ReflectorSettings, seed: u64) -> Self {
+    fn new(title: &str, header: &str, seed: u64) -> Self {
+        let (settings, outlook) = settings_of(header);
         let period = settings.longest_period.unwrap_or(settings.period);
+        let mut reflector = Reflector::new(settings, seed);
+        reflector.expect(outlook);
         Self {
             title: title.to_owned(),
             command: String::new(),
-            reflector: Reflector::new(settings, seed),
+            reflector,
             monitor: Monitor::default(),
             period,
             now: Instant::ZERO,

@@ -20,7 +20,8 @@ fn sent(outputs: &[Output]) -> Option<(RequestId, Request)> {
 }
 
 fn listing(streamed_lists: bool) -> (Reflector, RequestId) {
-    let mut reflector = Reflector::new(ReflectorSettings { streamed_lists, ..ReflectorSettings::default() }, 1);
+    let mut reflector =
+        Reflector::new(ReflectorSettings { streamed_lists: Some(streamed_lists), ..ReflectorSettings::default() }, 1);
     reflector.step(at(0), Input::Start);
     let (id, _) = sent(&reflector.step(at(0), Input::TransferGranted)).expect("a list");
     reflector.step(at(0), Input::Opened(id));

@@ -67,9 +67,10 @@ impl Form {
     }
 }
 
-/// An informer of `factory` to be started, of config maps in the [form of this run](Form::of_this_run).
+/// An informer of `factory` to be started, of config maps in the [form of this run](Form::of_this_run). Its lists are
+/// streamed in each of them, though in JSON pages cost a server less.
 pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, InForm> {
-    factory.build(scope).protobuf(Form::of_this_run().protobuf)
+    factory.build(scope).protobuf(Form::of_this_run().protobuf).streamed_lists(true)
 }
 
 impl fmt::Display for Form {

@@ -100,6 +100,7 @@ impl Asker {
     /// Asks for the objects of `K` in `scope`, for an informer.
     pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
         Self {
+            json_until: connection.remembers_json(collection.everywhere()),
             connection,
             path: collection.path().to_owned(),
             everywhere: collection.everywhere().to_owned(),
@@ -111,7 +112,6 @@ impl Asker {
             selectors_of_nothing: scope.query_of_nothing(),
             metadata_only: K::metadata_only(),
             protobuf: false,
-            json_until: None,
             reader: Reader::Informer,
         }
     }

@@ -17,10 +17,10 @@ mod patience;
 mod places;
 mod proxies;
 mod reach;
+mod remembered;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
@@ -41,6 +41,7 @@ use manners::Manners;
 pub(crate) use observing::WeakConnection;
 pub(crate) use places::Place;
 use places::Places;
+use remembered::Remembered;
 
 /// Everything between this program and one API server; cheap to clone.
 ///
@@ -61,8 +62,10 @@ struct Inner {
     places: Places,
     manners: Manners,
     probes: Board,
-    /// Paths of collections that the server does not stream as lists.
-    paged: Mutex<BTreeMap<String, Instant>>,
+    /// What the server does not stream as lists.
+    paged: Remembered,
+    /// What cannot be read in protobuf.
+    in_json: Remembered,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // After the pool: what runs in it ends first.
@@ -136,15 +139,23 @@ impl Connection {
     /// Remembers that the resource, by its path in all namespaces, is to be listed in pages until then: its list was not
     /// streamed, and pages came (R3).
     pub(crate) fn remember_pages(&self, everywhere: &str, until: Instant) {
-        self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned(), until);
+        self.inner.paged.remember(everywhere, until);
     }
 
     /// Until when the resource, by its path in all namespaces, is to be listed in pages.
     pub(crate) fn remembers_pages(&self, everywhere: &str) -> Option<Instant> {
-        let now = self.environment().now();
-        let mut paged = self.inner.paged.lock().unwrap_or_else(PoisonError::into_inner);
-        paged.retain(|_, until| *until > now);
-        paged.get(everywhere).copied()
+        self.inner.paged.until(everywhere, self.environment().now())
+    }
+
+    /// Remembers that the resource, by its path in all namespaces, is to be requested in JSON until then: in protobuf it
+    /// could not be read.
+    pub(crate) fn remember_json(&self, everywhere: &str, until: Instant) {
+        self.inner.in_json.remember(everywhere, until);
+    }
+
+    /// Until when the resource, by its path in all namespaces, is to be requested in JSON.
+    pub(crate) fn remembers_json(&self, everywhere: &str) -> Option<Instant> {
+        self.inner.in_json.until(everywhere, self.environment().now())
     }
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.

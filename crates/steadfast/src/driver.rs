@@ -26,7 +26,9 @@ use steadfast_core::decode::{DecodeError, Encoding, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
 use steadfast_core::record::RecordKind;
-use steadfast_core::reflector::{Failure, FailureKind, Gravity, Input, Note, Output, Reflector, Request, RequestId};
+use steadfast_core::reflector::{
+    Failure, FailureKind, Gravity, Input, Note, Outlook, Output, Reflector, Request, RequestId,
+};
 use steadfast_core::store::{Staging, Store};
 use tokio::sync::{mpsc, watch};
 
@@ -210,6 +212,7 @@ impl<K: Kept> Driver<K> {
                 Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
+                    self.reflector.expect(Outlook { protobuf: self.asker.asks_for_protobuf() });
                     self.step(Input::TransferGranted);
                 }
                 Wake::Reachable => self.step(Input::Reachable),
@@ -414,7 +417,9 @@ impl<K: Kept> Driver<K> {
     /// Asks for JSON from here on, for a while, where protobuf cannot be read: something between may spoil it.
     fn doubt_protobuf(&mut self, failure: &Failure) {
         if self.asker.asks_for_protobuf() {
-            self.asker.json_until = Some(self.shared.environment.now() + JSON_FOR);
+            let until = self.shared.environment.now() + JSON_FOR;
+            self.asker.json_until = Some(until);
+            self.asker.connection.remember_json(&self.asker.everywhere, until);
             self.notes.push(Note::FellBackToJson { why: failure.why.clone() });
         }
     }

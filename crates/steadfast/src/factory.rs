@@ -315,9 +315,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Whether lists are streamed where the server can do that; they are unless set otherwise.
+    /// Whether lists are streamed where the server can do that, in whichever encoding. Unless it is set they come in the way
+    /// that costs a server least: streamed where protobuf is requested, in pages where only JSON is.
     pub fn streamed_lists(mut self, streamed: bool) -> Self {
-        self.choices.settings.streamed_lists = streamed;
+        self.choices.settings.streamed_lists = Some(streamed);
         self
     }
 

@@ -8,8 +8,9 @@ use crate::event::Rules;
 /// The times and sizes that a reflector goes by; the defaults are those of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorSettings {
-    /// Whether streamed lists are tried first.
-    pub streamed_lists: bool,
+    /// Whether streamed lists are tried first; none for what costs a server least: where protobuf is asked for they are
+    /// ([`Outlook::protobuf`](super::Outlook::protobuf)), where only JSON is, pages are requested.
+    pub streamed_lists: Option<bool>,
     /// The objects requested in a page; none for all at once.
     pub page_size: Option<u32>,
     /// How long a list, the initial events or the head of a watch's answer may stall before they are given up (R3).
@@ -56,7 +57,7 @@ pub struct ReflectorSettings {
 impl Default for ReflectorSettings {
     fn default() -> Self {
         Self {
-            streamed_lists: true,
+            streamed_lists: None,
             page_size: Some(500),
             list_patience: Duration::from_secs(30),
             initial_events_within: Duration::from_secs(120),

@@ -1,13 +1,13 @@
 //! Whether lists are streamed: what speaks against it on this server, and for how long that is remembered (R3).
 //!
 //! A server may refuse streamed lists, take them for plain watches, or stand behind something that cuts them: pages do
-//! then. Nothing is concluded before pages have come where a stream did not: a selector that nobody takes, or a resource
+//! then. In JSON they are not even tried unless that is said, for they cost a server more than pages. Nothing is concluded before pages have come where a stream did not: a selector that nobody takes, or a resource
 //! that is not there, says nothing of streams. And nothing is concluded for ever.
 
 use std::sync::Arc;
 
 use super::full::{Form, Full, Instead};
-use super::{Condition, Failure, FailureKind, Note, Output, Phase, Reflector};
+use super::{Condition, Failure, FailureKind, Note, Outlook, Output, Phase, Reflector};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -17,8 +17,10 @@ const FAILURES: u32 = 3;
 /// What is known of streamed lists.
 #[derive(Debug)]
 pub(super) struct Streaming {
-    /// Whether they are wanted at all.
-    wanted: bool,
+    /// Whether they are wanted, whatever they cost.
+    wanted: Option<bool>,
+    /// Whether they are the cheapest way here.
+    cheap: bool,
     /// Until when pages are requested in their place.
     pages_until: Option<Instant>,
     /// Whether pages were refused too, so that neither need be requested at once.
@@ -30,19 +32,25 @@ pub(super) struct Streaming {
 }
 
 impl Streaming {
-    pub(super) fn new(wanted: bool) -> Self {
-        Self { wanted, pages_until: None, refused_both: false, failures: 0, highest: None }
+    pub(super) fn new(wanted: Option<bool>) -> Self {
+        Self { wanted, cheap: false, pages_until: None, refused_both: false, failures: 0, highest: None }
+    }
+
+    /// Takes in what the next list is chosen by.
+    pub(super) fn expect(&mut self, outlook: Outlook) {
+        self.cheap = outlook.protobuf;
     }
 
     /// Whether a list that begins now is to be streamed; no event of it has come.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         self.highest = None;
-        self.is_to_work(now)
+        self.wanted.unwrap_or(self.cheap) && self.is_to_work(now)
     }
 
-    /// Whether streamed lists are wanted, and nothing is known to speak against them.
+    /// Whether nothing is known to speak against streamed lists, and nobody has forbidden them: of nothing, one costs
+    /// nothing in any encoding.
     pub(super) fn is_to_work(&self, now: Instant) -> bool {
-        self.wanted && self.pages_until.is_none_or(|until| now >= until)
+        self.wanted != Some(false) && self.pages_until.is_none_or(|until| now >= until)
     }
 
     /// Whether an `ADDED` is progress of a list: its objects come in an order of their own, and what was created
@@ -150,5 +158,26 @@ impl Reflector {
     pub(super) fn list_patience(&self, progress: Instant, streamed: bool, sent: Instant) -> Instant {
         let still = progress + self.settings.list_patience;
         if streamed { still.min(sent + self.settings.initial_events_within) } else { still }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_wins_over_what_is_cheap_and_what_does_not_work_over_both() {
+        let later = Instant::ZERO + std::time::Duration::from_secs(1);
+        let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
+            let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
+            streaming.expect(Outlook { protobuf });
+            (streaming.begin(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
+        };
+        assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));
+        assert_eq!(
+            (streams(Some(true), false, None), streams(Some(false), true, None)),
+            ((true, true), (false, false))
+        );
+        assert_eq!(streams(Some(true), true, Some(later)), (false, false));
     }
 }

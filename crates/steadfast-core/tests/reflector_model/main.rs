@@ -149,7 +149,7 @@ impl Client {
         };
         let settings = ReflectorSettings {
             page_size: Some(3),
-            streamed_lists: random.share() < 0.7,
+            streamed_lists: Some(random.share() < 0.7),
             audit_every: (kind == Kind::Losing || random.share() < 0.3).then_some(AUDIT),
             longest_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()

@@ -12,7 +12,8 @@ const BEGINNING: &str = "999999999";
 
 /// One that watches, and the watch.
 pub(super) fn watching() -> (Reflector, RequestId) {
-    let mut reflector = Reflector::new(ReflectorSettings { streamed_lists: true, ..ReflectorSettings::default() }, 1);
+    let mut reflector =
+        Reflector::new(ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }, 1);
     reflector.step(Instant::ZERO, Input::Start);
     let outputs = reflector.step(Instant::ZERO, Input::TransferGranted);
     let sent = outputs.iter().find_map(|output| match output {

@@ -96,7 +96,8 @@ const BROKEN: &[Broken] = &[
         scenario: "resource-refused",
         how: |ground| {
             ground.sabotaging(|server| {
-                let lists = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).times(1);
+                let lists =
+                    RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::List).times(1);
                 server.faults().answer_with(lists, Answer::retry_after(503, Duration::from_secs(5)));
             })
         },

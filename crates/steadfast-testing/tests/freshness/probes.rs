@@ -64,7 +64,7 @@ async fn a_probe_that_is_forbidden_in_one_namespace_decides_nothing_for_others()
 /// A reflector whose probe is answered 4 s after it was sent; tells how old its proof then is said to be.
 fn late_answer(breach: Option<Breach>) -> Duration {
     let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
-    let mut settings = ReflectorSettings::default();
+    let mut settings = ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() };
     if let Some(breach) = breach {
         settings.rules.breaches = steadfast_core::breach::Breaches::only(breach);
     }

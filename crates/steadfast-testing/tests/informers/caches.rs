@@ -54,7 +54,7 @@ async fn joining_a_running_informer_drops_no_wish_and_says_what_differs() -> Res
         (ask().period(Duration::from_secs(20)).page_size(None), "page_size 500 (requested: none)"),
         (ask().period(Duration::from_secs(20)).object_limit(9), "object_limit 16777216 (requested: 9)"),
         (ask().period(Duration::from_secs(20)).poll_every(SOON), "poll_every none (requested: 2s)"),
-        (ask().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists true (requested: false)"),
+        (ask().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists none (requested: false)"),
     ];
     for (wish, difference) in wishes {
         let Err(error @ InformerError::Conflict { .. }) = wish.start() else { panic!("dropped: {difference}") };

@@ -53,10 +53,11 @@ async fn streamed_paged_and_selected_informers_agree_with_the_history<K: Held>(
     let streams = cluster.streamed_lists().await?;
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factories = [InformerFactory::new(&connection), InformerFactory::new(&connection)];
-    let streamed = build::<K>(&factories[0], cluster.scope()).start()?;
+    let streamed = build::<K>(&factories[0], cluster.scope()).streamed_lists(true).start()?;
     let paged = build::<K>(&factories[1], cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let selected = factories[0].informer_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"))?;
+    let selected = factories[0].build_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"));
+    let selected = selected.streamed_lists(true).start()?;
     let said = [Said::by(&streamed), Said::by(&paged), Said::by(&selected)];
     let streamed = recorder.record_as(&streamed, "streamed");
     let paged = recorder.record_as(&paged, "paged");

@@ -159,10 +159,15 @@ async fn watch_by<K: Held>(
     recorder: &Recorder,
 ) -> Result<Watched<K>, WorldError> {
     let informer = build::<K>(&factory, cluster.scope()).start()?;
+    Ok(watched(factory, informer, recorder).await)
+}
+
+/// Waits until the informer is synced, from its beginning on.
+async fn watched<K: Held>(factory: InformerFactory, informer: Informer<K>, recorder: &Recorder) -> Watched<K> {
     let said = Said::by(&informer);
     let seen = recorder.record(&informer);
     seen.until_synced().await;
-    Ok(Watched { factory, informer, said, seen })
+    Watched { factory, informer, said, seen }
 }
 
 /// Waits until all is quiet, and judges what was recorded of config maps: nothing is lost, nothing delivered twice.

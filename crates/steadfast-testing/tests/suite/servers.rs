@@ -11,7 +11,9 @@ use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
 
-use super::{SOON, Said, Watched, assert_fresh, build, judge, judge_by, until_fresh, until_told, watch, watch_by};
+use super::{
+    SOON, Said, Watched, assert_fresh, build, judge, judge_by, until_fresh, until_told, watch, watch_by, watched,
+};
 
 super::scenarios! {
     a_killed_server_that_comes_back_is_followed_on<K>: needs [Kill], tells [ServerRestarts];
@@ -231,7 +233,7 @@ async fn who_moves_to_a_lagging_server_goes_back_in_nothing<K: Held>(cluster: &m
     cluster.network().reset();
     // One that begins there has nothing to begin with that it could rely on.
     let late = InformerFactory::new(&cluster.connection().await?);
-    let late = build::<K>(&late, cluster.scope()).start()?;
+    let late = build::<K>(&late, cluster.scope()).streamed_lists(true).start()?;
     let late = recorder.record_as(&late, "late");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(cluster.network().connections().last().map(|last| last.target), Some(1), "it has moved");
@@ -338,7 +340,9 @@ async fn a_server_that_refuses_to_stream_lists_is_listed_in_pages<K: Held>(
         writer.create(name, "1").await?;
     }
     cluster.network().send_to(1);
-    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = build::<K>(&factory, cluster.scope()).streamed_lists(true).start()?;
+    let Watched { said, seen, .. } = &watched(factory, informer, &recorder).await;
     assert_eq!(said.times("fell back to pages"), 1);
     writer.recreate("a", "2").await?;
 

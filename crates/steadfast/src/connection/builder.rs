@@ -1,6 +1,6 @@
 //! From a configuration to a connection.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::header::HeaderValue;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -11,6 +11,7 @@ use super::heading::Heading;
 use super::keeper::{Followed, Keeper, Loader};
 use super::manners::{self, Manners};
 use super::places::Places;
+use super::remembered::Remembered;
 use super::{ConnectError, Connection, Inner, inquiry, reach};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
@@ -180,7 +181,8 @@ impl ConnectionBuilder {
             places,
             manners,
             probes: crate::probes::Board::default(),
-            paged: Mutex::default(),
+            paged: Remembered::default(),
+            in_json: Remembered::default(),
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment,

@@ -13,7 +13,7 @@ use crate::menu::fault::Fault;
 use crate::menu::findings::Findings;
 use crate::menu::ground::Ground;
 use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, until};
+use crate::menu::stage::{PROMPT, Stage, Watched, until};
 
 /// Its scenarios.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -66,6 +66,11 @@ async fn streamed_list_broken<K: Held>(ground: Ground) -> Result<Findings, Troub
     Ok(findings.fold(first, Findings::and))
 }
 
+/// Starts an informer that asks for streamed lists in each form.
+fn streamed<K: Held>(stage: &Stage, scope: Scope) -> Result<Watched<K>, Trouble> {
+    Ok(stage.record(stage.build(&stage.factory, scope).streamed_lists(true).start()?))
+}
+
 async fn without_streamed_lists<K: Held>(
     ground: &Ground,
     name: &str,
@@ -75,7 +80,7 @@ async fn without_streamed_lists<K: Held>(
     stage.create("a", "1")?;
     let begun = stage.fault();
     fault(&stage.server);
-    let config_maps = stage.watch::<K>(Scope::all())?;
+    let config_maps = streamed::<K>(&stage, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
     let told = fell_back.clone();
     config_maps.informer.on_note(move |note| {
@@ -85,7 +90,7 @@ async fn without_streamed_lists<K: Held>(
     stage.checks.expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: nothing says that pages are used"));
 
     let later = Instant::now();
-    let next = stage.watch::<K>(Scope::namespace("default"))?;
+    let next = streamed::<K>(&stage, Scope::namespace("default"))?;
     let second = stage.recovery(&[&next], later, Duration::from_secs(60)).await;
     stage.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
     let counts = stage.server.request_counts();

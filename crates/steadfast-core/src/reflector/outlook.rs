@@ -1,0 +1,9 @@
+//! What a reflector cannot know by itself, and chooses by as it begins a list.
+
+/// What is known as a list begins ([`Reflector::expect`](super::Reflector::expect)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Whether answers are requested in protobuf. A real server streams a list for a third of what its pages cost it
+    /// then; in JSON a stream costs it twice as much as pages do.
+    pub protobuf: bool,
+}
