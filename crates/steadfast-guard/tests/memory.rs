@@ -69,6 +69,19 @@ fn secrets() -> Vec<Item> {
     (1..40).map(secret).collect()
 }
 
+/// Custom resources with lists of all lengths in them.
+fn lists() -> Vec<Item> {
+    let list = |number: usize| {
+        let object = json!({
+            "apiVersion": "example.org/v1", "kind": "Thing",
+            "metadata": { "name": format!("thing-{number}"), "namespace": "team-1", "uid": format!("u-{number}"), "resourceVersion": "1" },
+            "spec": (0..20).map(|turn| vec![turn; (number + turn) % 12]).collect::<Vec<_>>(),
+        });
+        Item::from(Bytes::from(object.to_string()))
+    };
+    (1..40).map(list).collect()
+}
+
 /// The bytes that objects of the form `K` are said to take up, and those that the allocator has counted.
 fn told_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
     let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
@@ -105,6 +118,7 @@ fn what_an_object_is_said_to_take_up_is_what_an_allocator_counts() {
     let metadata = told_and_counted::<PartialObjectMeta<Pod>>(Encoding::Json, &metadata_of_pods());
     found.push(("metadata of pods".to_owned(), metadata));
     found.push(("secrets".to_owned(), told_and_counted::<Secret>(Encoding::Json, &secrets())));
+    found.push(("lists".to_owned(), told_and_counted::<DynamicObject>(Encoding::Json, &lists())));
     found.push(("dynamic secrets".to_owned(), told_and_counted::<DynamicObject>(Encoding::Json, &secrets())));
     for (what, (told, counted)) in &found {
         println!("{what}: {told} bytes are told, {counted} counted, {:+.1} %", (told / counted - 1.0) * 100.0);

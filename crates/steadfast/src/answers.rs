@@ -416,7 +416,11 @@ impl Answer {
                     }
                 },
                 Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {
-                    Ok(None) => {}
+                    // It may go on like that for as long as something comes: others have their turn first.
+                    Ok(None) => {
+                        context.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     Ok(Some(piece)) => return Poll::Ready(Arrival::Chunk(piece)),
                     Err(error) => {
                         *self = Self::Over;

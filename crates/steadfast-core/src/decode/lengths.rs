@@ -26,7 +26,7 @@ impl<'t> Lengths<'t> {
     /// An array begins. Returns its number, if that is known.
     pub(super) fn begin(&self) -> Option<usize> {
         let number = self.begun.get()?;
-        self.begun.set(Some(number + 1));
+        self.begun.set(number.checked_add(1));
         Some(number)
     }
 
@@ -43,7 +43,8 @@ impl<'t> Lengths<'t> {
         }
     }
 
-    /// A value is passed over, with whatever arrays are in it.
+    /// A value is passed over, with whatever arrays are in it: behind it nothing is known, up to the end of an array that
+    /// was asked about.
     pub(super) fn pass(&self) {
         self.begun.set(None);
     }

@@ -15,6 +15,7 @@
 //! What a type does apart from that (another kind of map, shared strings, a `Box`) is not seen. What an allocator adds
 //! for itself is not counted either.
 
+use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 use std::mem::size_of;
@@ -52,6 +53,12 @@ enum Text {
 
 /// How a value asks `serde_json` for its text as it stands (`RawValue`), which is passed over for that.
 const RAW: &str = "$serde_json::private::RawValue";
+
+/// What holds a flattened field of any type until that is known (`serde::private::de::Content`).
+const BUFFER: &str = "::Content";
+
+/// As many elements are told of at the most.
+const MOST_TOLD: usize = 4096;
 
 /// No time or number is longer.
 const LONG: usize = 64;
@@ -315,8 +322,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Measured<'_, V> {
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let mut counted = Counted::default();
         let (heap, elements) = (self.heap, self.of(elements));
-        let value =
-            heap.sequence(|array| self.inner.visit_seq(Elements { inner: elements, array, counted: &mut counted }))?;
+        let value = heap.sequence(|array| {
+            let is_buffer = type_name::<V::Value>().contains(BUFFER);
+            self.inner.visit_seq(Elements { inner: elements, array, is_buffer, counted: &mut counted })
+        })?;
         heap.add(sequence(counted.count, counted.size, counted.hint.get()));
         Ok(value)
     }
@@ -451,6 +460,8 @@ struct Elements<'h, 'c, A> {
     inner: Measured<'h, A>,
     /// Its number in the text.
     array: Option<usize>,
+    /// Whether they are held until it is known what they are: what is kept is made of that, and grows as it is filled.
+    is_buffer: bool,
     counted: &'c mut Counted,
 }
 
@@ -470,8 +481,13 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
 
     #[inline]
     fn size_hint(&self) -> Option<usize> {
-        let hint = self.inner.size_hint().or_else(|| self.inner.heap.told(self.array));
-        self.counted.hint.set(hint.unwrap_or_default());
+        if self.is_buffer {
+            return None;
+        }
+        // It is the server's word, and some types make room for as many as they are told.
+        let all = || Some(self.inner.heap.told(self.array)?.saturating_sub(self.counted.count));
+        let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MOST_TOLD));
+        self.counted.hint.set(hint.map_or(0, |hint| self.counted.count + hint));
         hint
     }
 }

@@ -431,6 +431,9 @@ impl Reflector {
             {
                 // Not taken in this form. In which one it is, if in any, is remembered for as long as that brings proofs.
                 let (target, sent) = (target.clone(), *sent);
+                if self.search.reach == Reach::Streamed {
+                    self.streaming.does_not_work_of_nothing(now + self.settings.pages_for);
+                }
                 self.search.reach = match self.search.reach {
                     Reach::Streamed => Reach::Listed,
                     Reach::Listed | Reach::Unknown => Reach::Unknown,

@@ -71,6 +71,14 @@ impl Streaming {
         (self.failures, self.pages_until, self.refused_both) = (0, None, false);
     }
 
+    /// A streamed list of nothing was not taken for what it is. Where lists are not streamed, nothing else finds that out,
+    /// and it is remembered until then.
+    pub(super) fn does_not_work_of_nothing(&mut self, until: Instant) {
+        if !self.wanted.unwrap_or(self.cheap) {
+            self.pages_until = Some(until);
+        }
+    }
+
     /// A permission to watch is there after all.
     pub(super) fn may_work(&mut self) {
         self.pages_until = None;

@@ -16,7 +16,11 @@ pub(crate) struct Array {
 /// How many objects and arrays may be open at once: no more than a decoder takes.
 const DEPTH: usize = 128;
 
-/// The arrays of `text` in the order in which they begin, up to where it is nested too deep.
+/// How many arrays are looked at: half a megabyte is spent on what is known of them, at most.
+const MOST: usize = 1 << 16;
+
+/// The arrays of `text` in the order in which they begin, up to where it is nested too deep, and the first [`MOST`] of
+/// them.
 ///
 /// Of a text that is no JSON, something is told all the same: no array has more elements than the text has bytes.
 pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
@@ -31,6 +35,7 @@ pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
                 }
             }
             b'[' | b'{' if open.len() == DEPTH => return ControlFlow::Break(()),
+            b'[' if arrays.len() == MOST => return ControlFlow::Break(()),
             b'{' => open.push(None),
             b'[' => {
                 let first = text[at + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
@@ -71,5 +76,6 @@ mod tests {
         assert_eq!(told("]]["), [(1, u32::MAX)]);
         assert_eq!(told("[,,"), [(3, u32::MAX)]);
         assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);
+        assert_eq!(arrays(&b"[],".repeat(MOST + 1)).len(), MOST);
     }
 }

@@ -11,6 +11,10 @@ const STEP: usize = 1024;
 /// A piece has at least so much, if there is so much.
 const PIECE: usize = 64 * 1024;
 
+/// So much of what came is decompressed for one piece at most: there are bodies that come to nothing, of empty members for
+/// example, and each member costs what hundreds of its bytes do.
+const MOST: usize = 16 * STEP;
+
 /// What decompresses one body.
 ///
 /// It may have many members (RFC 1952, 2.2): Kubernetes ends one with each flush of a stream that begins with a list
@@ -55,13 +59,14 @@ impl Gunzip {
         self.is_wet || !self.input.is_empty()
     }
 
-    /// The next piece of the body; none where all that came gives none.
+    /// The next piece of the body; none where what was decompressed for it came to nothing.
     ///
     /// # Errors
     ///
     /// Where it is no gzip, or something else comes behind its end.
     pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
-        while self.decoder.get_ref().len() < PIECE && !self.input.is_empty() {
+        let least = self.input.len().saturating_sub(MOST);
+        while self.decoder.get_ref().len() < PIECE && self.input.len() > least {
             let step = self.input.len().min(STEP);
             self.decoder.write_all(&self.input[..step])?;
             self.input.advance(step);
@@ -156,6 +161,20 @@ mod tests {
             let came = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("it is gzip");
             assert_eq!(came, event.as_bytes(), "it comes out before there is another");
         }
+    }
+
+    #[test]
+    fn of_a_body_that_comes_to_nothing_a_little_is_read_at_once() {
+        let mut gunzip = Gunzip::default();
+        gunzip.feed(packed(b"").repeat(10_000).into());
+        let mut steps = 0;
+        while gunzip.has_more() {
+            let before = gunzip.input.len();
+            assert_eq!(gunzip.next_piece().expect("it is gzip"), None);
+            assert!(before - gunzip.input.len() <= MOST);
+            steps += 1;
+        }
+        assert!(steps >= 10, "{steps}");
     }
 
     #[test]
