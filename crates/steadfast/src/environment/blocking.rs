@@ -35,14 +35,15 @@ pub(super) struct Crew {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Jobs that idle threads have been woken for, one each, and such that no thread could be had for.
+    /// Jobs that threads have been called for, one each, and such that no thread could be had for.
     jobs: VecDeque<Job>,
-    idle: usize,
+    /// What calls each idle thread, that of the one that worked last at the end. It is called first: where one thread does
+    /// for all that comes, the others end, and memory is not spread over as many heaps as there were threads once.
+    idle: Vec<Arc<Condvar>>,
     threads: usize,
     /// When each running job began.
     running: BTreeMap<u64, Instant>,
@@ -60,8 +61,8 @@ impl Crew {
     pub(super) fn run(&self, job: Job) {
         let mut state = self.shared.lock();
         state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() {
-            self.shared.work.notify_one();
+        if let Some(idle) = state.idle.pop() {
+            idle.notify_one();
             return;
         }
         let crew = self.clone();
@@ -86,11 +87,15 @@ impl Crew {
 
     /// Lets idle threads end; those that are stuck end whenever their job does.
     pub(super) fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.work.notify_all();
+        let mut state = self.shared.lock();
+        state.closed = true;
+        for idle in state.idle.drain(..) {
+            idle.notify_one();
+        }
     }
 
     fn work(&self) {
+        let call = Arc::new(Condvar::new());
         let mut state = self.shared.lock();
         loop {
             while let Some(job) = state.jobs.pop_front() {
@@ -106,12 +111,13 @@ impl Crew {
             if state.closed {
                 break;
             }
-            state.idle += 1;
-            let idle = |state: &mut State| state.jobs.is_empty() && !state.closed;
-            let waited = self.shared.work.wait_timeout_while(state, IDLE, idle);
+            state.idle.push(call.clone());
+            let is_idle = |state: &mut State| state.idle.iter().any(|idle| Arc::ptr_eq(idle, &call));
+            let waited = call.wait_timeout_while(state, IDLE, is_idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.idle -= 1;
-            if state.jobs.is_empty() {
+            // Nobody has called. Where somebody has, another thread may have been done first, and have taken the job.
+            if is_idle(&mut state) {
+                state.idle.retain(|idle| !Arc::ptr_eq(idle, &call));
                 break;
             }
         }
@@ -127,7 +133,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::collections::HashSet;
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::thread;
     use std::time::Duration;
 
     use super::Crew;
@@ -138,7 +146,7 @@ mod tests {
     fn stuck_jobs_delay_no_other() {
         let crew = Crew::named("test");
         let (release, held) = mpsc::channel::<()>();
-        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let held = Arc::new(std::sync::Mutex::new(held));
         for _ in 0..20 {
             let held = held.clone();
             crew.run(Box::new(move || drop(held.lock().map(|held| held.recv()))));
@@ -162,10 +170,40 @@ mod tests {
             finished.recv_timeout(LONG).expect_err("the job drops its sender at its end");
             // The thread counts as idle only once it waits again.
             while crew.count().running > 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         assert!(crew.count().threads < 50, "{:?}", crew.count());
+    }
+
+    #[test]
+    fn what_comes_one_after_the_other_is_done_by_one_thread_however_many_there_are() {
+        let crew = Crew::named("test");
+        let (done, finished) = mpsc::channel();
+        let ended = |jobs: usize| -> HashSet<_> {
+            let threads = finished.iter().take(jobs).collect();
+            // It waits again in the moment in which its job is none that runs.
+            while crew.count().running > 0 {
+                thread::yield_now();
+            }
+            threads
+        };
+        let all = Arc::new(Barrier::new(8));
+        for _ in 0..8 {
+            let (all, done) = (all.clone(), done.clone());
+            crew.run(Box::new(move || {
+                all.wait();
+                done.send(thread::current().id()).expect("the test waits");
+            }));
+        }
+        assert_eq!(ended(8).len(), 8);
+        let mut threads = HashSet::new();
+        for _ in 0..100 {
+            let done = done.clone();
+            crew.run(Box::new(move || done.send(thread::current().id()).expect("the test waits")));
+            threads.extend(ended(1));
+        }
+        assert_eq!(threads.len(), 1);
     }
 
     #[test]
@@ -174,7 +212,7 @@ mod tests {
         crew.run(Box::new(|| {}));
         crew.close();
         while crew.count().threads > 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }
