@@ -92,7 +92,7 @@ pub struct Reflector {
     backoff: Backoff,
     /// How patiently it is watched on after watches that ended at once, whatever they brought.
     brief: Backoff,
-    /// The watch that began with the list that is held, as a stream: it has been at that list's version.
+    /// The watch that began with the list that is held, or from its version right after: what it brings comes behind that.
     listed_by: Option<RequestId>,
     /// How patiently it is listed again after a watch could not go on. Only a stream that stays open resets it: a list
     /// whose watch ends in another `410` is no health, though the list is a proof (R5).

@@ -184,6 +184,11 @@ impl Reflector {
                 } else if self.commit(now, &full, self.paging.version(meta.version), out) {
                     self.set_streaming(now);
                     self.watch_or_poll(now, out);
+                    if let Phase::Watching { id, .. } = self.phase
+                        && full.from == ListFrom::Consistent
+                    {
+                        self.listed_by = Some(id);
+                    }
                 }
             }
             _ => self.compared_page(now, id, meta, out),
