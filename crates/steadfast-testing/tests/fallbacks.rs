@@ -351,11 +351,10 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
             until(SOON, || held() == there || !informer.freshness().is_fresh())
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
-            // A list decides, once a period at most; what is known to be in no order is taken as it comes.
-            let patience = if round < 3 { 3 * MINUTE } else { 2 * SOON };
-            until(patience, || held() == there).await.map_err(|_| {
-                format!("round {round}, streamed {streamed}: not in {patience:?}, {:#?}", taken(&notes))
-            })?;
+            // The first list decides; what is known to be in no order is taken as it comes.
+            until(2 * SOON, || held() == there)
+                .await
+                .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", taken(&notes)))?;
             tokio::time::sleep(SOON).await;
         }
         until(6 * MINUTE, || informer.freshness().is_fresh()).await?;
