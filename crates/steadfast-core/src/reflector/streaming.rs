@@ -1,8 +1,9 @@
 //! Whether lists are streamed: what speaks against it on this server, and for how long that is remembered (R3).
 //!
 //! A server may refuse streamed lists, take them for plain watches, or stand behind something that cuts them: pages do
-//! then. In JSON they are not even tried unless that is said, for they cost a server more than pages. Nothing is concluded before pages have come where a stream did not: a selector that nobody takes, or a resource
-//! that is not there, says nothing of streams. And nothing is concluded for ever.
+//! then. In JSON they are not even tried unless that is said, for they cost a server more than pages. Nothing is concluded
+//! before pages have come where a stream did not: a selector that nobody takes, or a resource that is not there, says
+//! nothing of streams. And nothing is concluded for ever.
 
 use std::sync::Arc;
 
