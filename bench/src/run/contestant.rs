@@ -100,7 +100,8 @@ const EARLIER: &[Contestant] = &[
     of("steadfast earlier, JSON, pages", Team::Earlier, Resource::Pods, &["--paged"]),
 ];
 
-/// Those whose name contains `only`, and this library as it was where there is an `earlier` bench; of each library's settings for a resource the first alone, where `few` are asked for.
+/// Those whose name contains `only`, and this library as it was where there is an `earlier` bench; of each library's
+/// settings for a resource the first alone, where `few` are asked for.
 pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
     let named = ALL
         .iter()

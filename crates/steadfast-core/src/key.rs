@@ -12,8 +12,8 @@ const LONGEST_TOLD: usize = 300;
 
 /// An object's place: its namespace (none for cluster-scoped objects) and its name.
 ///
-/// Ordered by namespace, then name. Cloning is cheap: nearly all keys lie where they are held. The identity of an object is its UID, not its key:
-/// a recreated object has the key of the one before.
+/// Ordered by namespace, then name. Cloning is cheap: nearly all keys lie where they are held. The identity of an object
+/// is its UID, not its key: a recreated object has the key of the one before.
 #[derive(Clone)]
 pub struct ObjectKey {
     /// The namespace, and the name right behind it: where an entry has it, a look at it is no look at yet another place.
