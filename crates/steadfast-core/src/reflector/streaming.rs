@@ -45,7 +45,12 @@ impl Streaming {
     /// Whether a list that begins now is to be streamed; no event of it has come.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         self.highest = None;
-        self.wanted.unwrap_or(self.cheap) && self.is_to_work(now)
+        self.is_chosen() && self.is_to_work(now)
+    }
+
+    /// Whether they are the way of lists here, if they work.
+    fn is_chosen(&self) -> bool {
+        self.wanted.unwrap_or(self.cheap)
     }
 
     /// Whether nothing is known to speak against streamed lists, and nobody has forbidden them: of nothing, one costs
@@ -75,7 +80,7 @@ impl Streaming {
     /// A streamed list of nothing was not taken for what it is. Where lists are not streamed, nothing else finds that out,
     /// and it is remembered until then.
     pub(super) fn does_not_work_of_nothing(&mut self, until: Instant) {
-        if !self.wanted.unwrap_or(self.cheap) {
+        if !self.is_chosen() {
             self.pages_until = Some(until);
         }
     }
