@@ -1,7 +1,9 @@
 //! Steadfast.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use steadfast::environment::threads::Threads;
 use steadfast::{Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration, Scope};
 use tokio::time::timeout;
 
@@ -26,7 +28,8 @@ pub(super) async fn start<K: Form>(
     args: &ClientArgs,
     progress: &Progress,
 ) -> Result<impl Cache + use<K>, Trouble> {
-    let connection = Connection::new(config)?;
+    let threads = Threads::new()?.with_helpers(args.helpers);
+    let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
     let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
     let informer = builder.protobuf(args.protobuf).packed(args.packed).start()?;

@@ -34,6 +34,9 @@ pub(crate) struct ClientArgs {
     /// Keep them beside a sibling; Steadfast alone can.
     #[arg(long)]
     pub(super) packed: bool,
+    /// How many threads help to decode; Steadfast alone has such.
+    #[arg(long, default_value_t = 0)]
+    pub(super) helpers: usize,
     /// A list in pages instead of streamed initial events.
     #[arg(long)]
     pub(super) paged: bool,
@@ -46,4 +49,6 @@ pub(crate) struct ClientArgs {
 pub(super) enum Library {
     Steadfast,
     Kube,
+    /// None: the bytes are read, and that is all.
+    Floor,
 }

@@ -31,6 +31,7 @@ pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Tr
     let read = match library {
         Library::Steadfast => ours(config)?,
         Library::Kube => theirs(config)?,
+        Library::Floor => return Err("reading alone tells of nothing".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {

@@ -30,6 +30,8 @@ pub(super) enum Team {
     ClientGo,
     /// This one as it was: a bench of an earlier commit.
     Earlier,
+    /// None at all: a client that reads the bytes and does nothing.
+    Floor,
 }
 
 /// The same objects under two names.
@@ -57,6 +59,7 @@ impl fmt::Display for Team {
             Self::Kube => "kube-runtime",
             Self::ClientGo => "client-go",
             Self::Earlier => "Steadfast, earlier",
+            Self::Floor => "reading alone",
         })
     }
 }
@@ -72,6 +75,8 @@ const ALL: &[Contestant] = &[
     of("steadfast, lazy, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy"]),
     of("steadfast, lazy, JSON, pages", Team::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
     of("steadfast, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--protobuf"]),
+    of("steadfast, JSON, pages, a helper", Team::Steadfast, Resource::Pods, &["--paged", "--helpers=1"]),
+    of("steadfast, protobuf, streamed, a helper", Team::Steadfast, Resource::Pods, &["--protobuf", "--helpers=1"]),
     of("steadfast, lazy, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--protobuf"]),
     of("steadfast, lazy, packed, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--packed"]),
     of(
@@ -88,6 +93,9 @@ const ALL: &[Contestant] = &[
     of("client-go, protobuf, streamed, no managedFields", Team::ClientGo, Resource::Pods, &["-trim"]),
     of("client-go, JSON, streamed", Team::ClientGo, Resource::Pods, &["-json"]),
     of("client-go, JSON, list", Team::ClientGo, Resource::Pods, &["-json", "-paged"]),
+    of("reading alone, JSON, streamed", Team::Floor, Resource::Pods, &[]),
+    of("reading alone, JSON, pages", Team::Floor, Resource::Pods, &["--paged"]),
+    of("reading alone, protobuf, streamed", Team::Floor, Resource::Pods, &["--protobuf"]),
     of("steadfast, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets"]),
     of("steadfast, lazy, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets", "--lazy"]),
     of("kube-runtime, dynamic", Team::Kube, Resource::Widgets, &["--resource=widgets"]),
@@ -139,7 +147,7 @@ impl Programs {
     /// The one whose client is of that team.
     pub(super) fn of(&self, team: Team) -> Result<&Path, Trouble> {
         match team {
-            Team::Steadfast | Team::Kube => Ok(&self.this),
+            Team::Steadfast | Team::Kube | Team::Floor => Ok(&self.this),
             Team::ClientGo => Ok(&self.go),
             Team::Earlier => {
                 Ok(self.earlier.as_ref().ok_or("there is no bench of an earlier commit: see --earlier")?)
@@ -170,6 +178,7 @@ impl Team {
         match self {
             Self::Steadfast | Self::Earlier => drop(command.arg("steadfast")),
             Self::Kube => drop(command.arg("kube")),
+            Self::Floor => drop(command.arg("floor")),
             Self::ClientGo => {}
         }
         command.arg(format!("{}kubeconfig={}", self.dashes(), kubeconfig.display()));
@@ -189,7 +198,7 @@ mod tests {
     #[test]
     fn a_few_are_one_of_each_library_for_each_resource() {
         let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
-        assert_eq!(few.len(), 6, "{few:?}");
+        assert_eq!(few.len(), 7, "{few:?}");
         assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));
     }
 }

@@ -82,6 +82,7 @@ fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label
         Team::Kube => "#c26a3d",
         Team::ClientGo => "#4a7db0",
         Team::Earlier => "#8fb8a8",
+        Team::Floor => "#999999",
     };
     let text = y + 14;
     let _ = writeln!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::contestant::{self, Resource};
+use super::contestant::{self, Resource, Team};
 use super::machine::Setting;
 use super::place::Place;
 use super::process::{Process, succeed};
@@ -88,6 +88,9 @@ impl Real<'_> {
         self.session.synced().await?;
         let used = processor_time(self.server)? - before;
         self.session.note("sync, server's processor", "s", &Value::from(used));
+        if self.session.contestant.team == Team::Floor {
+            return Ok(());
+        }
         self.session.memory().await?;
         let (count, rate) = (WRITES.0.min(self.session.size), WRITES.1);
         let mut writer = self.writer(count)?;

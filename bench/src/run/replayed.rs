@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant};
+use super::contestant::{self, Contestant, Team};
 use super::machine::{Setting, available_memory};
 use super::number::number;
 use super::place::Place;
@@ -120,6 +120,9 @@ struct Replayed<'a> {
 impl Replayed<'_> {
     async fn run(mut self, events: usize) -> Result<(), Trouble> {
         self.session.synced().await?;
+        if self.session.contestant.team == Team::Floor {
+            return Ok(());
+        }
         self.session.memory().await?;
         if events == 0 {
             return Ok(());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::Contestant;
+use super::contestant::{Contestant, Team};
 use super::process::Process;
 use super::results::Outcomes;
 use crate::Trouble;
@@ -27,6 +27,9 @@ impl Session<'_> {
         let synced = self.client.answer("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
         self.note("sync, processor", "s", &synced["cpu"]);
+        if self.contestant.team == Team::Floor {
+            return Ok(());
+        }
         let fields = self.client.ask("fields").await?;
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
             return Err(format!("the objects name too few nodes: {fields}").into());

@@ -28,6 +28,9 @@ pub(crate) struct SoakArgs {
     /// After how many minutes it ends, unless there were enough events before.
     #[arg(long, default_value_t = 120.0)]
     minutes: f64,
+    /// How many events a second there are at most, so that the machine has time for something else.
+    #[arg(long, default_value_t = f64::INFINITY)]
+    rate: f64,
     /// Who is the client, by the name in the tables.
     #[arg(long, default_value = "steadfast, JSON, streamed")]
     contestant: String,
@@ -153,6 +156,9 @@ impl Soak {
         }
         self.client.ask(&format!("reached {version}")).await?;
         self.events += count;
+        let due = Duration::try_from_secs_f64(self.events as f64 / self.args.rate)
+            .map_err(|_| format!("--rate {} is no number of events a second", self.args.rate))?;
+        sleep(due.saturating_sub(self.begun.elapsed())).await;
         Ok(())
     }
 

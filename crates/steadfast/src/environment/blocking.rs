@@ -32,6 +32,14 @@ pub(super) struct Crew {
     shared: Arc<Shared>,
 }
 
+/// Has jobs that come one after the other done by one thread, which does nothing else.
+///
+/// Allocators keep memory by threads: what changes threads with each job spreads what it frees over as many heaps.
+pub(super) struct Seat {
+    crew: Crew,
+    number: u64,
+}
+
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -40,15 +48,67 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Jobs that threads have been called for, one each, and such that no thread could be had for.
-    jobs: VecDeque<Job>,
-    /// What calls each idle thread, that of the one that worked last at the end. It is called first: where one thread does
+    jobs: VecDeque<Call>,
+    /// By their numbers.
+    threads: BTreeMap<u64, Thread>,
+    /// The idle threads that have no seat, the one that worked last at the end. It is called first: where one thread does
     /// for all that comes, the others end, and memory is not spread over as many heaps as there were threads once.
-    idle: Vec<Arc<Condvar>>,
-    threads: usize,
+    idle: Vec<u64>,
     /// When each running job began.
     running: BTreeMap<u64, Instant>,
     next: u64,
     closed: bool,
+}
+
+struct Call {
+    job: Job,
+    seat: Option<u64>,
+}
+
+#[derive(Default)]
+struct Thread {
+    called: Arc<Condvar>,
+    /// The seat of its last job; it does nothing else until it has been idle there for long.
+    seat: Option<u64>,
+    /// What it is to do for that seat.
+    jobs: VecDeque<Job>,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn take_job(&mut self, number: u64) -> Option<Job> {
+        let thread = self.threads.get_mut(&number)?;
+        if thread.seat.is_some() {
+            return thread.jobs.pop_front();
+        }
+        let Call { job, seat } = self.jobs.pop_front()?;
+        thread.seat = seat;
+        Some(job)
+    }
+
+    /// What calls a thread that has nothing to do; none if it is to end.
+    fn sit_idle(&mut self, number: u64) -> Option<Arc<Condvar>> {
+        let thread = self.threads.get(&number).filter(|_| !self.closed)?;
+        if thread.seat.is_none() {
+            self.idle.push(number);
+        }
+        Some(thread.called.clone())
+    }
+
+    /// Whether nobody has called a thread since.
+    fn is_idle(&self, number: u64) -> bool {
+        let seated = self.threads.get(&number).filter(|thread| thread.seat.is_some());
+        !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
+    }
+
+    /// Makes a thread one for all jobs, and returns whether it was not.
+    fn leave_seat(&mut self, number: u64) -> bool {
+        self.threads.get_mut(&number).is_some_and(|thread| thread.seat.take().is_some())
+    }
 }
 
 impl Crew {
@@ -59,17 +119,27 @@ impl Crew {
 
     /// Runs `job` on an idle thread, or on a new one.
     pub(super) fn run(&self, job: Job) {
-        let mut state = self.shared.lock();
-        state.jobs.push_back(job);
-        if let Some(idle) = state.idle.pop() {
-            idle.notify_one();
+        self.call(self.shared.lock(), Call { job, seat: None });
+    }
+
+    /// A seat, that has no thread so far.
+    pub(super) fn seat(&self) -> Seat {
+        Seat { crew: self.clone(), number: self.shared.lock().number() }
+    }
+
+    fn call(&self, mut state: MutexGuard<'_, State>, call: Call) {
+        state.jobs.push_back(call);
+        let idle = state.idle.pop();
+        if let Some(thread) = idle.and_then(|number| state.threads.get(&number)) {
+            thread.called.notify_one();
             return;
         }
+        let number = state.number();
         let crew = self.clone();
-        match thread::Builder::new().name(self.name.to_owned()).spawn(move || crew.work()) {
-            Ok(_) => state.threads += 1,
+        match thread::Builder::new().name(self.name.to_owned()).spawn(move || crew.work(number)) {
+            Ok(_) => drop(state.threads.insert(number, Thread::default())),
             Err(error) => {
-                let threads = state.threads;
+                let threads = state.threads.len();
                 tracing::error!(%error, threads, "no thread for what may block; it waits until another one ends");
             }
         }
@@ -79,7 +149,7 @@ impl Crew {
     pub(super) fn count(&self) -> BlockingThreads {
         let state = self.shared.lock();
         BlockingThreads {
-            threads: state.threads,
+            threads: state.threads.len(),
             running: state.running.len(),
             stuck: state.running.values().filter(|begun| begun.elapsed() > STUCK).count(),
         }
@@ -89,39 +159,51 @@ impl Crew {
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        for idle in state.idle.drain(..) {
-            idle.notify_one();
+        state.idle.clear();
+        for thread in state.threads.values() {
+            thread.called.notify_one();
         }
     }
 
-    fn work(&self) {
-        let call = Arc::new(Condvar::new());
+    fn work(&self, number: u64) {
         let mut state = self.shared.lock();
         loop {
-            while let Some(job) = state.jobs.pop_front() {
-                let number = state.next;
-                state.next += 1;
-                state.running.insert(number, Instant::now());
+            if let Some(job) = state.take_job(number) {
+                let run = state.number();
+                state.running.insert(run, Instant::now());
                 drop(state);
                 // Whoever hands a job in contains its panics; a thread must outlive one that slipped through.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.shared.lock();
-                state.running.remove(&number);
+                state.running.remove(&run);
+                continue;
             }
-            if state.closed {
-                break;
-            }
-            state.idle.push(call.clone());
-            let is_idle = |state: &mut State| state.idle.iter().any(|idle| Arc::ptr_eq(idle, &call));
-            let waited = call.wait_timeout_while(state, IDLE, is_idle);
+            let Some(called) = state.sit_idle(number) else { break };
+            let waited = called.wait_timeout_while(state, IDLE, |state| state.is_idle(number));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // Nobody has called. Where somebody has, another thread may have been done first, and have taken the job.
-            if is_idle(&mut state) {
-                state.idle.retain(|idle| !Arc::ptr_eq(idle, &call));
+            // Where somebody has called, another thread may have been done first, and have taken the job.
+            if state.is_idle(number) && !state.leave_seat(number) {
+                state.idle.retain(|idle| *idle != number);
                 break;
             }
         }
-        state.threads -= 1;
+        state.threads.remove(&number);
+    }
+}
+
+impl Seat {
+    /// Runs `job` on the thread of the one before, if there is one yet.
+    ///
+    /// The one before has nothing more to do than to return: this one waits for that.
+    pub(super) fn run(&self, job: Job) {
+        let mut state = self.crew.shared.lock();
+        let seat = Some(self.number);
+        if let Some(thread) = state.threads.values_mut().find(|thread| thread.seat == seat) {
+            thread.jobs.push_back(job);
+            thread.called.notify_one();
+        } else {
+            self.crew.call(state, Call { job, seat });
+        }
     }
 }
 
@@ -207,9 +289,37 @@ mod tests {
     }
 
     #[test]
+    fn what_has_a_seat_is_done_by_one_thread_that_does_nothing_else() {
+        let crew = Crew::named("test");
+        let seat = crew.seat();
+        let (done, finished) = mpsc::channel();
+        let tell = |seated: bool| -> super::Job {
+            let done = done.clone();
+            Box::new(move || done.send((seated, thread::current().id())).expect("the test waits"))
+        };
+        let (mut seated, mut others) = (HashSet::new(), HashSet::new());
+        for _ in 0..1000 {
+            // Called as soon as the one before has told, which has yet to return.
+            seat.run(tell(true));
+            crew.run(tell(false));
+            for (is_seated, thread) in finished.iter().take(2) {
+                if is_seated {
+                    seated.insert(thread)
+                } else {
+                    others.insert(thread)
+                };
+            }
+        }
+        assert_eq!(seated.len(), 1);
+        assert!(seated.is_disjoint(&others), "{seated:?}, {others:?}");
+        assert_eq!(crew.count().stuck, 0);
+    }
+
+    #[test]
     fn idle_threads_end_at_closing() {
         let crew = Crew::named("test");
         crew.run(Box::new(|| {}));
+        crew.seat().run(Box::new(|| {}));
         crew.close();
         while crew.count().threads > 0 {
             thread::yield_now();

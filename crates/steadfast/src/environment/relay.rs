@@ -4,7 +4,7 @@
 //! runs the user's code, though: types that decode themselves, transforms, index functions, `Drop`. What that does with
 //! its time is not known before. So a second thread looks, while an informer runs, whether it is still in the same step
 //! as at the last look; then it takes over everything else, and leaves the first one to that step. An informer to which
-//! that happens often runs on threads taken on demand until it has been prompt for a while.
+//! that happens often runs on a thread of its own until it has been prompt for a while.
 //!
 //! The sockets can change hands because informers run *between* two stays in the runtime, not within: see
 //! [`Inner::lead`]. The first thread takes them back as soon as it has made its step: allocators keep memory by threads, and
@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use super::Task;
-use super::blocking::{BlockingThreads, Crew, STUCK};
+use super::blocking::{BlockingThreads, Crew, STUCK, Seat};
 
 /// A step that lasts from one look to the next holds up the others: they wait for twice this at most.
 const LOOK: Duration = Duration::from_millis(20);
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const STEPS: u32 = 16;
 const TURN: Duration = Duration::from_millis(2);
 
-/// A task that holds up the others so often, each time so soon after the last, makes its steps on threads of its own; once
+/// A task that holds up the others so often, each time so soon after the last, makes its steps on a thread of its own; once
 /// is a large list, or a machine that has too much to do.
 const OFTEN: u32 = 4;
 const SOON: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// A step that is longer is not prompt.
 const PROMPT: Duration = LOOK;
 
-/// A task on threads of its own comes back when all its steps were prompt for so long.
+/// A task on a thread of its own comes back when all its steps were prompt for so long.
 const PROBATION: Duration = Duration::from_secs(1);
 
 /// The threads, as one value; they end with it.
@@ -136,7 +136,7 @@ impl Relay {
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
         let step = Mutex::new(Step { stage: Stage::Ready, held_up: None, apart: None });
         let future = Mutex::new(Some(future));
-        let task = Arc::new(Foreign { relay: self.inner.clone(), step, future });
+        let task = Arc::new(Foreign { relay: self.inner.clone(), seat: self.inner.crew.seat(), step, future });
         let running = Arc::downgrade(&task);
         self.inner.queue(task, false);
         Task::new(move || {
@@ -168,7 +168,8 @@ impl Inner {
 
     fn queue(self: &Arc<Self>, task: Arc<Foreign>, apart: bool) {
         if apart {
-            self.crew.run(Box::new(move || task.step_apart()));
+            let next = task.clone();
+            task.seat.run(Box::new(move || next.step_apart()));
             return;
         }
         let mut state = self.lock();
@@ -341,6 +342,8 @@ fn shut(mut state: MutexGuard<'_, State>) {
 /// A task that may hold up its thread.
 struct Foreign {
     relay: Arc<Inner>,
+    /// Where it makes its steps on a thread of its own.
+    seat: Seat,
     step: Mutex<Step>,
     /// Nothing once it is over. Held during a step, and only then.
     future: Mutex<Option<BoxFuture<'static, ()>>>,
@@ -350,7 +353,7 @@ struct Step {
     stage: Stage,
     /// How often it has held up the others, one time soon after the other, and when it last did.
     held_up: Option<(u32, Instant)>,
-    /// When it last was not prompt, if it is on threads of its own.
+    /// When it last was not prompt, if it is on a thread of its own.
     apart: Option<Instant>,
 }
 
@@ -495,7 +498,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// What threads of a task's own are called.
+    /// What a task's own thread is called.
     const OWN: &str = "of its own";
 
     fn relay() -> Relay {
@@ -574,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_hangs_often_goes_on_on_threads_of_its_own() {
+    fn a_task_that_hangs_often_goes_on_on_a_thread_of_its_own() {
         let relay = relay();
         let (release, held) = mpsc::channel::<()>();
         let (told, threads) = mpsc::channel();
