@@ -49,7 +49,7 @@ func fill(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	return writeAll(ctx, newSource(*seed), *count, write)
+	return writeAll(ctx, newCluster(*seed), *count, write)
 }
 
 // writing is the configuration of who writes to a real server, as fast as it takes it.
@@ -64,7 +64,7 @@ func writing(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-func writeAll(ctx context.Context, source source, count int, write func(context.Context, *corev1.Pod) error) error {
+func writeAll(ctx context.Context, cluster *cluster, count int, write func(context.Context, *corev1.Pod) error) error {
 	pods, errs := make(chan *corev1.Pod, fillers), make(chan error, fillers)
 	for range fillers {
 		go func() {
@@ -77,8 +77,8 @@ func writeAll(ctx context.Context, source source, count int, write func(context.
 			errs <- err
 		}()
 	}
-	for index := range count {
-		pod := source.pod(index)
+	for range count {
+		pod := cluster.next()
 		pod.UID, pod.ResourceVersion, pod.ManagedFields = "", "", nil
 		pod.CreationTimestamp = metav1.Time{}
 		pods <- pod

@@ -42,9 +42,9 @@ func generate(arguments []string) error {
 	}
 	for _, encoding := range encodings {
 		// From the same seed each time, so that the pods are the same.
-		source := newSource(*seed)
-		if err := write(filepath.Join(*out, encoding.file), *count, func(index int) ([]byte, error) {
-			return encoding.encode(source.pod(index))
+		cluster := newCluster(*seed)
+		if err := write(filepath.Join(*out, encoding.file), *count, func() ([]byte, error) {
+			return encoding.encode(cluster.next())
 		}); err != nil {
 			return err
 		}
@@ -52,15 +52,15 @@ func generate(arguments []string) error {
 	return nil
 }
 
-func write(path string, count int, encoded func(int) ([]byte, error)) error {
+func write(path string, count int, encoded func() ([]byte, error)) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	writer := bufio.NewWriterSize(file, 1<<20)
-	for index := range count {
-		record, err := encoded(index)
+	for range count {
+		record, err := encoded()
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,54 +13,105 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-const (
-	// How many namespaces the pods are spread over.
-	namespaces = 50
-	// How many pods a deployment has.
-	siblings = 20
-)
+// How many namespaces the pods are spread over.
+const namespaces = 50
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pod is the pod number index: about 8 KB of JSON, a third of it managedFields, as clusters have them.
-func (s source) pod(index int) *corev1.Pod {
-	app := fmt.Sprintf("service-%d", index/siblings)
-	hash := s.word(10)
-	created := metav1.NewTime(epoch.Add(time.Duration(index) * time.Second))
-	truth := true
+// cluster makes the pods of a cluster, all of one deployment after those of another.
+type cluster struct {
+	source
+	// The deployment whose pods are being made, and how many of them are missing.
+	deployment deployment
+	missing    int
+	// How many deployments and pods there were, and how many pods are in each namespace.
+	deployments, pods int
+	held              [namespaces]int
+}
+
+// deployment is what all pods of one have in common: they are of one ReplicaSet, in one namespace, made from one template.
+type deployment struct {
+	app, hash, namespace string
+	owner                types.UID
+	labels, annotations  map[string]string
+	spec                 corev1.PodSpec
+	images               []string
+}
+
+func newCluster(seed uint64) *cluster { return &cluster{source: newSource(seed)} }
+
+// nextDeployment has 3 to 50 pods, 19 on average, and is where there are fewest: so namespaces are of one size.
+func (c *cluster) nextDeployment() {
+	c.missing = 3 + min(c.IntN(48), c.IntN(48))
+	emptiest := 0
+	for number, held := range c.held {
+		if held < c.held[emptiest] {
+			emptiest = number
+		}
+	}
+	c.held[emptiest] += c.missing
+	app, hash := fmt.Sprintf("service-%d", c.deployments), c.word(10)
+	c.deployments++
+	c.deployment = deployment{
+		app: app, hash: hash, namespace: fmt.Sprintf("team-%d", emptiest), owner: types.UID(c.uid()),
+		labels: map[string]string{
+			"app": app, "app.kubernetes.io/name": app, "app.kubernetes.io/instance": app + "-production",
+			"app.kubernetes.io/part-of": "shop", "pod-template-hash": hash, "tier": []string{"web", "api", "jobs"}[c.IntN(3)],
+		},
+		annotations: map[string]string{
+			"bench.steadfast.dev/sent":             sentMark,
+			"prometheus.io/scrape":                 "true",
+			"prometheus.io/port":                   "9102",
+			"kubectl.kubernetes.io/restartedAt":    c.created().Format(time.RFC3339),
+			"checksum/config":                      c.hex(64),
+			"kubernetes.io/limit-ranger":           "LimitRanger plugin set: cpu, memory request for container sidecar",
+			"sidecar.istio.io/inject":              "true",
+			"cluster-autoscaler.kubernetes.io/foo": "false",
+		},
+		spec: c.spec(app),
+	}
+	for range c.deployment.spec.Containers {
+		c.deployment.images = append(c.deployment.images, "sha256:"+c.hex(64))
+	}
+}
+
+// created is when the next pod is made.
+func (c *cluster) created() metav1.Time {
+	return metav1.NewTime(epoch.Add(time.Duration(c.pods) * time.Second))
+}
+
+// next is the next pod: about 8 KB of JSON, a third of it managedFields, as clusters have them.
+func (c *cluster) next() *corev1.Pod {
+	if c.missing == 0 {
+		c.nextDeployment()
+	}
+	of, created, truth := &c.deployment, c.created(), true
+	annotations := maps.Clone(of.annotations)
+	annotations["cni.projectcalico.org/containerID"] = c.hex(64)
+	annotations["cni.projectcalico.org/podIP"] = c.address() + "/32"
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              fmt.Sprintf("%s-%s-%05d", app, hash, index),
-			GenerateName:      fmt.Sprintf("%s-%s-", app, hash),
-			Namespace:         fmt.Sprintf("team-%d", index%namespaces),
-			UID:               types.UID(s.uid()),
+			Name:              fmt.Sprintf("%s-%s-%05d", of.app, of.hash, c.pods),
+			GenerateName:      fmt.Sprintf("%s-%s-", of.app, of.hash),
+			Namespace:         of.namespace,
+			UID:               types.UID(c.uid()),
 			ResourceVersion:   versionMark,
 			CreationTimestamp: created,
-			Labels: map[string]string{
-				"app": app, "app.kubernetes.io/name": app, "app.kubernetes.io/instance": app + "-production",
-				"app.kubernetes.io/part-of": "shop", "pod-template-hash": hash, "tier": []string{"web", "api", "jobs"}[s.IntN(3)],
-			},
-			Annotations: map[string]string{
-				"bench.steadfast.dev/sent":             sentMark,
-				"prometheus.io/scrape":                 "true",
-				"prometheus.io/port":                   "9102",
-				"kubectl.kubernetes.io/restartedAt":    created.Format(time.RFC3339),
-				"checksum/config":                      s.hex(64),
-				"cni.projectcalico.org/containerID":    s.hex(64),
-				"cni.projectcalico.org/podIP":          s.address() + "/32",
-				"kubernetes.io/limit-ranger":           "LimitRanger plugin set: cpu, memory request for container sidecar",
-				"sidecar.istio.io/inject":              "true",
-				"cluster-autoscaler.kubernetes.io/foo": "false",
-			},
+			Labels:            maps.Clone(of.labels),
+			Annotations:       annotations,
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app + "-" + hash, UID: types.UID(s.uid()),
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: of.app + "-" + of.hash, UID: of.owner,
 				Controller: &truth, BlockOwnerDeletion: &truth,
 			}},
 		},
+		Spec: *of.spec.DeepCopy(),
 	}
-	pod.Spec = s.spec(app)
-	pod.Status = s.status(&pod.Spec, created)
+	pod.Spec.NodeName = fmt.Sprintf("node-%d", c.IntN(500))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "kube-api-access-" + c.word(5), VolumeSource: serviceAccount()})
+	pod.Status = c.status(of, created)
 	pod.ManagedFields = managed(pod, created)
+	c.missing--
+	c.pods++
 	return pod
 }
 
@@ -67,8 +119,9 @@ func (s source) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", s.IntN(250), s.IntN(250), 1+s.IntN(250))
 }
 
+// spec is that of a deployment's template.
 func (s source) spec(app string) corev1.PodSpec {
-	grace, expiry, priority, seconds, truth := int64(30), int64(3607), int32(0), int64(300), true
+	grace, priority, seconds, truth := int64(30), int32(0), int64(300), true
 	policy := corev1.PreemptLowerPriority
 	containers := []corev1.Container{s.container(app, 4), s.container("sidecar", 1)}
 	return corev1.PodSpec{
@@ -78,18 +131,23 @@ func (s source) spec(app string) corev1.PodSpec {
 			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: app + "-config"}}}},
 			{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: app + "-tls"}}},
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-			{Name: "kube-api-access-" + s.word(5), VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &expiry, Path: "token"}},
-			}}}},
 		},
 		RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: corev1.DNSClusterFirst,
-		ServiceAccountName: app, NodeName: fmt.Sprintf("node-%d", s.IntN(500)), SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &truth},
+		ServiceAccountName: app, SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &truth},
 		SchedulerName: "default-scheduler", Priority: &priority, PreemptionPolicy: &policy, EnableServiceLinks: &truth,
 		Tolerations: []corev1.Toleration{
 			{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
 			{Key: "node.kubernetes.io/unreachable", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
 		},
 	}
+}
+
+// serviceAccount is the volume that the server adds to each pod, under a name of its own.
+func serviceAccount() corev1.VolumeSource {
+	expiry := int64(3607)
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &expiry, Path: "token"}},
+	}}}
 }
 
 func (s source) image(name string) string {
@@ -123,7 +181,7 @@ func (s source) container(name string, variables int) corev1.Container {
 	return container
 }
 
-func (s source) status(spec *corev1.PodSpec, created metav1.Time) corev1.PodStatus {
+func (s source) status(of *deployment, created metav1.Time) corev1.PodStatus {
 	address, truth := s.address(), true
 	status := corev1.PodStatus{
 		Phase: corev1.PodRunning, HostIP: s.address(), PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
@@ -132,9 +190,9 @@ func (s source) status(spec *corev1.PodSpec, created metav1.Time) corev1.PodStat
 	for _, condition := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
 		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: created})
 	}
-	for _, container := range spec.Containers {
+	for number, container := range of.spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
-			Name: container.Name, Image: container.Image, ImageID: "sha256:" + s.hex(64), ContainerID: "containerd://" + s.hex(64),
+			Name: container.Name, Image: container.Image, ImageID: of.images[number], ContainerID: "containerd://" + s.hex(64),
 			Ready: true, Started: &truth, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: created}},
 		})
 	}

@@ -40,10 +40,10 @@ func stamp(arguments []string) error {
 	if *resource == "widgets" {
 		gvr = widgets
 	}
-	source := newSource(*seed)
+	cluster := newCluster(*seed)
 	var names []place
-	for index := range *objects {
-		pod := source.pod(index)
+	for range *objects {
+		pod := cluster.next()
 		names = append(names, place{pod.Namespace, pod.Name})
 	}
 	fmt.Println("ready")

@@ -45,7 +45,8 @@ impl Place {
     /// Beyond [`LARGEST`] the server repeats them, under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {
         let count = count.min(LARGEST);
-        let data = self.out.join(format!("data-{}-{count}", self.seed));
+        // Another name than that of the data of an earlier generator, which may still be there.
+        let data = self.out.join(format!("deployments-{}-{count}", self.seed));
         if !data.join("complete").exists() {
             self.say(&format!("generating {count} pods, in two encodings"));
             let mut generate = Command::new(&self.programs.go);
