@@ -1,0 +1,517 @@
+//! A queue of keys that are to be worked on: of each, one call at a time, and none forgotten.
+
+mod figures;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod order;
+mod retries;
+mod schedule;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast::environment::{Instant, SharedEnvironment};
+use tokio::sync::Notify;
+
+use retries::Bucket;
+use schedule::{Next, Number, Schedule};
+
+pub use figures::{Durations, WorkqueueFigures};
+pub use order::Priority;
+pub use retries::{RateLimit, RetrySettings};
+
+/// Keys that are to be worked on, as client-go's rate-limiting workqueue has them, for any number of workers. Cheap to clone.
+///
+/// - A key is worked on by one worker at a time. Added meanwhile, it is worked on once more, however often it was added.
+/// - A key takes up one place: memory is bounded by the keys, not by the additions.
+/// - A worker that is dropped with its [`Work`], or panics with it, has ended it: no key is lost or locked by that.
+/// - Of what is ready the most urgent is next ([`Priority`]), and one in sixteen is of the others; among equals each group
+///   has its turn ([`fair_by`](WorkqueueBuilder::fair_by)), and within a group the first that came.
+pub struct Workqueue<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    environment: SharedEnvironment,
+    group: Option<Group<T>>,
+    state: Mutex<State<T>>,
+    /// Calls one of those that wait for a key.
+    ready: Notify,
+    /// Calls the one that waits for the first delay: another one is over sooner.
+    sooner: Notify,
+    /// Calls those who wait until all is done.
+    emptied: Notify,
+}
+
+type Group<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
+
+struct State<T> {
+    schedule: Schedule<T>,
+    /// Whether somebody waits for the first delay: one of those that wait for a key, if there are any.
+    is_awaited: bool,
+}
+
+/// What a [`Workqueue`] is made of.
+pub struct WorkqueueBuilder<T> {
+    environment: SharedEnvironment,
+    retries: RetrySettings,
+    limit: Option<RateLimit>,
+    group: Option<Group<T>>,
+}
+
+impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
+    /// How long a key waits after each of its failures.
+    #[must_use]
+    pub fn retries(mut self, retries: RetrySettings) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// How many retries there may be, all keys together; none for as many as the keys' own waits allow.
+    #[must_use]
+    pub fn limit(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
+        self.limit = limit.into();
+        self
+    }
+
+    /// Gives each group of keys its turn, so that one with much to do does not keep the others waiting: `group` says of
+    /// which group a key is, by its namespace for instance. It is called at each addition.
+    ///
+    /// ```
+    /// # use steadfast::ObjectKey;
+    /// # use steadfast_controller::WorkqueueBuilder;
+    /// # fn example(queue: WorkqueueBuilder<ObjectKey>) -> WorkqueueBuilder<ObjectKey> {
+    /// queue.fair_by(|key| key.namespace().map(str::to_owned))
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fair_by<G: Hash>(mut self, group: impl Fn(&T) -> G + Send + Sync + 'static) -> Self {
+        let hasher = RandomState::new();
+        self.group = Some(Box::new(move |key| hasher.hash_one(group(key))));
+        self
+    }
+
+    /// The queue.
+    pub fn build(self) -> Workqueue<T> {
+        let schedule = Schedule::new(self.retries, self.limit.map(Bucket::new));
+        let shared = Shared {
+            environment: self.environment,
+            group: self.group,
+            state: Mutex::new(State { schedule, is_awaited: false }),
+            ready: Notify::new(),
+            sooner: Notify::new(),
+            emptied: Notify::new(),
+        };
+        Workqueue { shared: Arc::new(shared) }
+    }
+}
+
+impl<T> fmt::Debug for WorkqueueBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkqueueBuilder")
+            .field("retries", &self.retries)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone + Eq + Hash> Workqueue<T> {
+    /// A queue with client-go's defaults, which takes time and randomness from `environment`
+    /// ([`Connection::environment`](steadfast::Connection::environment)).
+    pub fn new(environment: SharedEnvironment) -> Self {
+        Self::builder(environment).build()
+    }
+
+    /// A queue, with more to say about it.
+    pub fn builder(environment: SharedEnvironment) -> WorkqueueBuilder<T> {
+        WorkqueueBuilder {
+            environment,
+            retries: RetrySettings::default(),
+            limit: Some(RateLimit::default()),
+            group: None,
+        }
+    }
+
+    /// Adds a key, unless it is ready already; nothing happens after [`shut_down`](Self::shut_down).
+    pub fn add(&self, key: T) {
+        self.add_with(key, Priority::NORMAL);
+    }
+
+    /// Adds a key with a priority. One that is ready already gets the higher of both.
+    pub fn add_with(&self, key: T, priority: Priority) {
+        let group = self.group(&key);
+        let (mut state, now) = self.look();
+        let is_ready = state.schedule.add(key, group, priority, now);
+        drop(state);
+        if is_ready {
+            self.shared.ready.notify_one();
+        }
+    }
+
+    /// Adds a key when `delay` is over. Of two delays of a key the one that is over first counts; that it is added in
+    /// between changes neither.
+    pub fn add_after(&self, key: T, delay: Duration) {
+        self.add_after_with(key, delay, Priority::NORMAL);
+    }
+
+    /// The same with a priority.
+    pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
+        let group = self.group(&key);
+        let (mut state, now) = self.look();
+        let first = state.schedule.add_after(key, group, priority, delay, now);
+        self.delayed(state, first);
+    }
+
+    /// Has somebody wait for the first delay, if that is another one now.
+    fn delayed(&self, state: MutexGuard<'_, State<T>>, first: Option<Instant>) {
+        let is_awaited = state.is_awaited;
+        drop(state);
+        match first {
+            Some(_) if is_awaited => self.shared.sooner.notify_one(),
+            Some(_) => self.shared.ready.notify_one(),
+            None => {}
+        }
+    }
+
+    /// Waits for the next key; none once the queue is shut down and nothing is left in it.
+    ///
+    /// Nothing is lost where this is given up before it has returned.
+    pub async fn next(&self) -> Option<Work<T>> {
+        let mut awaiting = Awaiting { shared: &self.shared, is_first: false };
+        loop {
+            let mut ready = pin!(self.shared.ready.notified());
+            // From here on nothing that becomes ready is missed.
+            ready.as_mut().enable();
+            match self.take(&mut awaiting.is_first) {
+                Taken::Key(work) => return Some(work),
+                Taken::Over => return None,
+                Taken::Nothing => ready.await,
+                Taken::NothingUntil(due) => tokio::select! {
+                    () = ready => {}
+                    () = self.shared.sooner.notified() => {}
+                    () = self.shared.environment.sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    /// Takes what is next; `is_first` says whether whoever asks is the one that waits for the first delay, and is to.
+    fn take(&self, is_first: &mut bool) -> Taken<T> {
+        let (mut state, now) = self.look();
+        let (next, more) = state.schedule.next(now);
+        match next {
+            Next::Key(number, key, priority) => {
+                drop(state);
+                for _ in 0..more {
+                    self.shared.ready.notify_one();
+                }
+                Taken::Key(Work { queue: self.clone(), number, key, priority })
+            }
+            Next::Over => Taken::Over,
+            Next::Later(Some(due)) if *is_first || !state.is_awaited => {
+                state.is_awaited = true;
+                *is_first = true;
+                Taken::NothingUntil(due)
+            }
+            Next::Later(_) => {
+                state.is_awaited &= !*is_first;
+                *is_first = false;
+                Taken::Nothing
+            }
+        }
+    }
+
+    /// How often a key has failed in a row, as far as that is remembered: for twice the longest wait.
+    pub fn failures(&self, key: &T) -> u32 {
+        self.lock().schedule.failures(key)
+    }
+
+    /// Forgets the failures of a key, and with them the retry that it waits for.
+    pub fn forget(&self, key: &T) {
+        let (mut state, now) = self.look();
+        state.schedule.forget(key, now);
+    }
+
+    /// How many keys are ready.
+    pub fn len(&self) -> usize {
+        self.lock().schedule.len()
+    }
+
+    /// Whether no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many keys something is known of: those that are ready, delayed or worked on, and those whose failures are
+    /// remembered.
+    pub fn known(&self) -> usize {
+        self.lock().schedule.known()
+    }
+
+    /// What it has done, and how it is.
+    pub fn figures(&self) -> WorkqueueFigures {
+        let (state, now) = self.look();
+        state.schedule.figures(now)
+    }
+
+    /// Takes no more keys. What is ready is still given out, and so is what was added while it is worked on; then
+    /// [`next`](Self::next) answers none. What is delayed is let go of: returns how many keys that were.
+    pub fn shut_down(&self) -> usize {
+        let (mut state, now) = self.look();
+        let delayed = state.schedule.close(now);
+        let is_empty = state.schedule.is_empty();
+        drop(state);
+        // All workers are to see it.
+        self.shared.ready.notify_waiters();
+        if is_empty {
+            self.shared.emptied.notify_waiters();
+        }
+        delayed
+    }
+
+    /// Whether it takes no more keys.
+    pub fn is_shut_down(&self) -> bool {
+        self.lock().schedule.is_closed()
+    }
+
+    /// Shuts down, and waits until all that is ready has been given out and all work has ended, for `patience` at most.
+    ///
+    /// # Errors
+    ///
+    /// What is left when that is over. It goes on, unless the workers end.
+    pub async fn drain(&self, patience: Duration) -> Result<(), NotDrained> {
+        self.shut_down();
+        let environment = &self.shared.environment;
+        let mut over = pin!(environment.sleep_until(environment.now() + patience));
+        loop {
+            let mut emptied = pin!(self.shared.emptied.notified());
+            emptied.as_mut().enable();
+            let left = self.figures();
+            if left.depth == 0 && left.running == 0 {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                () = emptied => {}
+                () = &mut over => {
+                    let WorkqueueFigures { depth: queued, running, longest_running, .. } = self.figures();
+                    if queued == 0 && running == 0 {
+                        return Ok(());
+                    }
+                    return Err(NotDrained { queued, running, longest_running, patience });
+                }
+            }
+        }
+    }
+
+    fn group(&self, key: &T) -> Option<u64> {
+        // The user's code, so before the lock is held.
+        self.shared.group.as_ref().map(|group| group(key))
+    }
+
+    /// The state, and what time it is: in this order, so that nobody is given an earlier time than one before.
+    fn look(&self) -> (MutexGuard<'_, State<T>>, Instant) {
+        let state = self.lock();
+        let now = self.shared.environment.now();
+        (state, now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.shared.lock()
+    }
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Clone for Workqueue<T> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> fmt::Debug for Workqueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkqueueFigures { depth, delayed, running, .. } = self.figures();
+        let mut debug = f.debug_struct("Workqueue");
+        debug.field("depth", &depth).field("delayed", &delayed).field("running", &running).finish_non_exhaustive()
+    }
+}
+
+/// What somebody has who asks for a key.
+enum Taken<T: Clone + Eq + Hash> {
+    Key(Work<T>),
+    Over,
+    /// Nothing; another one waits for the first delay, if there is one.
+    Nothing,
+    /// Nothing before the first delay is over, and nobody else waits for that.
+    NothingUntil(Instant),
+}
+
+/// One that waits for a key.
+struct Awaiting<'a, T> {
+    shared: &'a Shared<T>,
+    /// Whether it waits for the first delay too.
+    is_first: bool,
+}
+
+impl<T> Drop for Awaiting<'_, T> {
+    fn drop(&mut self) {
+        if !self.is_first {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.is_awaited = false;
+        let is_delayed = state.schedule.next_due().is_some();
+        drop(state);
+        if is_delayed {
+            // Another one is to wait for that.
+            self.shared.ready.notify_one();
+        }
+    }
+}
+
+/// A key that is worked on, until this is dropped. It derefs to the key.
+///
+/// Dropped as it is, it ends without a word on how it went: client-go's `Done`. [`finish`](Self::finish) is `Forget` and
+/// `Done`, [`retry`](Self::retry) `AddRateLimited` and `Done`.
+#[must_use = "the work on the key ends when this is dropped"]
+pub struct Work<T: Clone + Eq + Hash> {
+    queue: Workqueue<T>,
+    number: Number,
+    key: T,
+    priority: Priority,
+}
+
+impl<T: Clone + Eq + Hash> Work<T> {
+    /// The key.
+    pub fn key(&self) -> &T {
+        &self.key
+    }
+
+    /// The priority that it was given out with.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Ends the work as done: the failures of the key are forgotten, and with them a retry that it waits for.
+    pub fn finish(self) {
+        self.queue.lock().schedule.forget_number(self.number);
+    }
+
+    /// Ends the work as failed: the key is added again after a wait, which is returned. That doubles with each failure,
+    /// and is longer where all keys together fail too often.
+    pub fn retry(self) -> Duration {
+        let random = self.queue.shared.environment.random();
+        let (mut state, now) = self.queue.look();
+        let (wait, first) = state.schedule.retry(self.number, self.priority, now, random);
+        self.queue.delayed(state, first);
+        wait
+    }
+
+    /// Ends the work as done, and has the key worked on again when `delay` is over at the latest.
+    pub fn again_after(self, delay: Duration) {
+        self.queue.lock().schedule.forget_number(self.number);
+        self.queue.add_after_with(self.key.clone(), delay, self.priority);
+    }
+}
+
+impl<T: Clone + Eq + Hash> Deref for Work<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.key
+    }
+}
+
+impl<T: Clone + Eq + Hash> Drop for Work<T> {
+    fn drop(&mut self) {
+        let (mut state, now) = self.queue.look();
+        let is_ready = state.schedule.done(self.number, now);
+        let is_over = state.schedule.is_closed();
+        let is_empty = state.schedule.is_empty();
+        drop(state);
+        if is_ready {
+            self.queue.shared.ready.notify_one();
+        }
+        if is_over && is_empty {
+            // Workers wait for as long as something may come back.
+            self.queue.shared.ready.notify_waiters();
+            self.queue.shared.emptied.notify_waiters();
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Work<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("key", &self.key).field("priority", &self.priority).finish_non_exhaustive()
+    }
+}
+
+/// The metrics of some queues, under client-go's names; to be registered once for all queues of a program.
+///
+/// ```
+/// # use steadfast_controller::{Workqueue, WorkqueueMetrics};
+/// # fn example(pods: &Workqueue<String>, nodes: &Workqueue<String>) {
+/// let metrics = WorkqueueMetrics::default().with("pods", pods).with("nodes", nodes);
+/// let mut registry = prometheus_client::registry::Registry::default();
+/// registry.register_collector(Box::new(metrics));
+/// # }
+/// ```
+///
+/// It keeps no queue alive: one that is gone is gone from the next scrape.
+#[cfg(feature = "metrics")]
+#[derive(Default)]
+pub struct WorkqueueMetrics(metrics::Queues);
+
+#[cfg(feature = "metrics")]
+impl WorkqueueMetrics {
+    /// These and those of `queue`, with `name` as their label.
+    #[must_use]
+    pub fn with<T>(mut self, name: impl Into<String>, queue: &Workqueue<T>) -> Self
+    where
+        T: Clone + Eq + Hash + Send + 'static,
+    {
+        let queue = Arc::downgrade(&queue.shared);
+        self.0.add(name.into(), Box::new(move || Some(Workqueue { shared: queue.upgrade()? }.figures())));
+        self
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl prometheus_client::collector::Collector for WorkqueueMetrics {
+    fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.encode(encoder)
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl fmt::Debug for WorkqueueMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkqueueMetrics").field("queues", &self.0.len()).finish()
+    }
+}
+
+/// A queue was not empty when it was to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "after {patience:?} {queued} keys were still queued and {running} worked on, the longest for {longest_running:?}; they go on \
+     as long as their workers do: drain again, or drop the workers"
+)]
+pub struct NotDrained {
+    /// Keys that were ready, or to be worked on again.
+    pub queued: usize,
+    /// Keys that were worked on.
+    pub running: usize,
+    /// How long the longest of these had taken so far.
+    pub longest_running: Duration,
+    /// How long it was waited.
+    pub patience: Duration,
+}

@@ -1,0 +1,91 @@
+//! Shutting down.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{all, now, queue};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn what_is_ready_is_still_given_out_and_what_comes_later_is_not_taken() {
+    let queue = queue();
+    queue.add(1);
+    queue.add(2);
+    queue.add_after(3, SECOND);
+    assert_eq!(queue.shut_down(), 1);
+    queue.add(4);
+    queue.add_after(5, SECOND);
+    assert_eq!(all(&queue), [1, 2]);
+    sleep(2 * SECOND).await;
+    assert!(queue.next().await.is_none());
+    assert_eq!(queue.known(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_for_a_key_are_told() {
+    let queue = queue();
+    queue.add_after(1, 60 * SECOND);
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let queue = queue.clone();
+            tokio::spawn(async move { queue.next().await.is_none() })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    queue.shut_down();
+    for waits in waiting {
+        assert!(waits.await.expect("no panic"));
+    }
+}
+
+/// client-go's workers end while a key that was changed during its work has yet to be worked on again.
+#[tokio::test(start_paused = true)]
+async fn what_was_added_during_the_work_on_it_is_worked_on_before_the_end() {
+    let queue = queue();
+    queue.add(1);
+    let work = now(&queue).expect("it is ready");
+    queue.add(1);
+    queue.shut_down();
+    let other = queue.clone();
+    let waiting = tokio::spawn(async move { other.next().await.map(|work| *work) });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    drop(work);
+    assert_eq!(waiting.await.expect("no panic"), Some(1));
+    assert!(queue.next().await.is_none());
+}
+
+/// client-go's `ShutDownWithDrain` returns at once where keys are queued and none is worked on.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_what_is_queued_and_for_what_is_worked_on() {
+    let queue = queue();
+    (0..10).for_each(|key| queue.add(key));
+    let worker = queue.clone();
+    tokio::spawn(async move {
+        sleep(SECOND).await;
+        while let Some(_work) = worker.next().await {
+            sleep(SECOND).await;
+        }
+    });
+    let begun = Instant::now();
+    queue.drain(60 * SECOND).await.expect("enough time");
+    assert_eq!(begun.elapsed(), 11 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_takes_too_long_says_what_is_left() {
+    let queue = queue();
+    (0..3).for_each(|key| queue.add(key));
+    let work = now(&queue).expect("it is ready");
+    queue.add(*work);
+    sleep(SECOND).await;
+    let left = queue.drain(4 * SECOND).await.expect_err("nobody works");
+    assert_eq!((left.queued, left.running, left.longest_running), (3, 1, 5 * SECOND));
+    let told = left.to_string();
+    assert!(told.contains("after 4s 3 keys were still queued and 1 worked on, the longest for 5s"), "{told}");
+    drop(work);
+    assert_eq!(all(&queue), [1, 2, 0]);
+    queue.drain(SECOND).await.expect("nothing is left");
+}

@@ -1,0 +1,39 @@
+//! The workqueue, in virtual time.
+
+mod drain;
+mod metrics;
+mod model;
+mod semantics;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use steadfast::environment::SharedEnvironment;
+use steadfast::environment::local::Local;
+use steadfast_controller::{RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder};
+
+/// Time as tokio's paused clock has it, randomness from `seed`.
+fn environment(seed: u64) -> SharedEnvironment {
+    Arc::new(Local::over_tcp(seed))
+}
+
+fn builder(seed: u64) -> WorkqueueBuilder<u32> {
+    let retries = RetrySettings { first: Duration::from_millis(100), ceiling: Duration::from_secs(10) };
+    Workqueue::builder(environment(seed)).retries(retries).limit(None::<RateLimit>)
+}
+
+fn queue() -> Workqueue<u32> {
+    builder(0).build()
+}
+
+/// The key that is there now, if there is one.
+fn now(queue: &Workqueue<u32>) -> Option<Work<u32>> {
+    queue.next().now_or_never().flatten()
+}
+
+/// All keys that are there now, each worked on in no time.
+fn all(queue: &Workqueue<u32>) -> Vec<u32> {
+    std::iter::from_fn(|| now(queue).map(|work| *work)).collect()
+}

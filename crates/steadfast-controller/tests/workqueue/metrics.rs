@@ -1,0 +1,53 @@
+//! What is counted, and what a scrape sees of it.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use steadfast_controller::WorkqueueMetrics;
+use tokio::time::advance;
+
+use super::{now, queue};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_has_client_gos_names_and_values() {
+    let (queue, gone) = (queue(), queue());
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(WorkqueueMetrics::default().with("pods", &queue).with("gone", &gone)));
+    drop(gone);
+
+    queue.add(1);
+    queue.add(1);
+    queue.add(2);
+    queue.add(3);
+    advance(2 * SECOND).await;
+    let first = now(&queue).expect("it is ready");
+    queue.add(1);
+    advance(SECOND).await;
+    drop(now(&queue));
+    let third = now(&queue).expect("it is ready");
+    advance(5 * SECOND).await;
+    queue.add_after(4, SECOND);
+
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("it can be written");
+    for line in [
+        "workqueue_depth{name=\"pods\"} 1.0",
+        "workqueue_adds_total{name=\"pods\"} 4",
+        "workqueue_retries_total{name=\"pods\"} 1",
+        "workqueue_queue_duration_seconds_sum{name=\"pods\"} 8.0",
+        "workqueue_queue_duration_seconds_count{name=\"pods\"} 3",
+        "workqueue_queue_duration_seconds_bucket{le=\"1.0\",name=\"pods\"} 0",
+        "workqueue_queue_duration_seconds_bucket{le=\"10.0\",name=\"pods\"} 3",
+        "workqueue_work_duration_seconds_count{name=\"pods\"} 1",
+        "workqueue_work_duration_seconds_bucket{le=\"1e-8\",name=\"pods\"} 1",
+        "workqueue_unfinished_work_seconds{name=\"pods\"} 11.0",
+        "workqueue_longest_running_processor_seconds{name=\"pods\"} 6.0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("gone"), "{text}");
+    drop((first, third));
+}

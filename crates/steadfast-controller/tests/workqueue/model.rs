@@ -1,0 +1,270 @@
+//! The queue beside a naive model of it, at random, in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use steadfast_controller::{Priority, Work, Workqueue};
+use tokio::runtime::Builder;
+use tokio::time::{Instant, advance};
+
+use super::{builder, now};
+
+/// How long the failures of a key are remembered with which nothing is to be done.
+const MEMORY: Duration = Duration::from_secs(20);
+
+/// So many are taken in a row before one that is less urgent.
+const PATIENCE: u32 = 16;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u32, i32),
+    AddAfter(u32, u64),
+    Forget(u32),
+    Next,
+    /// How the work on one of those that are worked on ends.
+    End(usize, End),
+    Advance(u64),
+    ShutDown,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Drop,
+    Finish,
+    Retry,
+    Again(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let end = prop_oneof![
+        2 => Just(End::Drop),
+        2 => Just(End::Finish),
+        3 => Just(End::Retry),
+        1 => (1..2000u64).prop_map(End::Again),
+    ];
+    prop_oneof![
+        60 => (0..30u32, -2..2i32).prop_map(|(key, priority)| Step::Add(key, priority)),
+        20 => (0..30u32, 0..3000u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        5 => (0..30u32).prop_map(Step::Forget),
+        60 => Just(Step::Next),
+        40 => (any::<usize>(), end).prop_map(|(which, end)| Step::End(which, end)),
+        20 => (1..2000u64).prop_map(Step::Advance),
+        2 => (20_000..60_000u64).prop_map(Step::Advance),
+        1 => Just(Step::ShutDown),
+    ]
+}
+
+/// All that is to be known, in lists that are searched.
+#[derive(Default)]
+struct Model {
+    /// In the order in which they were added: those of a higher priority are taken out first.
+    ready: Vec<(u32, i32)>,
+    delayed: BTreeMap<u32, Delayed>,
+    running: Vec<u32>,
+    /// Of those that are worked on.
+    again: BTreeMap<u32, i32>,
+    failures: BTreeMap<u32, u32>,
+    /// Since when nothing was to be done with those that have failed.
+    idle: BTreeMap<u32, Instant>,
+    passed: u32,
+    closed: bool,
+    adds: u64,
+    retries: u64,
+    /// In which order those with the same time come.
+    sequence: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Delayed {
+    at: Instant,
+    sequence: u64,
+    priority: i32,
+    is_retry: bool,
+}
+
+impl Model {
+    fn add(&mut self, key: u32, priority: i32) {
+        if self.running.contains(&key) {
+            if !self.again.contains_key(&key) {
+                self.adds += 1;
+            }
+            let again = self.again.entry(key).or_insert(priority);
+            *again = (*again).max(priority);
+        } else if let Some(at) = self.ready.iter().position(|(ready, _)| *ready == key) {
+            if priority > self.ready[at].1 {
+                self.ready.remove(at);
+                self.ready.push((key, priority));
+            }
+        } else {
+            self.adds += 1;
+            self.ready.push((key, priority));
+        }
+    }
+
+    fn delay(&mut self, key: u32, delay: Duration, priority: i32, is_retry: bool) {
+        self.retries += 1;
+        self.sequence += 1;
+        let mut new = Delayed { at: Instant::now() + delay, sequence: self.sequence, priority, is_retry };
+        if let Some(old) = self.delayed.get(&key) {
+            (new.at, new.sequence) = (new.at, new.sequence).min((old.at, old.sequence));
+            new.priority = new.priority.max(old.priority);
+            new.is_retry &= old.is_retry;
+        }
+        self.delayed.insert(key, new);
+    }
+
+    fn wake(&mut self) {
+        let mut due: Vec<(u32, Delayed)> = self
+            .delayed
+            .iter()
+            .map(|(key, delayed)| (*key, *delayed))
+            .filter(|(_, delayed)| delayed.at <= Instant::now())
+            .collect();
+        due.sort_by_key(|(_, delayed)| (delayed.at, delayed.sequence));
+        for (key, delayed) in due {
+            self.delayed.remove(&key);
+            self.add(key, delayed.priority);
+        }
+        self.look();
+        let forgotten = self.idle.iter().filter(|(_, since)| since.elapsed() >= MEMORY).map(|(key, _)| *key);
+        for key in forgotten.collect::<Vec<_>>() {
+            self.failures.remove(&key);
+        }
+    }
+
+    /// Takes note of those with which nothing is to be done from now on.
+    fn look(&mut self) {
+        let is_ready = |key| self.ready.iter().any(|(ready, _)| ready == key);
+        let is_busy = |key| is_ready(key) || self.running.contains(key) || self.delayed.contains_key(key);
+        let idle = self.failures.keys().filter(|key| !is_busy(key));
+        self.idle = idle.map(|key| (*key, self.idle.get(key).copied().unwrap_or_else(Instant::now))).collect();
+    }
+
+    fn next(&mut self) -> Option<(u32, i32)> {
+        self.wake();
+        let highest = self.ready.iter().map(|(_, priority)| *priority).max()?;
+        let urgent = self.ready.iter().position(|(_, priority)| *priority == highest)?;
+        let other = self.ready.iter().position(|(_, priority)| *priority < highest);
+        let at = match other {
+            Some(other) if self.passed >= PATIENCE => {
+                self.passed = 0;
+                other
+            }
+            Some(_) => {
+                self.passed += 1;
+                urgent
+            }
+            None => {
+                self.passed = 0;
+                urgent
+            }
+        };
+        let (key, priority) = self.ready.remove(at);
+        self.running.push(key);
+        Some((key, priority))
+    }
+
+    fn forget(&mut self, key: u32) {
+        self.failures.remove(&key);
+        if self.delayed.get(&key).is_some_and(|delayed| delayed.is_retry) {
+            self.delayed.remove(&key);
+        }
+    }
+
+    fn done(&mut self, key: u32) {
+        self.running.retain(|running| *running != key);
+        if let Some(priority) = self.again.remove(&key) {
+            self.ready.push((key, priority));
+        }
+    }
+}
+
+/// Plays the steps on both, and compares what can be seen.
+async fn play(steps: Vec<Step>) {
+    let queue: Workqueue<u32> = builder(11).build();
+    let mut model = Model::default();
+    let mut works: Vec<Work<u32>> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Add(key, priority) => {
+                queue.add_with(key, Priority(priority));
+                if !model.closed {
+                    model.add(key, priority);
+                }
+            }
+            Step::AddAfter(key, delay) => {
+                let delay = Duration::from_millis(delay);
+                queue.add_after(key, delay);
+                if !model.closed {
+                    model.delay(key, delay, 0, false);
+                }
+            }
+            Step::Forget(key) => {
+                queue.forget(&key);
+                model.forget(key);
+            }
+            Step::Next => {
+                let work = now(&queue);
+                assert_eq!(work.as_ref().map(|work| (**work, work.priority().0)), model.next());
+                works.extend(work);
+            }
+            Step::End(which, how) if !works.is_empty() => {
+                let work = works.swap_remove(which % works.len());
+                let (key, priority) = (*work, work.priority().0);
+                match how {
+                    End::Drop => drop(work),
+                    End::Finish => {
+                        work.finish();
+                        model.forget(key);
+                    }
+                    End::Retry => {
+                        let failures = model.failures.get(&key).map_or(1, |failures| failures + 1);
+                        model.failures.insert(key, failures);
+                        let wait = work.retry();
+                        let longest = Duration::from_millis(100 << (failures - 1).min(20)).min(Duration::from_secs(10));
+                        assert!((longest / 2..=longest).contains(&wait), "{wait:?} after {failures} failures");
+                        if !model.closed {
+                            model.delay(key, wait, priority, true);
+                        }
+                    }
+                    End::Again(delay) => {
+                        let delay = Duration::from_millis(delay);
+                        work.again_after(delay);
+                        model.forget(key);
+                        if !model.closed {
+                            model.delay(key, delay, priority, false);
+                        }
+                    }
+                }
+                model.done(key);
+            }
+            Step::End(..) => {}
+            Step::Advance(time) => {
+                advance(Duration::from_millis(time)).await;
+            }
+            Step::ShutDown => {
+                assert_eq!(queue.shut_down(), model.delayed.len());
+                model.closed = true;
+                model.delayed.clear();
+            }
+        }
+        model.look();
+        let figures = queue.figures();
+        // What is due is ready for the queue once somebody asks for it.
+        assert_eq!(figures.depth, model.ready.len() + model.again.len());
+        assert_eq!((figures.running, figures.delayed), (works.len(), model.delayed.len()));
+        assert_eq!((figures.adds, figures.retries), (model.adds, model.retries));
+        assert_eq!(figures.queued.count, figures.worked.count + works.len() as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn it_does_what_a_naive_model_of_it_does(steps in prop::collection::vec(step(), 1..300)) {
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        runtime.block_on(play(steps));
+    }
+}

@@ -1,0 +1,122 @@
+//! Several workers and many additions, at random: no key is lost, none is worked on twice at once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use steadfast_controller::{Priority, Workqueue};
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::builder;
+
+/// What was seen of each key.
+#[derive(Default)]
+struct Seen {
+    /// When it was last added: the work on it has to begin once more after that.
+    added: Option<Instant>,
+    running: bool,
+    /// When the work on it last began.
+    begun: Option<Instant>,
+}
+
+type Keys = Rc<RefCell<BTreeMap<u32, Seen>>>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u32, i32),
+    AddAfter(u32, u64),
+    Wait(u64),
+    /// A worker that waits is given up, and another one begins.
+    Replace,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..12u32, -1..2i32).prop_map(|(key, priority)| Step::Add(key, priority)),
+        2 => (0..12u32, 0..50u64).prop_map(|(key, delay)| Step::AddAfter(key, delay)),
+        3 => (0..30u64).prop_map(Step::Wait),
+        1 => Just(Step::Replace),
+    ]
+}
+
+async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
+    while let Some(work) = queue.next().await {
+        let key = *work;
+        {
+            let mut keys = keys.borrow_mut();
+            let seen = keys.entry(key).or_default();
+            assert!(!std::mem::replace(&mut seen.running, true), "{key} is worked on twice at once");
+            seen.begun = Some(Instant::now());
+        }
+        sleep(Duration::from_millis(takes)).await;
+        keys.borrow_mut().entry(key).or_default().running = false;
+        if key % 5 == 4 && queue.failures(&key) < 3 {
+            work.retry();
+        } else {
+            work.finish();
+        }
+    }
+}
+
+async fn play(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
+    let builder = builder(7);
+    let queue = if fair { builder.fair_by(|key| key % 3).build() } else { builder.build() };
+    let keys = Keys::default();
+    let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), takes));
+    let mut working: Vec<_> = (0..workers).map(|_| begin()).collect();
+    // One that can be given up: it never has a key, for it is not polled again once there is one.
+    let mut waiting = tokio::task::spawn_local(std::future::pending::<()>());
+    for step in steps {
+        match step {
+            Step::Add(key, priority) => {
+                queue.add_with(key, Priority(priority));
+                keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
+            }
+            Step::AddAfter(key, delay) => {
+                // An earlier delay may be the one that counts, but not a call before this.
+                queue.add_after(key, Duration::from_millis(delay));
+                keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
+            }
+            Step::Wait(time) => sleep(Duration::from_millis(time)).await,
+            Step::Replace => {
+                waiting.abort();
+                let queue = queue.clone();
+                waiting = tokio::task::spawn_local(async move {
+                    // Given up at once where there is none, often just as it is called.
+                    if let Ok(Some(work)) = timeout(Duration::from_millis(1), queue.next()).await {
+                        queue.add(*work);
+                    }
+                });
+            }
+        }
+    }
+    sleep(Duration::from_secs(20)).await;
+    assert!(queue.is_empty(), "{queue:?}");
+    for (key, Seen { added, begun, running }) in &*keys.borrow() {
+        assert!(!running && begun >= added, "{key} was added at {added:?}, and last worked on at {begun:?}");
+    }
+    queue.drain(Duration::from_secs(1)).await.expect("nothing is left");
+    for worker in working.drain(..) {
+        worker.await.expect("no worker panics");
+    }
+    assert_eq!(queue.known(), 0, "{queue:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn each_addition_is_followed_by_a_call_that_begins_after_it(
+        steps in prop::collection::vec(step(), 1..120),
+        workers in 1..5usize,
+        takes in 0..8u64,
+        fair in any::<bool>(),
+    ) {
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, play(steps, workers, takes, fair));
+    }
+}
