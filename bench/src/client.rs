@@ -5,6 +5,7 @@
 //! | `memory` | | what is resident now, and was at most |
 //! | `reset-peak` | forgets the most so far | |
 //! | `until VERSION` | waits until its handler has seen that version | the time since the first event, and what it cost |
+//! | `stall`, `go-on` | its handler stands still, or goes on | |
 //! | `arm` | what came before does not count | |
 //! | `reached VERSION` | the same as `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | how long that took |
@@ -93,6 +94,10 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             "arm" => {
                 armed = arm(&progress)?;
                 tell(&json!({ "phase": "arm" }));
+            }
+            "stall" | "go-on" => {
+                progress.stall(word == "stall");
+                tell(&json!({ "phase": word }));
             }
             "reached" => tell(&reached("reached", &progress, rest.parse()?, armed).await?),
             "until" => {

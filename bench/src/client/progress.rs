@@ -1,7 +1,7 @@
 //! What a handler has seen.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -26,6 +26,10 @@ struct Inner {
     first: AtomicU64,
     /// How long each took from the server, in nanoseconds.
     travelled: Mutex<Vec<u64>>,
+    /// Whether the handler is to stand still, and what calls it.
+    stalled: AtomicBool,
+    stall: Mutex<()>,
+    goes_on: Condvar,
 }
 
 impl Progress {
@@ -33,6 +37,10 @@ impl Progress {
     pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
+        if inner.stalled.load(Ordering::Relaxed) {
+            let stall = inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(inner.goes_on.wait_while(stall, |()| inner.stalled.load(Ordering::Relaxed)));
+        }
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
             let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,6 +57,13 @@ impl Progress {
     /// The highest version of an object so far.
     pub(super) fn version(&self) -> u64 {
         self.inner.version.load(Ordering::Relaxed)
+    }
+
+    /// Has the handler stand still, or go on.
+    pub(super) fn stall(&self, stalled: bool) {
+        let _stall = self.inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.stalled.store(stalled, Ordering::Relaxed);
+        self.inner.goes_on.notify_all();
     }
 
     /// What was seen so far does not count.

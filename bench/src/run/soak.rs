@@ -1,7 +1,7 @@
 //! Churn for hours: whether memory stays flat, and the cache true.
 //!
 //! Objects are modified, deleted and created again as fast as the client takes it; its connections are cut and its version
-//! expires now and then. What it holds is compared with what the server has, every byte of every object, when it has warmed
+//! expires now and then, and twice in the warm-up its handler stands still while all changes. What it holds is compared with what the server has, every byte of every object, when it has warmed
 //! up and at the end; so is its memory.
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant;
+use super::contestant::{self, Team};
 use super::number::number;
 use super::place::Place;
 use super::process::{Process, control};
@@ -64,6 +64,10 @@ const FLAT: f64 = 0.03;
 /// With fewer events after the warm-up, memory says nothing: an allocator takes as long to find its shape.
 const TELLING: usize = 1_000_000;
 
+/// So many times as many changes as there are objects are made while the handler stands still: of random ones, all but a
+/// fiftieth have changed then.
+const STALLED: usize = 4;
+
 /// How long memory may settle before it is measured.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -79,7 +83,8 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
     let mut client = Process::start(contestant.command(&place.programs, &kubeconfig, args.objects)?)?;
     client.answer("synced").await?;
     place.say(&format!("{}: {} objects are synced", contestant.name, number(args.objects as f64)));
-    let soak = Soak { args, place, address, client, begun: Instant::now(), events: 0, batches: 0 };
+    let soak =
+        Soak { args, place, address, team: contestant.team, client, begun: Instant::now(), events: 0, batches: 0 };
     soak.run().await
 }
 
@@ -87,6 +92,7 @@ struct Soak {
     args: SoakArgs,
     place: Place,
     address: String,
+    team: Team,
     client: Process,
     begun: Instant,
     events: usize,
@@ -95,7 +101,9 @@ struct Soak {
 
 impl Soak {
     async fn run(mut self) -> Result<(), Trouble> {
+        self.stall().await?;
         self.churn(WARM_UP).await?;
+        self.stall().await?;
         let warm = self.settled().await?;
         let events = self.events;
         self.place.say(&format!("warm: {} MB, and the cache is true", number(warm / 1e6)));
@@ -116,6 +124,27 @@ impl Soak {
         } else {
             self.place.say(&format!("passed. {told}"));
         }
+        Ok(())
+    }
+
+    /// Has the client keep the most that it ever can: its handler stands still until every object has changed.
+    ///
+    /// However rarely that happens by itself, an allocator keeps what it once was given. From then on nothing may be added.
+    async fn stall(&mut self) -> Result<(), Trouble> {
+        if self.team == Team::ClientGo {
+            // It has no bound there, and no such command.
+            return Ok(());
+        }
+        self.client.ask("stall").await?;
+        let count = STALLED * self.args.objects;
+        let version = control(&self.address, &format!("churn {count}")).await?;
+        // The cache goes on without the handler.
+        while self.client.strays(&self.address).await?.is_some() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        self.client.ask("go-on").await?;
+        self.client.ask(&format!("reached {version}")).await?;
+        self.events += count;
         Ok(())
     }
 

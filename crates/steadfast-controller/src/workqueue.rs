@@ -6,12 +6,13 @@ mod metrics;
 mod order;
 mod retries;
 mod schedule;
+mod sync;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use steadfast::environment::{Instant, SharedEnvironment};
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 
 use retries::Bucket;
 use schedule::{Next, Number, Schedule};
+use sync::{Mutex, MutexGuard};
 
 pub use figures::{Durations, WorkqueueFigures};
 pub use order::Priority;
@@ -186,11 +188,14 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             let mut ready = pin!(self.shared.ready.notified());
             // From here on nothing that becomes ready is missed.
             ready.as_mut().enable();
-            match self.take(&mut awaiting.is_first) {
+            let taken = self.take(&mut awaiting.is_first);
+            sync::between();
+            match taken {
                 Taken::Key(work) => return Some(work),
                 Taken::Over => return None,
                 Taken::Nothing => ready.await,
                 Taken::NothingUntil(due) => tokio::select! {
+                    biased;
                     () = ready => {}
                     () = self.shared.sooner.notified() => {}
                     () = self.shared.environment.sleep_until(due) => {}

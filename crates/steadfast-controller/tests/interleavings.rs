@@ -1,0 +1,286 @@
+//! The queue under a scheduler of threads that tries interleavings of what they do between locks: random ones, and such as
+//! bring out bugs that need few switches (PCT, Burckhardt 2010). A wake-up that is lost is a deadlock, which it reports with
+//! the schedule.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shuttle::future::block_on;
+use shuttle::{check_pct, check_random, thread};
+use steadfast::environment::{Environment, Instant, Socket, Task};
+use steadfast_controller::Workqueue;
+
+const RANDOM: usize = 1500;
+const FEW_SWITCHES: usize = 1500;
+
+fn check(story: fn()) {
+    check_random(story, RANDOM);
+    check_pct(story, FEW_SWITCHES, 3);
+}
+
+/// Time that stands still until it is told to go on.
+#[derive(Default)]
+struct Clock {
+    milliseconds: AtomicU64,
+    sleepers: Mutex<Vec<Waker>>,
+}
+
+impl Clock {
+    fn advance(&self, milliseconds: u64) {
+        self.milliseconds.fetch_add(milliseconds, Ordering::SeqCst);
+        let sleepers = std::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        sleepers.into_iter().for_each(Waker::wake);
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::from_zero(Duration::from_millis(self.milliseconds.load(Ordering::SeqCst)))
+    }
+}
+
+/// What the queue is given: a handle of the clock, which its futures keep.
+struct Machine(Arc<Clock>);
+
+struct Sleep(Arc<Clock>, Instant);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0.instant() >= self.1 {
+            return Poll::Ready(());
+        }
+        self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+const TIME_ALONE: &str = "a queue asks for time and randomness alone";
+
+impl Environment for Machine {
+    fn now(&self) -> Instant {
+        self.0.instant()
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(Sleep(self.0.clone(), at))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn spawn(&self, _: BoxFuture<'static, ()>) -> Task {
+        unreachable!("{TIME_ALONE}")
+    }
+
+    fn spawn_foreign(&self, _: BoxFuture<'static, ()>) -> Task {
+        unreachable!("{TIME_ALONE}")
+    }
+
+    fn enter(&self, _: &mut dyn FnMut()) {
+        unreachable!("{TIME_ALONE}")
+    }
+
+    fn run_blocking(&self, _: Box<dyn FnOnce() + Send>) {
+        unreachable!("{TIME_ALONE}")
+    }
+
+    fn resolve(&self, _: &str, _: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        unreachable!("{TIME_ALONE}")
+    }
+
+    fn dial(&self, _: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        unreachable!("{TIME_ALONE}")
+    }
+}
+
+/// How often each of a few keys was worked on, and whether it is.
+#[derive(Clone, Default)]
+struct Calls(Arc<[(AtomicUsize, AtomicUsize); 3]>);
+
+impl Calls {
+    fn of(&self, key: usize) -> usize {
+        self.0[key].0.load(Ordering::SeqCst)
+    }
+}
+
+fn queue() -> (Workqueue<usize>, Arc<Clock>) {
+    let clock = Arc::new(Clock::default());
+    (Workqueue::new(Arc::new(Machine(clock.clone()))), clock)
+}
+
+/// A thread that works until the queue is shut down.
+fn worker(queue: &Workqueue<usize>, calls: &Calls) -> thread::JoinHandle<()> {
+    let (queue, calls) = (queue.clone(), calls.clone());
+    thread::spawn(move || {
+        block_on(async {
+            while let Some(work) = queue.next().await {
+                let (count, running) = &calls.0[*work];
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "{} is worked on twice at once", *work);
+                thread::yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                count.fetch_add(1, Ordering::SeqCst);
+                work.finish();
+            }
+        });
+    })
+}
+
+/// Lets the others go on until `done`; the scheduler reports it where they cannot.
+fn until(done: impl Fn() -> bool) {
+    while !done() {
+        thread::yield_now();
+    }
+}
+
+fn end(queue: &Workqueue<usize>, workers: Vec<thread::JoinHandle<()>>) {
+    queue.shut_down();
+    for worker in workers {
+        worker.join().expect("no worker panics");
+    }
+    assert_eq!(queue.known(), 0);
+}
+
+#[test]
+fn what_is_added_is_worked_on_after_that_and_by_one_at_a_time() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let calls = Calls::default();
+        let workers = vec![worker(&queue, &calls), worker(&queue, &calls)];
+        let adders: Vec<_> = (0..2)
+            .map(|adder| {
+                let (queue, calls) = (queue.clone(), calls.clone());
+                thread::spawn(move || {
+                    queue.add(0);
+                    queue.add(adder + 1);
+                    let before = calls.of(0);
+                    queue.add(0);
+                    // One may have been under way: this is followed by a call that ends later.
+                    until(|| calls.of(0) > before);
+                })
+            })
+            .collect();
+        for adder in adders {
+            adder.join().expect("no panic");
+        }
+        until(|| calls.of(1) > 0 && calls.of(2) > 0);
+        end(&queue, workers);
+    });
+}
+
+/// Two workers, each of which has a key and goes on only once the other one has one too.
+fn at_once(add: fn(&Workqueue<usize>, &Clock)) {
+    let (queue, clock) = queue();
+    let at_once = Arc::new(AtomicUsize::new(0));
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let (queue, at_once) = (queue.clone(), at_once.clone());
+            thread::spawn(move || {
+                let work = block_on(queue.next()).expect("there are two keys");
+                at_once.fetch_add(1, Ordering::SeqCst);
+                until(|| at_once.load(Ordering::SeqCst) == 2);
+                work.finish();
+            })
+        })
+        .collect();
+    add(&queue, &clock);
+    until(|| at_once.load(Ordering::SeqCst) == 2);
+    end(&queue, workers);
+}
+
+#[test]
+fn two_keys_are_worked_on_by_two_workers_at_once() {
+    check(|| {
+        at_once(|queue, _| {
+            queue.add(0);
+            queue.add(1);
+        });
+    });
+}
+
+#[test]
+fn two_keys_whose_delays_end_together_are_worked_on_by_two_workers_at_once() {
+    check(|| {
+        at_once(|queue, clock| {
+            queue.add_after(0, Duration::from_millis(5));
+            queue.add_after(1, Duration::from_millis(5));
+            clock.advance(5);
+        });
+    });
+}
+
+#[test]
+fn whoever_waits_is_told_of_the_end() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let calls = Calls::default();
+        let workers = vec![worker(&queue, &calls), worker(&queue, &calls)];
+        queue.add(0);
+        queue.add_after(1, Duration::from_secs(1));
+        end(&queue, workers);
+        assert_eq!((calls.of(0), calls.of(1)), (1, 0));
+    });
+}
+
+#[test]
+fn a_delay_is_waited_for_by_somebody_whoever_is_given_up_or_busy() {
+    check(|| {
+        let (queue, clock) = queue();
+        let calls = Calls::default();
+        let given_up = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut next = pin!(queue.next());
+                for _ in 0..2 {
+                    // It may be the one that waits for the delay, or that was called just now.
+                    if let Some(Some(work)) = next.as_mut().now_or_never() {
+                        queue.add(*work);
+                        return;
+                    }
+                    thread::yield_now();
+                }
+            })
+        };
+        let workers = vec![worker(&queue, &calls), worker(&queue, &calls)];
+        let adder = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.add_after(1, Duration::from_millis(10));
+                queue.add_after(2, Duration::from_millis(5));
+            })
+        };
+        adder.join().expect("no panic");
+        clock.advance(5);
+        until(|| calls.of(2) > 0);
+        clock.advance(5);
+        until(|| calls.of(1) > 0);
+        given_up.join().expect("no panic");
+        end(&queue, workers);
+    });
+}
+
+#[test]
+fn a_drain_ends_when_nothing_is_left_and_not_before() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let calls = Calls::default();
+        queue.add(0);
+        queue.add(1);
+        let workers = vec![worker(&queue, &calls)];
+        let adder = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.add(0))
+        };
+        block_on(queue.drain(Duration::from_secs(1))).expect("the worker works");
+        assert!(queue.is_empty() && calls.of(0) > 0 && calls.of(1) > 0);
+        adder.join().expect("no panic");
+        end(&queue, workers);
+    });
+}
