@@ -98,6 +98,12 @@ const ALL: &[Contestant] = &[
     of("reading alone, protobuf, streamed", Team::Floor, Resource::Pods, &["--protobuf"]),
     of("steadfast, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets"]),
     of("steadfast, lazy, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets", "--lazy"]),
+    of(
+        "steadfast, lazy, dynamic, pages",
+        Team::Steadfast,
+        Resource::Widgets,
+        &["--resource=widgets", "--lazy", "--paged"],
+    ),
     of("kube-runtime, dynamic", Team::Kube, Resource::Widgets, &["--resource=widgets"]),
     of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
