@@ -6,6 +6,8 @@
 //! A queue that delivers [each](DeliveryQueue::each) change merges none while no more wait than its bound allows. What
 //! comes then is merged as everywhere else, and how many events that cost is counted and goes with the next delivery.
 
+mod places;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::breach::{Breach, Breaches};
@@ -13,14 +15,16 @@ use crate::event::{Certainty, Change, DeleteReason, Event};
 use crate::footprint::tree;
 use crate::key::ObjectKey;
 use crate::object::Object;
+use crate::slots::Slot;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
+use places::Places;
 
 /// The queue of one handler.
 pub struct DeliveryQueue<K> {
-    slots: BTreeMap<ObjectKey, Slot<K>>,
-    /// The keys that can be delivered, in the order in which they began to wait.
-    ready: BTreeMap<u64, ObjectKey>,
+    places: Places<Place<K>>,
+    /// The places of keys that can be delivered, in the order in which they began to wait.
+    ready: BTreeMap<u64, Slot>,
     turns: u64,
     /// Initial objects of the handler's first view that it has not returned from.
     initial: usize,
@@ -52,7 +56,7 @@ pub struct Delivery<K> {
 }
 
 /// What waits for one key, and whether something of it is being delivered.
-struct Slot<K> {
+struct Place<K> {
     calling: Option<Calling>,
     /// Its place in `ready`.
     turn: Option<u64>,
@@ -84,7 +88,8 @@ enum Pending<K> {
     /// It saw this state and is to look again.
     Resync { object: Object<K> },
     /// It saw a stay that has ended; another may have begun.
-    End { end: End<K>, next: Option<Stay<K>> },
+    // Apart: most of what waits is none.
+    End { end: Box<End<K>>, next: Option<Stay<K>> },
 }
 
 /// A stay that the handler has seen nothing of.
@@ -115,7 +120,7 @@ impl<K> DeliveryQueue<K> {
 
     fn bounded(bound: Option<usize>, breaches: Breaches) -> Self {
         Self {
-            slots: BTreeMap::new(),
+            places: Places::default(),
             ready: BTreeMap::new(),
             turns: 0,
             initial: 0,
@@ -133,48 +138,49 @@ impl<K> DeliveryQueue<K> {
     /// Returns the state that the handler saw, where it is given neither that nor another: this may have been its last
     /// holder, and its `Drop` is the user's. All else that is let go of is in the change too.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
-        let key = change.key().clone();
-        let event = change.event;
         if self.breaches.commit(Breach::UnboundedQueue) {
-            self.unbounded.push_back(Delivery { key, event, since: now, changes: 1, missed: 0 });
+            let key = change.key().clone();
+            self.unbounded.push_back(Delivery { key, event: change.event, since: now, changes: 1, missed: 0 });
             return None;
         }
-        let slot = self.slots.entry(key.clone()).or_insert_with(|| Slot {
+        let slot = self.places.find_or_make(change.key(), || Place {
             calling: None,
             turn: None,
             singles: VecDeque::new(),
             pending: None,
             since: now,
         });
-        if self.bound.is_some_and(|bound| self.singles < bound) && slot.pending.is_none() {
+        let event = change.event;
+        let place = self.places.get_mut(slot)?;
+        if self.bound.is_some_and(|bound| self.singles < bound) && place.pending.is_none() {
             self.turns += 1;
             self.singles += 1;
             self.initial += usize::from(is_initial(&event));
             self.earlier += earlier(&event);
-            slot.singles.push_back(Single { event, turn: self.turns, since: now });
-            self.settle(key);
+            place.singles.push_back(Single { event, turn: self.turns, since: now });
+            self.settle(slot);
             return None;
         }
-        if slot.pending.is_none() {
-            slot.since = now;
+        if place.pending.is_none() {
+            place.since = now;
         }
-        self.initial -= usize::from(slot.tells_initial());
-        let unwanted = match (&slot.pending, &event) {
+        self.initial -= usize::from(place.tells_initial());
+        let unwanted = match (&place.pending, &event) {
             (Some(Pending::Update { seen, .. }), Event::Deleted { .. }) => Some(seen.clone()),
             _ => None,
         };
         let news = news(&event);
-        let before = slot.pending.as_ref().map_or(0, Pending::events);
-        self.earlier -= slot.pending.as_ref().map_or(0, Pending::earlier);
-        slot.pending = Pending::merge(slot.pending.take(), event, self.breaches);
-        let after = slot.pending.as_ref().map_or(0, Pending::events);
-        self.earlier += slot.pending.as_ref().map_or(0, Pending::earlier);
+        let before = place.pending.as_ref().map_or(0, Pending::events);
+        self.earlier -= place.pending.as_ref().map_or(0, Pending::earlier);
+        place.pending = Pending::merge(place.pending.take(), event, self.breaches);
+        let after = place.pending.as_ref().map_or(0, Pending::events);
+        self.earlier += place.pending.as_ref().map_or(0, Pending::earlier);
         if self.bound.is_some() {
             // A resync that gives way to a change is no loss.
             self.missed += (before + news).saturating_sub(after);
         }
-        self.initial += usize::from(slot.tells_initial());
-        self.settle(key);
+        self.initial += usize::from(place.tells_initial());
+        self.settle(slot);
         unwanted
     }
 
@@ -184,27 +190,28 @@ impl<K> DeliveryQueue<K> {
             return Some(delivery);
         }
         loop {
-            let (_, key) = self.ready.pop_first()?;
-            let Some(slot) = self.slots.get_mut(&key) else { continue };
-            slot.turn = None;
-            let (event, changes, since) = if let Some(Single { event, since, .. }) = slot.singles.pop_front() {
+            let (_, slot) = self.ready.pop_first()?;
+            let Some(key) = self.places.key(slot).cloned() else { continue };
+            let Some(place) = self.places.get_mut(slot) else { continue };
+            place.turn = None;
+            let (event, changes, since) = if let Some(Single { event, since, .. }) = place.singles.pop_front() {
                 self.singles -= 1;
                 let changes = news(&event);
                 (event, changes, since)
             } else {
-                let Some(pending) = slot.pending.take() else { continue };
+                let Some(pending) = place.pending.take() else { continue };
                 let changes = pending.changes();
                 let (event, rest) = pending.split();
-                slot.pending = rest;
-                (event, changes, slot.since)
+                place.pending = rest;
+                (event, changes, place.since)
             };
             self.earlier -= earlier(&event);
             let initial = is_initial(&event);
-            slot.calling = Some(Calling { initial });
+            place.calling = Some(Calling { initial });
             if self.breaches.commit(Breach::OverlappingCalls) {
-                slot.calling = None;
+                place.calling = None;
                 self.initial -= usize::from(initial);
-                self.settle(key.clone());
+                self.settle(slot);
             }
             let missed = std::mem::take(&mut self.missed);
             return Some(Delivery { key, event, since, changes, missed });
@@ -213,26 +220,26 @@ impl<K> DeliveryQueue<K> {
 
     /// The call for `key` has returned, or was given up after its retries.
     pub fn done(&mut self, key: &ObjectKey) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        if let Some(call) = slot.calling.take() {
+        let Some(slot) = self.places.find(key) else { return };
+        if let Some(call) = self.places.get_mut(slot).and_then(|place| place.calling.take()) {
             self.initial -= usize::from(call.initial);
         }
-        self.settle(key.clone());
+        self.settle(slot);
     }
 
     /// The entries held: the keys that wait or are being delivered, and what waits one by one.
     pub fn len(&self) -> usize {
         let keys = if self.singles == 0 {
-            self.slots.len()
+            self.places.len()
         } else {
-            self.slots.values().filter(|slot| slot.calling.is_some() || slot.pending.is_some()).count()
+            self.places.values().filter(|place| place.calling.is_some() || place.pending.is_some()).count()
         };
         keys + self.singles + self.unbounded.len()
     }
 
     /// Whether nothing waits and no call is running.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.unbounded.is_empty()
+        self.places.is_empty() && self.unbounded.is_empty()
     }
 
     /// How many events were merged into others since the last delivery, where each was to be delivered.
@@ -242,21 +249,20 @@ impl<K> DeliveryQueue<K> {
 
     /// The entries that wait to be delivered.
     pub fn undelivered(&self) -> usize {
-        let pending = self.slots.values().filter(|slot| slot.pending.is_some()).count();
+        let pending = self.places.values().filter(|place| place.pending.is_some()).count();
         pending + self.singles + self.unbounded.len()
     }
 
     /// What waits takes up, in bytes: what there is for each key, and the states that the store may have let go of.
     pub fn footprint(&self) -> usize {
-        let ready = tree(self.ready.len(), size_of::<(u64, ObjectKey)>());
-        let slots = tree(self.slots.len(), size_of::<(ObjectKey, Slot<K>)>());
-        slots + ready + self.singles * size_of::<Single<K>>() + self.earlier
+        let ready = tree(self.ready.len(), size_of::<(u64, Slot)>());
+        self.places.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier
     }
 
     /// Since when the change waits that is delivered next; those whose key has a call running come after that call.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
-        self.slots.get(next).map(|slot| slot.singles.front().map_or(slot.since, |single| single.since))
+        self.places.get(*next).map(|place| place.singles.front().map_or(place.since, |single| single.since))
     }
 
     /// The initial objects that the handler has not returned from.
@@ -264,23 +270,23 @@ impl<K> DeliveryQueue<K> {
         self.initial
     }
 
-    /// Puts `key` where its slot says that it belongs: among the ready, with a call running, or forgotten.
-    fn settle(&mut self, key: ObjectKey) {
-        let Some(slot) = self.slots.get_mut(&key) else { return };
-        if slot.calling.is_some() {
+    /// Puts what has a slot where it belongs: among the ready, with a call running, or forgotten.
+    fn settle(&mut self, slot: Slot) {
+        let Some(place) = self.places.get_mut(slot) else { return };
+        if place.calling.is_some() {
             return;
         }
-        let waits = slot.pending.is_some() || !slot.singles.is_empty();
+        let waits = place.pending.is_some() || !place.singles.is_empty();
         if !waits {
-            if let Some(turn) = slot.turn {
+            if let Some(turn) = place.turn {
                 self.ready.remove(&turn);
             }
-            self.slots.remove(&key);
-        } else if slot.turn.is_none() {
-            let turn = slot.singles.front().map_or(self.turns + 1, |single| single.turn);
+            self.places.remove(slot);
+        } else if place.turn.is_none() {
+            let turn = place.singles.front().map_or(self.turns + 1, |single| single.turn);
             self.turns = self.turns.max(turn);
-            slot.turn = Some(turn);
-            self.ready.insert(turn, key);
+            place.turn = Some(turn);
+            self.ready.insert(turn, slot);
         }
     }
 }
@@ -303,7 +309,7 @@ fn is_initial<K>(event: &Event<K>) -> bool {
     matches!(event, Event::Added { initial: true, .. })
 }
 
-impl<K> Slot<K> {
+impl<K> Place<K> {
     fn tells_initial(&self) -> bool {
         matches!(
             self.pending,
@@ -359,7 +365,7 @@ impl<K> Pending<K> {
                 Event::Deleted { last, version, certainty, reason },
             ) => {
                 let changes = pending.as_ref().map_or(0, Self::changes) + 1;
-                Self::End { end: End { last, version, certainty, reason, changes }, next: None }
+                Self::End { end: Box::new(End { last, version, certainty, reason, changes }), next: None }
             }
         };
         Some(merged)
@@ -369,7 +375,8 @@ impl<K> Pending<K> {
     fn changes(&self) -> u64 {
         match self {
             Self::Add(stay) => stay.changes,
-            Self::Update { changes, .. } | Self::End { end: End { changes, .. }, .. } => *changes,
+            Self::Update { changes, .. } => *changes,
+            Self::End { end, .. } => end.changes,
             Self::Resync { .. } => 0,
         }
     }
@@ -398,7 +405,8 @@ impl<K> Pending<K> {
             Self::Add(Stay { object, initial, .. }) => (Event::Added { object, initial }, None),
             Self::Update { seen, object, .. } => (Event::Updated { old: seen, new: object }, None),
             Self::Resync { object } => (Event::Resynced { object }, None),
-            Self::End { end: End { last, version, certainty, reason, .. }, next } => {
+            Self::End { end, next } => {
+                let End { last, version, certainty, reason, .. } = *end;
                 (Event::Deleted { last, version, certainty, reason }, next.map(Self::Add))
             }
         }

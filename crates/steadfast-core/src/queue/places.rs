@@ -1,0 +1,212 @@
+//! What there is for each of some keys, in places that have numbers.
+//!
+//! A queue is as long as the first list for a moment, and nearly empty ever after. So places lie in one piece, which goes back
+//! to the system as a whole: nodes of a tree, 100,000 objects' worth, would stay with the allocator below whatever was asked
+//! for after them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::key::ObjectKey;
+use crate::slots::{Hashes, Slot};
+
+/// Values by key.
+pub(super) struct Places<T> {
+    /// The lowest are taken first, so that the end falls vacant.
+    held: Vec<Option<(ObjectKey, T)>>,
+    /// What they are found by, once they were more than a few.
+    hashes: Option<Hashes>,
+    /// Places that have fallen vacant; some are behind the end by now, or taken again.
+    vacant: BinaryHeap<Reverse<Slot>>,
+    len: usize,
+}
+
+/// So many places are looked through one by one. Few queues ever have more after the first list, and what an empty one has room
+/// for is kept for the next.
+const FEW: usize = 8;
+
+impl<T> Places<T> {
+    /// The place of a key.
+    pub(super) fn find(&self, key: &ObjectKey) -> Option<Slot> {
+        match &self.hashes {
+            Some(hashes) => hashes.find(key.hash(), |place| self.key(place).cmp(&Some(key))),
+            None => taken(&self.held).find(|(_, held)| *held == key).map(|(place, _)| place),
+        }
+    }
+
+    /// The place of a key, which is made where it has none.
+    pub(super) fn find_or_make(&mut self, key: &ObjectKey, make: impl FnOnce() -> T) -> Slot {
+        if let Some(place) = self.find(key) {
+            return place;
+        }
+        let place = self.take();
+        self.held[place as usize] = Some((key.clone(), make()));
+        self.len += 1;
+        let Self { held, hashes, .. } = self;
+        let compare = |a, b| key_in(held, a).cmp(&key_in(held, b));
+        match hashes {
+            Some(hashes) => hashes.insert(key.hash(), place, compare),
+            None if held.len() > FEW => {
+                *hashes = Some(Hashes::new(taken(held).map(|(place, key)| (key.hash(), place)), compare));
+            }
+            None => {}
+        }
+        place
+    }
+
+    /// A place that nobody has.
+    fn take(&mut self) -> Slot {
+        while let Some(Reverse(place)) = self.vacant.pop() {
+            if self.held.get(place as usize).is_some_and(Option::is_none) {
+                return place;
+            }
+        }
+        self.held.push(None);
+        Slot::try_from(self.held.len() - 1).expect("nobody keeps four thousand million objects")
+    }
+
+    /// Forgets what is in a place.
+    pub(super) fn remove(&mut self, place: Slot) {
+        let Self { held, hashes, .. } = self;
+        let Some(key) = key_in(held, place) else { return };
+        if let Some(hashes) = hashes {
+            hashes.remove(key.hash(), place, |a, b| key_in(held, a).cmp(&key_in(held, b)));
+        }
+        self.held[place as usize] = None;
+        self.len -= 1;
+        if self.len == 0 {
+            if self.hashes.is_some() {
+                *self = Self::default();
+            }
+            self.held.clear();
+            self.vacant.clear();
+            return;
+        }
+        self.vacant.push(Reverse(place));
+        while let Some(None) = self.held.last() {
+            self.held.pop();
+        }
+        // By far, so that neither this nor growing is done again and again.
+        if self.held.len().max(FEW) < self.held.capacity() / 4 {
+            self.held.shrink_to(self.held.capacity() / 2);
+        }
+    }
+
+    /// The key that has a place.
+    pub(super) fn key(&self, place: Slot) -> Option<&ObjectKey> {
+        key_in(&self.held, place)
+    }
+
+    /// What is in a place.
+    pub(super) fn get(&self, place: Slot) -> Option<&T> {
+        self.held.get(place as usize)?.as_ref().map(|(_, value)| value)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, place: Slot) -> Option<&mut T> {
+        self.held.get_mut(place as usize)?.as_mut().map(|(_, value)| value)
+    }
+
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What there is for all of them, in no order.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.held.iter().flatten().map(|(_, value)| value)
+    }
+
+    /// What it takes, in bytes, without what values hold beyond themselves: nothing while it is empty, but for room for a few.
+    pub(super) fn footprint(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let held = self.held.capacity() * size_of::<Option<(ObjectKey, T)>>();
+        held + self.vacant.capacity() * size_of::<Slot>() + self.hashes.as_ref().map_or(0, Hashes::footprint)
+    }
+}
+
+/// The places that are taken, and by which keys.
+fn taken<T>(held: &[Option<(ObjectKey, T)>]) -> impl Iterator<Item = (Slot, &ObjectKey)> {
+    held.iter().zip(0..).filter_map(|(held, place)| held.as_ref().map(|(key, _)| (place, key)))
+}
+
+fn key_in<T>(held: &[Option<(ObjectKey, T)>], place: Slot) -> Option<&ObjectKey> {
+    held.get(place as usize)?.as_ref().map(|(key, _)| key)
+}
+
+// By hand: a derive would ask for values with a default.
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { held: Vec::new(), hashes: None, vacant: BinaryHeap::new(), len: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::random::Random;
+
+    fn key(number: u64) -> ObjectKey {
+        ObjectKey::namespaced(format!("n-{}", number % 7), number.to_string())
+    }
+
+    #[test]
+    fn whatever_comes_and_goes_is_found_by_its_key_and_stays_in_its_place() {
+        for seed in 0..20 {
+            let mut random = Random::new(seed);
+            let mut places = Places::default();
+            let mut model: BTreeMap<u64, (Slot, u64)> = BTreeMap::new();
+            for step in 0..5_000 {
+                let number = random.draw() % 300;
+                // It grows for a while, then it shrinks.
+                if random.draw() % 1_000 < if step % 1_000 < 500 { 700 } else { 200 } {
+                    let place = places.find_or_make(&key(number), || step);
+                    model.entry(number).or_insert((place, step));
+                } else if let Some((place, _)) = model.remove(&number) {
+                    places.remove(place);
+                    assert_eq!(places.get(place), None, "seed {seed}");
+                }
+                let found = places.find(&key(number)).map(|place| (place, *places.get(place).unwrap()));
+                assert_eq!(found, model.get(&number).copied(), "seed {seed}, step {step}");
+            }
+            assert_eq!(places.len(), model.len());
+            let mut values: Vec<u64> = places.values().copied().collect();
+            let mut expected: Vec<u64> = model.values().map(|(_, value)| *value).collect();
+            values.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(values, expected, "seed {seed}");
+            for (number, (place, value)) in &model {
+                assert_eq!((places.key(*place), places.get(*place)), (Some(&key(*number)), Some(value)), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_needed_for_many_is_given_back_as_they_go() {
+        let mut places = Places::default();
+        let all: Vec<Slot> = (0..10_000).map(|number| places.find_or_make(&key(number), || number)).collect();
+        let most = places.footprint();
+        for place in all[10..].iter().rev() {
+            places.remove(*place);
+        }
+        assert!(places.footprint() < most / 10, "{} of {most}", places.footprint());
+        for number in 0..10_000 {
+            let place = places.find_or_make(&key(number + 10), || number);
+            places.remove(place);
+        }
+        assert!(places.footprint() < most / 10, "{} of {most}", places.footprint());
+        for place in &all[..10] {
+            places.remove(*place);
+        }
+        assert_eq!((places.footprint(), places.held.capacity(), places.vacant.capacity()), (0, 0, 0));
+    }
+}
