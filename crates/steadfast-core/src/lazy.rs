@@ -1,13 +1,13 @@
 //! Objects kept encoded, and decoded when they are read.
 
 mod field;
+mod label;
 mod remembered;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -23,12 +23,13 @@ use crate::frame::Item;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::path::FieldPath;
-use crate::protobuf::{self, Found, MessageId};
+use crate::protobuf::{self, Found};
 use crate::record::Identity;
 use crate::scan::{Cursor, Fault};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use field::Field;
+use label::{Label, Written};
 use remembered::Remembered;
 
 /// An object of the type `K` kept as the server wrote it, without its `managedFields`, and decoded when it is read.
@@ -41,18 +42,8 @@ use remembered::Remembered;
 /// cannot be decoded.
 pub struct Lazy<K> {
     packed: Packed,
-    written: Written,
-    /// Whether it was told that the object does not fit: once is enough, however often it is read.
-    told: AtomicBool,
-    number: u64,
+    label: Label,
     cache: Arc<Cache<K>>,
-}
-
-/// What its bytes are.
-#[derive(Clone, Copy)]
-enum Written {
-    Json,
-    Protobuf(MessageId),
 }
 
 // Made once: they are read of many objects in a row.
@@ -77,9 +68,8 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
             (Encoding::Protobuf, None) => return Err(DecodeError::of_unknown_kind(&raw.identity)),
         };
         let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
-        let number = cache.remembered.number();
-        let told = AtomicBool::new(false);
-        Ok(Self { packed: decoder.pack(raw), written, told, number, cache })
+        let label = Label::new(cache.remembered.number(), written);
+        Ok(Self { packed: decoder.pack(raw), label, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
@@ -107,18 +97,18 @@ impl<K: DeserializeOwned> Lazy<K> {
     ///
     /// Where it does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
-        if let Some(decoded) = self.cache.remembered.get(self.number) {
+        if let Some(decoded) = self.cache.remembered.get(self.label.number()) {
             return Ok(decoded);
         }
         let decoded = self.whole().inspect_err(|error| self.tell(error))?;
-        Ok(self.cache.remembered.put(self.number, &Arc::new(decoded)))
+        Ok(self.cache.remembered.put(self.label.number(), &Arc::new(decoded)))
     }
 }
 
 impl<K> Lazy<K> {
     fn tell(&self, error: &DecodeError) {
         if let Some(unread) = &self.cache.unread
-            && !self.told.swap(true, Ordering::Relaxed)
+            && self.label.tell()
         {
             unread(error);
         }
@@ -145,7 +135,7 @@ impl<K> Lazy<K> {
     /// Where what is there is no `T`: that alone says nothing of the object, and makes it unknown to nobody.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         let bytes = self.bytes();
-        match self.written {
+        match self.label.written() {
             Written::Json => match find(&bytes, path) {
                 Ok(Some(span)) => {
                     let start = span.start;
@@ -211,7 +201,7 @@ impl<K> Lazy<K> {
 
     /// How [`bytes`](Self::bytes) are encoded.
     pub fn encoding(&self) -> Encoding {
-        match self.written {
+        match self.label.written() {
             Written::Json => Encoding::Json,
             Written::Protobuf(_) => Encoding::Protobuf,
         }
@@ -219,7 +209,7 @@ impl<K> Lazy<K> {
 
     fn whole<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         let bytes = self.bytes();
-        match self.written {
+        match self.label.written() {
             Written::Json => json(&bytes).map_err(|error| self.unfit(&bytes, 0, &error)),
             Written::Protobuf(message) => protobuf::decode(message, &bytes, true)
                 .map_err(|error| DecodeError::of_protobuf(&self.identity(), &error)),
@@ -234,7 +224,7 @@ impl<K> Lazy<K> {
     /// Who the object is, found as it was when it came: for errors alone, since its handle knows it.
     fn identity(&self) -> Identity {
         let bytes = Bytes::from(self.bytes().into_owned());
-        let item = match self.written {
+        let item = match self.label.written() {
             Written::Json => bytes.clone().into(),
             Written::Protobuf(message) => Item::of_message(bytes.clone(), message),
         };

@@ -35,16 +35,17 @@ pub struct Object<K>(Arc<State<K>>);
 struct State<K> {
     held: Held<K>,
     identity: Identity,
-    /// What the object takes up as it is kept, in bytes; of one that is larger than 4 GB, that.
-    bytes: u32,
 }
 
 enum Held<K> {
-    Known(Arc<K>),
-    /// In an [`Entry`] alone: nobody is given the handle of such a state.
-    Tainted {
-        last: Option<Object<K>>,
+    Known {
+        /// What the object takes up as it is kept, in bytes; of one that is larger than 4 GB, that. Here, where there is room
+        /// for it beside the variant.
+        bytes: u32,
+        object: Arc<K>,
     },
+    /// In an [`Entry`] alone: nobody is given the handle of such a state.
+    Tainted { last: Option<Object<K>> },
 }
 
 /// An object that was decoded, and how many bytes it takes up.
@@ -69,6 +70,12 @@ impl<K> From<Arc<K>> for Weighed<K> {
     }
 }
 
+impl<K> From<Weighed<K>> for Held<K> {
+    fn from(Weighed { object, bytes }: Weighed<K>) -> Self {
+        Self::Known { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), object }
+    }
+}
+
 impl<K> Object<K> {
     /// The object of this identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
@@ -76,14 +83,16 @@ impl<K> Object<K> {
     }
 
     /// The same, of which it is known what it takes up.
-    pub(crate) fn weighed(identity: Identity, Weighed { object, bytes }: Weighed<K>) -> Self {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        Self(Arc::new(State { held: Held::Known(object), identity, bytes }))
+    pub(crate) fn weighed(identity: Identity, object: Weighed<K>) -> Self {
+        Self(Arc::new(State { held: object.into(), identity }))
     }
 
     /// What the object takes up as it is kept, in bytes: itself, and what it holds beyond that as far as that is known.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.bytes as usize
+        match &self.0.held {
+            Held::Known { bytes, .. } => *bytes as usize,
+            Held::Tainted { last } => last.as_ref().map_or(0, Self::bytes),
+        }
     }
 
     /// Who the object is, and in which of its versions.
@@ -104,7 +113,7 @@ impl<K> Object<K> {
     /// The object without the handle, for whoever needs an [`Arc`] of it.
     pub fn arc(&self) -> &Arc<K> {
         match &self.0.held {
-            Held::Known(object) => object,
+            Held::Known { object, .. } => object,
             Held::Tainted { .. } => unreachable!("nobody is given the handle of what could not be decoded"),
         }
     }
@@ -208,8 +217,7 @@ impl<K> Entry<K> {
     /// The entry of an object whose newest state could not be decoded, and the last one that could.
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
-        let bytes = last.as_ref().map_or(0, |last| last.0.bytes);
-        Self(Object(Arc::new(State { held: Held::Tainted { last }, identity, bytes })))
+        Self(Object(Arc::new(State { held: Held::Tainted { last }, identity })))
     }
 
     /// What it takes with its key and the object, in bytes.
@@ -250,7 +258,7 @@ impl<K> Entry<K> {
     /// The object in the last state that could be decoded; none while there has been no such state.
     pub fn last(&self) -> Option<&Object<K>> {
         match &self.0.0.held {
-            Held::Known(_) => Some(&self.0),
+            Held::Known { .. } => Some(&self.0),
             Held::Tainted { last } => last.as_ref(),
         }
     }
@@ -273,11 +281,7 @@ impl<K> Entry<K> {
     /// Says what the state is that was not decoded yet, in an entry that nobody else holds.
     pub(crate) fn fill(&mut self, object: Weighed<K>) {
         match Arc::get_mut(&mut self.0.0) {
-            Some(state) => {
-                let Weighed { object, bytes } = object;
-                state.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                state.held = Held::Known(object);
-            }
+            Some(state) => state.held = object.into(),
             None => *self = Self::known(Object::weighed(self.identity().clone(), object)),
         }
     }
