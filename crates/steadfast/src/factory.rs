@@ -385,8 +385,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 
     /// Keeps objects that are kept encoded (`Lazy`) as what differs from a sibling, an earlier object of the same generated
-    /// name: a fifth to an eighth of their bytes where objects are alike, as a deployment's pods are, for some microseconds
-    /// with each that is kept or read. They are not unless it is set; of objects that are kept decoded it changes nothing.
+    /// name, or else from any other: a tenth to a fifth of their bytes where objects are alike, as a deployment's pods are,
+    /// for some microseconds with each that is kept or read. They are not unless it is set; of objects that are kept decoded
+    /// it changes nothing.
     pub fn packed(mut self, packed: bool) -> Self {
         self.choices.packed = packed;
         self

@@ -109,8 +109,8 @@ impl Decoder {
         Self { unread: Some(unread), ..self }
     }
 
-    /// Keeps what is kept encoded as what differs from a sibling: a fifth to an eighth of its bytes where objects are alike,
-    /// and some microseconds for each that is kept or read.
+    /// Keeps what is kept encoded as what differs from a sibling, or else from another object: a tenth to a fifth of its bytes
+    /// where objects are alike, and some microseconds for each that is kept or read.
     #[must_use]
     pub fn packed(self) -> Self {
         Self { families: Some(Families::default()), ..self }

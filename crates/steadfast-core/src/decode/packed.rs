@@ -1,7 +1,9 @@
 //! The bytes of a kept object: as they are, or as what differs from those of a sibling.
 //!
 //! Objects that one controller makes are alike: the pods of a deployment differ in their names, addresses and times, a
-//! tenth of what they say. The first of a family is kept as it is, and others as LZ4 with that for a dictionary.
+//! tenth of what they say. The first of a family is what others are kept beside, as LZ4 with that for a dictionary. It is
+//! itself kept beside the first of another family, if there is one like it: all objects of a kind have some words in common. That
+//! one is kept as it is, so that nothing is read by way of more than two others.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,18 +16,19 @@ use crate::footprint::shared;
 use crate::key::ObjectKey;
 
 /// The bytes of an object.
-pub(crate) enum Packed {
-    /// As they are.
-    Plain(Box<[u8]>),
-    /// As they are, for others to be kept beside them.
-    Base(Arc<Base>),
-    /// What differs from a sibling's.
-    Beside(Box<[u8]>, Arc<Base>),
+// Two fields for three cases, so that it has the size of two and no more.
+pub(crate) struct Packed {
+    /// As they are, or beside the base, after how many they are; none of what is the base itself.
+    own: Box<[u8]>,
+    base: Option<Arc<Base>>,
 }
 
-/// The bytes that siblings are kept beside, as long as one of them is.
-pub(crate) struct Base {
-    bytes: Box<[u8]>,
+/// What siblings are kept beside, as long as one of them is.
+struct Base {
+    /// Nor is this a base's whose own base has another.
+    packed: Packed,
+    /// How many bytes it is of, unpacked.
+    length: usize,
     held: Arc<AtomicUsize>,
 }
 
@@ -35,6 +38,8 @@ pub(crate) struct Families {
     bases: HashMap<u64, Weak<Base>>,
     /// When it has so many, those are forgotten of which nothing is kept.
     most: usize,
+    /// What bases are kept beside.
+    root: Weak<Base>,
     /// How many bytes the bases have.
     held: Arc<AtomicUsize>,
     scratch: Vec<u8>,
@@ -49,22 +54,26 @@ const WINDOW: usize = 60 * 1024;
 /// What an object of so few bytes could save is less than what it costs to be kept in two parts.
 const LITTLE: usize = 256;
 
+/// No object is kept beside what has more than so many times its bytes: it may be the last that needs that.
+const LONGER: usize = 2;
+
 impl Base {
-    fn new(bytes: &[u8], held: &Arc<AtomicUsize>) -> Arc<Self> {
-        held.fetch_add(footprint(bytes), Ordering::Relaxed);
-        Arc::new(Self { bytes: bytes.into(), held: held.clone() })
+    fn new(packed: Packed, length: usize, held: &Arc<AtomicUsize>) -> Arc<Self> {
+        let base = Self { packed, length, held: held.clone() };
+        held.fetch_add(base.footprint(), Ordering::Relaxed);
+        Arc::new(base)
+    }
+
+    /// What it takes up, in bytes.
+    fn footprint(&self) -> usize {
+        shared(size_of::<Self>()) + self.packed.footprint()
     }
 }
 
 impl Drop for Base {
     fn drop(&mut self) {
-        self.held.fetch_sub(footprint(&self.bytes), Ordering::Relaxed);
+        self.held.fetch_sub(self.footprint(), Ordering::Relaxed);
     }
-}
-
-/// What a base of these bytes takes up.
-fn footprint(bytes: &[u8]) -> usize {
-    shared(size_of::<Base>()) + bytes.len()
 }
 
 impl Families {
@@ -79,20 +88,36 @@ impl Families {
             return Packed::plain(bytes);
         }
         let family = family(key);
-        if let Some(base) = self.bases.get(&family).and_then(Weak::upgrade) {
-            self.scratch.resize(block::get_maximum_output_size(bytes.len()), 0);
-            // It fails only where there is too little room.
-            let packed = block::compress_into_with_dict(bytes, &mut self.scratch, &base.bytes).unwrap_or(bytes.len());
-            if packed <= bytes.len() / 4 * 3 {
-                // Its length first, as the reader needs it.
-                let length = (bytes.len() as u32).to_le_bytes();
-                return Packed::Beside([&length, &self.scratch[..packed]].concat().into(), base);
-            }
+        let base = self.bases.get(&family).and_then(Weak::upgrade);
+        if let Some(packed) = base.and_then(|base| self.beside(base, bytes)) {
+            return packed;
         }
         self.forget();
-        let base = Base::new(bytes, &self.held);
+        let beside = self.root.upgrade().and_then(|root| self.beside(root, bytes));
+        let is_root = beside.is_none();
+        let packed = beside.unwrap_or_else(|| Packed::plain(bytes));
+        let base = Base::new(packed, bytes.len(), &self.held);
         self.bases.insert(family, Arc::downgrade(&base));
-        Packed::Base(base)
+        if is_root {
+            self.root = Arc::downgrade(&base);
+        }
+        Packed { own: Box::default(), base: Some(base) }
+    }
+
+    /// These bytes beside `base`, if that saves a quarter of them.
+    fn beside(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<Packed> {
+        if base.length > LONGER * bytes.len() {
+            return None;
+        }
+        // Its length first, as the reader needs it.
+        let length = (bytes.len() as u32).to_le_bytes();
+        self.scratch.resize(length.len() + block::get_maximum_output_size(bytes.len()), 0);
+        let (first, rest) = self.scratch.split_at_mut(length.len());
+        first.copy_from_slice(&length);
+        // It fails only where there is too little room.
+        let packed = block::compress_into_with_dict(bytes, rest, &base.packed.bytes()).ok()?;
+        let own = &self.scratch[..length.len() + packed];
+        (packed <= bytes.len() / 4 * 3).then(|| Packed { own: own.into(), base: Some(base) })
     }
 
     /// Forgets families of which nothing is left, when there are many.
@@ -127,27 +152,25 @@ fn is_generated(part: &str) -> bool {
 impl Packed {
     /// These bytes, as they are.
     pub(super) fn plain(bytes: &[u8]) -> Self {
-        Self::Plain(bytes.into())
+        Self { own: bytes.into(), base: None }
     }
 
     /// The bytes as they came.
     pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
-        match self {
-            Self::Plain(bytes) => Cow::Borrowed(bytes),
-            Self::Base(base) => Cow::Borrowed(&base.bytes),
+        match &self.base {
+            None => Cow::Borrowed(&self.own),
+            Some(base) if self.own.is_empty() => base.packed.bytes(),
             // It is what was packed here; were it not, nothing would be read, and that does not fit whatever is wanted.
-            Self::Beside(packed, base) => {
-                Cow::Owned(block::decompress_size_prepended_with_dict(packed, &base.bytes).unwrap_or_default())
+            Some(base) => {
+                let beside = base.packed.bytes();
+                Cow::Owned(block::decompress_size_prepended_with_dict(&self.own, &beside).unwrap_or_default())
             }
         }
     }
 
     /// What it takes up beyond itself and bases, in bytes.
     pub(super) fn footprint(&self) -> usize {
-        match self {
-            Self::Plain(bytes) | Self::Beside(bytes, _) => bytes.len(),
-            Self::Base(_) => 0,
-        }
+        self.own.len()
     }
 }
 
@@ -213,14 +236,76 @@ mod tests {
     fn what_is_small_or_long_or_unlike_its_siblings_is_kept_as_it_is() {
         let mut families = Families::default();
         let key = ObjectKey::namespaced("shop", "web-1");
-        assert!(matches!(families.pack(&key, &[b'x'; LITTLE - 1]), Packed::Plain(_)));
-        assert!(matches!(families.pack(&key, &vec![b'x'; WINDOW]), Packed::Plain(_)));
+        assert!(families.pack(&key, &[b'x'; LITTLE - 1]).base.is_none());
+        assert!(families.pack(&key, &vec![b'x'; WINDOW]).base.is_none());
         let noise = |seed: u64| -> Vec<u8> {
             let mut random = Random::new(seed);
             (0..1000).map(|_| random.draw() as u8).collect()
         };
-        let first = families.pack(&key, &noise(1));
-        let unlike = families.pack(&key, &noise(2));
-        assert!(matches!((first, unlike), (Packed::Base(_), Packed::Base(_))));
+        for seed in 0..3 {
+            let packed = families.pack(&key, &noise(seed));
+            let base = packed.base.as_ref().expect("others can be kept beside it");
+            assert!(packed.own.is_empty() && base.packed.base.is_none() && *packed.bytes() == *noise(seed));
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_family_is_kept_beside_that_of_another_and_nothing_farther_away() {
+        let mut families = Families::default();
+        let kept: Vec<(Vec<u8>, Packed)> = (0..300)
+            .map(|number| {
+                // What all have, what a family has, and what each has.
+                let words = |seed: u64, count: usize| {
+                    let mut random = Random::new(seed);
+                    (0..count).map(|_| format!("{:x}", random.draw())).collect::<Vec<_>>().concat()
+                };
+                let bytes = [words(0, 50), words(1 + number / 3, 10), words(1_000 + number, 3)].concat().into_bytes();
+                let key = ObjectKey::namespaced("shop", format!("web{}-{number}", number / 3));
+                (bytes.clone(), families.pack(&key, &bytes))
+            })
+            .collect();
+        let depth = |mut packed: &Packed| {
+            let mut depth = 0;
+            while let Some(base) = &packed.base {
+                depth += usize::from(!packed.own.is_empty());
+                packed = &base.packed;
+            }
+            depth
+        };
+        let depths: Vec<usize> = kept.iter().map(|(_, packed)| depth(packed)).collect();
+        assert_eq!(depths[..6], [0, 1, 1, 1, 2, 2]);
+        assert_eq!(depths.iter().max(), Some(&2));
+        assert!(kept.iter().all(|(bytes, packed)| *packed.bytes() == **bytes));
+        let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
+        let all =
+            kept.iter().map(|(_, packed)| packed.footprint()).sum::<usize>() + families.held().load(Ordering::Relaxed);
+        assert!(all * 4 < plain, "{all} bytes for {plain}");
+    }
+
+    #[test]
+    fn of_whatever_is_left_nothing_keeps_much_more_than_its_own_bytes() {
+        for seed in 0..5 {
+            let mut random = Random::new(seed);
+            let mut families = Families::default();
+            let mut kept: Vec<(Vec<u8>, Packed)> = Vec::new();
+            for number in 0..1_000 {
+                // Of one family as far as names tell, and of all lengths.
+                let length = 1 << (random.draw() % 16);
+                let word = format!("{:x}", random.draw() % 8).repeat(1 + random.draw() as usize % 50);
+                let bytes: Vec<u8> = word.bytes().cycle().take(length + random.draw() as usize % length).collect();
+                let key = ObjectKey::namespaced("shop", format!("web{}-{number}", random.draw() % 3));
+                kept.push((bytes.clone(), families.pack(&key, &bytes)));
+            }
+            for left in [300, 30, 3, 1] {
+                while kept.len() > left {
+                    kept.swap_remove(random.draw() as usize % kept.len());
+                }
+                assert!(kept.iter().all(|(bytes, packed)| *packed.bytes() == **bytes), "seed {seed}");
+                let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
+                let held = families.held().load(Ordering::Relaxed);
+                let most = plain * (LONGER + LONGER * LONGER) + kept.len() * 2 * shared(size_of::<Base>());
+                assert!(held <= most, "seed {seed}, {left} left: {held} bytes beside {plain}");
+            }
+        }
     }
 }
