@@ -24,7 +24,9 @@
 //! while let Some(pod) = queue.next().await {
 //!     match reconcile(&pod).await {
 //!         Ok(()) => pod.finish(),
-//!         Err(_) => drop(pod.retry()),
+//!         Err(_) => {
+//!             pod.retry();
+//!         }
 //!     }
 //! }
 //! # Ok(())

@@ -19,7 +19,7 @@ use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
 use retries::Bucket;
-use schedule::{Next, Number, Schedule};
+use schedule::{Named, Next, Number, Schedule};
 use sync::{Mutex, MutexGuard};
 
 pub use figures::{Durations, WorkqueueFigures};
@@ -31,14 +31,15 @@ pub use retries::{RateLimit, RetrySettings};
 /// - A key is worked on by one worker at a time. Added meanwhile, it is worked on once more, however often it was added.
 /// - A key takes up one place: memory is bounded by the keys, not by the additions.
 /// - A worker that is dropped with its [`Work`], or panics with it, has ended it: no key is lost or locked by that.
-/// - Of what is ready the most urgent is next ([`Priority`]), and one in sixteen is of the others; among equals each group
-///   has its turn ([`fair_by`](WorkqueueBuilder::fair_by)), and within a group the first that came.
+/// - Of what is ready the most urgent is next ([`Priority`]), and after sixteen of them one of the others; among equals each
+///   group has its turn ([`fair_by`](WorkqueueBuilder::fair_by)), and within a group the first that came.
 pub struct Workqueue<T> {
     shared: Arc<Shared<T>>,
 }
 
 struct Shared<T> {
     environment: SharedEnvironment,
+    hasher: RandomState,
     group: Option<Group<T>>,
     state: Mutex<State<T>>,
     /// Calls one of those that wait for a key.
@@ -102,6 +103,7 @@ impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
         let schedule = Schedule::new(self.retries, self.limit.map(Bucket::new));
         let shared = Shared {
             environment: self.environment,
+            hasher: RandomState::new(),
             group: self.group,
             state: Mutex::new(State { schedule, is_awaited: false }),
             ready: Notify::new(),
@@ -145,11 +147,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 
     /// Adds a key with a priority. One that is ready already gets the higher of both.
     pub fn add_with(&self, key: T, priority: Priority) {
-        let group = self.group(&key);
-        let (mut state, now) = self.look();
-        let is_ready = state.schedule.add(key, group, priority, now);
-        drop(state);
-        if is_ready {
+        let key = self.named(key);
+        if self.with(|state, now| state.schedule.add(key, priority, now)) {
             self.shared.ready.notify_one();
         }
     }
@@ -162,20 +161,20 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 
     /// The same with a priority.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
-        let group = self.group(&key);
-        let (mut state, now) = self.look();
-        let first = state.schedule.add_after(key, group, priority, delay, now);
-        self.delayed(state, first);
+        let key = self.named(key);
+        let (is_first, is_awaited) = self.with(|state, now| {
+            let is_first = state.schedule.add_after(key, priority, delay, now);
+            (is_first, state.is_awaited)
+        });
+        self.delayed(is_first, is_awaited);
     }
 
     /// Has somebody wait for the first delay, if that is another one now.
-    fn delayed(&self, state: MutexGuard<'_, State<T>>, first: Option<Instant>) {
-        let is_awaited = state.is_awaited;
-        drop(state);
-        match first {
-            Some(_) if is_awaited => self.shared.sooner.notify_one(),
-            Some(_) => self.shared.ready.notify_one(),
-            None => {}
+    fn delayed(&self, is_first: bool, is_awaited: bool) {
+        match is_awaited {
+            _ if !is_first => {}
+            true => self.shared.sooner.notify_one(),
+            false => self.shared.ready.notify_one(),
         }
     }
 
@@ -206,16 +205,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 
     /// Takes what is next; `is_first` says whether whoever asks is the one that waits for the first delay, and is to.
     fn take(&self, is_first: &mut bool) -> Taken<T> {
-        let (mut state, now) = self.look();
-        let (next, more) = state.schedule.next(now);
-        match next {
-            Next::Key(number, key, priority) => {
-                drop(state);
-                for _ in 0..more {
-                    self.shared.ready.notify_one();
-                }
-                Taken::Key(Work { queue: self.clone(), number, key, priority })
-            }
+        self.with(|state, now| match state.schedule.next(now) {
+            Next::Key(number, key, priority) => Taken::Key(Work { queue: self.clone(), number, key, priority }),
             Next::Over => Taken::Over,
             Next::Later(Some(due)) if *is_first || !state.is_awaited => {
                 state.is_awaited = true;
@@ -227,23 +218,24 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
                 *is_first = false;
                 Taken::Nothing
             }
-        }
+        })
     }
 
     /// How often a key has failed in a row, as far as that is remembered: for twice the longest wait.
     pub fn failures(&self, key: &T) -> u32 {
-        self.lock().schedule.failures(key)
+        let hash = self.shared.hasher.hash_one(key);
+        self.with(|state, _| state.schedule.failures(key, hash))
     }
 
     /// Forgets the failures of a key, and with them the retry that it waits for.
     pub fn forget(&self, key: &T) {
-        let (mut state, now) = self.look();
-        state.schedule.forget(key, now);
+        let hash = self.shared.hasher.hash_one(key);
+        self.with(|state, now| state.schedule.forget(key, hash, now));
     }
 
     /// How many keys are ready.
     pub fn len(&self) -> usize {
-        self.lock().schedule.len()
+        self.with(|state, _| state.schedule.len())
     }
 
     /// Whether no key is ready.
@@ -254,79 +246,94 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     /// How many keys something is known of: those that are ready, delayed or worked on, and those whose failures are
     /// remembered.
     pub fn known(&self) -> usize {
-        self.lock().schedule.known()
+        self.with(|state, _| state.schedule.known())
     }
 
     /// What it has done, and how it is.
     pub fn figures(&self) -> WorkqueueFigures {
-        let (state, now) = self.look();
-        state.schedule.figures(now)
+        self.with(|state, now| state.schedule.figures(now))
     }
 
     /// Takes no more keys. What is ready is still given out, and so is what was added while it is worked on; then
     /// [`next`](Self::next) answers none. What is delayed is let go of: returns how many keys that were.
     pub fn shut_down(&self) -> usize {
-        let (mut state, now) = self.look();
-        let delayed = state.schedule.close(now);
-        let is_empty = state.schedule.is_empty();
-        drop(state);
-        // All workers are to see it.
-        self.shared.ready.notify_waiters();
-        if is_empty {
-            self.shared.emptied.notify_waiters();
-        }
-        delayed
+        self.with(|state, now| state.schedule.close(now))
     }
 
     /// Whether it takes no more keys.
     pub fn is_shut_down(&self) -> bool {
-        self.lock().schedule.is_closed()
+        self.with(|state, _| state.schedule.is_closed())
     }
 
     /// Shuts down, and waits until all that is ready has been given out and all work has ended, for `patience` at most.
+    /// Returns how many keys were delayed, and let go of.
     ///
     /// # Errors
     ///
     /// What is left when that is over. It goes on, unless the workers end.
-    pub async fn drain(&self, patience: Duration) -> Result<(), NotDrained> {
-        self.shut_down();
+    pub async fn drain(&self, patience: Duration) -> Result<usize, NotDrained> {
+        let delayed = self.shut_down();
         let environment = &self.shared.environment;
         let mut over = pin!(environment.sleep_until(environment.now() + patience));
+        let mut is_over = false;
         loop {
             let mut emptied = pin!(self.shared.emptied.notified());
             emptied.as_mut().enable();
-            let left = self.figures();
-            if left.depth == 0 && left.running == 0 {
-                return Ok(());
+            let WorkqueueFigures { depth: queued, running, longest_running, .. } = self.figures();
+            if queued == 0 && running == 0 {
+                return Ok(delayed);
+            }
+            if is_over {
+                return Err(NotDrained { queued, running, longest_running, delayed, patience });
             }
             tokio::select! {
                 biased;
                 () = emptied => {}
-                () = &mut over => {
-                    let WorkqueueFigures { depth: queued, running, longest_running, .. } = self.figures();
-                    if queued == 0 && running == 0 {
-                        return Ok(());
-                    }
-                    return Err(NotDrained { queued, running, longest_running, patience });
-                }
+                () = &mut over => is_over = true,
             }
         }
     }
 
-    fn group(&self, key: &T) -> Option<u64> {
-        // The user's code, so before the lock is held.
-        self.shared.group.as_ref().map(|group| group(key))
+    /// The key with what the user's code says of it, which runs before the lock is held.
+    fn named(&self, key: T) -> Named<T> {
+        let hash = self.shared.hasher.hash_one(&key);
+        let group = self.shared.group.as_ref().map_or(0, |group| group(&key));
+        Named { key, hash, group }
     }
 
-    /// The state, and what time it is: in this order, so that nobody is given an earlier time than one before.
-    fn look(&self) -> (MutexGuard<'_, State<T>>, Instant) {
-        let state = self.lock();
+    /// Has a look or a hand at the state, in which all has happened by then whose time has come; and calls those whom
+    /// that concerns.
+    fn with<R>(&self, act: impl FnOnce(&mut State<T>, Instant) -> R) -> R {
+        let mut state = self.shared.lock();
+        // In this order, so that nobody has an earlier time than one before.
         let now = self.shared.environment.now();
-        (state, now)
+        let (was_over, was_done) = state.ended();
+        let woken = state.schedule.wake(now);
+        let result = act(&mut state, now);
+        let (is_over, is_done) = state.ended();
+        // Some may have been taken at once.
+        let woken = woken.min(state.schedule.len());
+        let gone = state.schedule.gone();
+        drop(state);
+        drop(gone);
+        for _ in 0..woken {
+            self.shared.ready.notify_one();
+        }
+        if is_over && !was_over {
+            self.shared.ready.notify_waiters();
+        }
+        if is_done && !was_done {
+            self.shared.emptied.notify_waiters();
+        }
+        result
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.shared.lock()
+impl<T: Clone + Eq> State<T> {
+    /// Whether nothing will be ready any more, and whether nothing is worked on either.
+    fn ended(&self) -> (bool, bool) {
+        let is_over = self.schedule.is_over();
+        (is_over, is_over && self.schedule.is_empty())
     }
 }
 
@@ -408,22 +415,24 @@ impl<T: Clone + Eq + Hash> Work<T> {
 
     /// Ends the work as done: the failures of the key are forgotten, and with them a retry that it waits for.
     pub fn finish(self) {
-        self.queue.lock().schedule.forget_number(self.number);
+        self.queue.with(|state, _| state.schedule.forget_number(self.number));
     }
 
     /// Ends the work as failed: the key is added again after a wait, which is returned. That doubles with each failure,
     /// and is longer where all keys together fail too often.
     pub fn retry(self) -> Duration {
         let random = self.queue.shared.environment.random();
-        let (mut state, now) = self.queue.look();
-        let (wait, first) = state.schedule.retry(self.number, self.priority, now, random);
-        self.queue.delayed(state, first);
+        let (wait, is_first, is_awaited) = self.queue.with(|state, now| {
+            let (wait, is_first) = state.schedule.retry(self.number, self.priority, now, random);
+            (wait, is_first, state.is_awaited)
+        });
+        self.queue.delayed(is_first, is_awaited);
         wait
     }
 
     /// Ends the work as done, and has the key worked on again when `delay` is over at the latest.
     pub fn again_after(self, delay: Duration) {
-        self.queue.lock().schedule.forget_number(self.number);
+        self.queue.with(|state, _| state.schedule.forget_number(self.number));
         self.queue.add_after_with(self.key.clone(), delay, self.priority);
     }
 }
@@ -438,18 +447,8 @@ impl<T: Clone + Eq + Hash> Deref for Work<T> {
 
 impl<T: Clone + Eq + Hash> Drop for Work<T> {
     fn drop(&mut self) {
-        let (mut state, now) = self.queue.look();
-        let is_ready = state.schedule.done(self.number, now);
-        let is_over = state.schedule.is_closed();
-        let is_empty = state.schedule.is_empty();
-        drop(state);
-        if is_ready {
+        if self.queue.with(|state, now| state.schedule.done(self.number, now)) {
             self.queue.shared.ready.notify_one();
-        }
-        if is_over && is_empty {
-            // Workers wait for as long as something may come back.
-            self.queue.shared.ready.notify_waiters();
-            self.queue.shared.emptied.notify_waiters();
         }
     }
 }
@@ -471,7 +470,8 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Work<T> {
 /// # }
 /// ```
 ///
-/// It keeps no queue alive: one that is gone is gone from the next scrape.
+/// It keeps no queue alive: one that is gone is gone from the next scrape. Two queues of one name would be the same series
+/// twice, which a scrape refuses: give each its own.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct WorkqueueMetrics(metrics::Queues);
@@ -506,6 +506,7 @@ impl fmt::Debug for WorkqueueMetrics {
 
 /// A queue was not empty when it was to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error(
     "after {patience:?} {queued} keys were still queued and {running} worked on, the longest for {longest_running:?}; they go on \
      as long as their workers do: drain again, or drop the workers"
@@ -517,6 +518,8 @@ pub struct NotDrained {
     pub running: usize,
     /// How long the longest of these had taken so far.
     pub longest_running: Duration,
+    /// Keys that were delayed, and let go of.
+    pub delayed: usize,
     /// How long it was waited.
     pub patience: Duration,
 }

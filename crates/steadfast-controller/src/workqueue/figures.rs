@@ -2,31 +2,33 @@
 
 use std::time::Duration;
 
-/// The upper bounds of all classes but the last, in seconds: client-go's, which are powers of ten.
-pub(super) const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
-
 /// How long something took, each time.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Durations {
     /// How often it was measured.
     pub count: u64,
     /// All of it together.
     pub sum: Duration,
     /// How many took at most 10 ns, 100 ns and so on to 1,000 s, none of them counted twice; and how many took longer.
-    pub classes: [u64; BOUNDS.len() + 1],
+    pub classes: [u64; Self::BOUNDS.len() + 1],
 }
 
 impl Durations {
+    /// The upper bounds of all classes but the last, in seconds: client-go's, which are powers of ten.
+    pub const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
+
     pub(super) fn add(&mut self, took: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(took);
         let seconds = took.as_secs_f64();
-        self.classes[BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
+        self.classes[Self::BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
     }
 }
 
 /// What a queue has done, and how it is.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct WorkqueueFigures {
     /// Keys that are ready, or worked on and to be worked on again (`workqueue_depth`).
     pub depth: usize,

@@ -6,7 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge, Histogram};
 use prometheus_client::registry::Unit;
 
-use super::figures::{BOUNDS, Durations, WorkqueueFigures};
+use super::figures::{Durations, WorkqueueFigures};
 
 /// Reads the figures of a queue, if there still is one.
 type Reader = Box<dyn Fn() -> Option<WorkqueueFigures> + Send + Sync>;
@@ -88,7 +88,7 @@ fn samples(mut encoder: MetricEncoder<'_>, all: &Readings<'_>, sample: Sample) -
             Value::Gauge(value) => encoder.encode_gauge(&value)?,
             Value::Counter(value) => encoder.encode_counter::<[(&str, &str); 1], u64, u64>(&value, None)?,
             Value::Durations(Durations { count, sum, classes }) => {
-                let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+                let bounds = Durations::BOUNDS.into_iter().chain([f64::INFINITY]);
                 let buckets: Vec<(f64, u64)> = bounds.zip(*classes).collect();
                 encoder.encode_histogram::<[(&str, &str); 1]>(sum.as_secs_f64(), *count, &buckets, None)?;
             }

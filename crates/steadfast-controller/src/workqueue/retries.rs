@@ -39,7 +39,7 @@ impl RetrySettings {
 /// How many retries there may be, all keys together: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Retries a second, in the long run; above zero.
+    /// Retries a second, in the long run. What is not above zero is one a year.
     pub per_second: f64,
     /// So many at once, where there were none for a while; at least one.
     pub burst: u32,
@@ -52,6 +52,8 @@ impl Default for RateLimit {
     }
 }
 
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// A token bucket, by the time at which it will be full: each token taken puts that off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
@@ -61,9 +63,9 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket. A limit that no bucket can have is one of a token in many years, or of a single one at once.
+    /// A full bucket.
     pub(super) fn new(limit: RateLimit) -> Self {
-        let each = Duration::try_from_secs_f64(1.0 / limit.per_second).unwrap_or(Duration::MAX / 2);
+        let each = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(YEAR, |each| each.min(YEAR));
         Self { each, depth: each.saturating_mul(limit.burst.max(1)), full: Instant::ZERO }
     }
 
@@ -104,10 +106,16 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_makes_no_sense_stops_nothing_for_ever_at_once() {
-        for per_second in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let mut bucket = Bucket::new(RateLimit { per_second, burst: 0 });
-            assert_eq!(bucket.take(Instant::ZERO), Duration::ZERO, "{per_second}");
+    fn a_limit_that_makes_no_sense_is_one_a_year() {
+        for per_second in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE] {
+            for burst in [0, 1, 100] {
+                let mut bucket = Bucket::new(RateLimit { per_second, burst });
+                let waits: Vec<_> = (0..=burst.max(1)).map(|_| bucket.take(Instant::ZERO)).collect();
+                let (last, first) = waits.split_last().expect("one at least");
+                assert!(first.iter().all(Duration::is_zero) && *last == YEAR, "{per_second}: {waits:?}");
+            }
         }
+        let mut boundless = Bucket::new(RateLimit { per_second: f64::INFINITY, burst: 1 });
+        assert!((0..1000).all(|_| boundless.take(Instant::ZERO).is_zero()));
     }
 }

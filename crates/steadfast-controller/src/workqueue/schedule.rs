@@ -1,11 +1,9 @@
 //! What is ready, delayed and worked on. It knows no clock: whoever asks says what time it is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use steadfast::environment::Instant;
 
 use super::figures::{Durations, WorkqueueFigures};
@@ -22,9 +20,9 @@ pub(super) type Number = u32;
 pub(super) struct Schedule<T> {
     settings: RetrySettings,
     bucket: Option<Bucket>,
-    hasher: RandomState,
     numbers: HashTable<Number>,
     items: Vec<Option<Item<T>>>,
+    /// Numbers that were given back. Some may lie behind the end of the items now, or be given out again.
     vacant: Vec<Number>,
     ready: Order,
     delayed: BTreeMap<Due, Number>,
@@ -40,6 +38,15 @@ pub(super) struct Schedule<T> {
     retries: u64,
     queued: Durations,
     worked: Durations,
+    /// Keys that are let go of: what dropping them runs is the user's, and not for whoever holds a lock.
+    gone: Vec<T>,
+}
+
+/// A key as it is handed in, with what the user's code says of it.
+pub(super) struct Named<T> {
+    pub(super) key: T,
+    pub(super) hash: u64,
+    pub(super) group: u64,
 }
 
 /// When a key's time has come; of those with the same time, the first that was added is first.
@@ -47,7 +54,8 @@ type Due = (Instant, u64);
 
 struct Item<T> {
     key: T,
-    group: Option<u64>,
+    hash: u64,
+    group: u64,
     stage: Stage,
     delay: Option<Delay>,
     failures: u32,
@@ -94,12 +102,16 @@ impl<T> Schedule<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash> Schedule<T> {
+/// So many items are kept room for without a look whether that is too much.
+const FEW: usize = 256;
+
+const GIVEN_OUT: &str = "a number that was given out";
+
+impl<T: Clone + Eq> Schedule<T> {
     pub(super) fn new(settings: RetrySettings, bucket: Option<Bucket>) -> Self {
         Self {
             settings,
             bucket,
-            hasher: RandomState::new(),
             numbers: HashTable::new(),
             items: Vec::new(),
             vacant: Vec::new(),
@@ -114,54 +126,53 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
             retries: 0,
             queued: Durations::default(),
             worked: Durations::default(),
+            gone: Vec::new(),
         }
     }
 
     /// The number of a key; it has one from now on.
-    fn number(&mut self, key: T, group: Option<u64>) -> Number {
-        let Self { items, numbers, hasher, vacant, .. } = self;
-        let of = |number: &Number| items[*number as usize].as_ref().map(|item| &item.key);
-        let hash = hasher.hash_one(&key);
-        let rehash = |number: &Number| of(number).map_or(0, |key| hasher.hash_one(key));
-        match numbers.entry(hash, |number| of(number) == Some(&key), rehash) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(unknown) => {
-                let number = vacant.pop().unwrap_or(items.len() as Number);
-                unknown.insert(number);
-                let item = Item { key, group, stage: Stage::Idle, delay: None, failures: 0, forgotten: None };
-                match items.get_mut(number as usize) {
-                    Some(place) => *place = Some(item),
-                    None => items.push(Some(item)),
-                }
-                number
-            }
+    fn number(&mut self, Named { key, hash, group }: Named<T>) -> Number {
+        if let Some(number) = self.find(&key, hash) {
+            self.gone.push(key);
+            return number;
         }
+        let item = Item { key, hash, group, stage: Stage::Idle, delay: None, failures: 0, forgotten: None };
+        let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
+        let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
+        match self.items.get_mut(number as usize) {
+            Some(place) => *place = Some(item),
+            None => self.items.push(Some(item)),
+        }
+        let Self { numbers, items, .. } = self;
+        numbers.insert_unique(hash, number, |other| hash_in(items, *other));
+        number
     }
 
-    fn find(&self, key: &T) -> Option<Number> {
+    fn find(&self, key: &T, hash: u64) -> Option<Number> {
         let is = |number: &Number| self.items[*number as usize].as_ref().is_some_and(|item| item.key == *key);
-        self.numbers.find(self.hasher.hash_one(key), is).copied()
+        self.numbers.find(hash, is).copied()
     }
 
     fn item(&mut self, number: Number) -> &mut Item<T> {
-        self.items[number as usize].as_mut().expect("a number that was given out")
+        self.items[number as usize].as_mut().expect(GIVEN_OUT)
     }
 
     /// Adds a key; returns whether somebody who waits can have it now.
-    pub(super) fn add(&mut self, key: T, group: Option<u64>, priority: Priority, now: Instant) -> bool {
+    pub(super) fn add(&mut self, key: Named<T>, priority: Priority, now: Instant) -> bool {
         if self.closed {
+            self.gone.push(key.key);
             return false;
         }
-        let number = self.number(key, group);
+        let number = self.number(key);
         self.add_number(number, priority, now)
     }
 
-    fn add_number(&mut self, number: Number, priority: Priority, now: Instant) -> bool {
-        let item = self.items[number as usize].as_mut().expect("a number that was given out");
+    fn add_number(&mut self, number: Number, priority: Priority, since: Instant) -> bool {
+        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         match item.stage {
             Stage::Idle => {
                 let place = self.ready.push(number, priority, item.group);
-                item.stage = Stage::Ready { place, since: now };
+                item.stage = Stage::Ready { place, since };
                 self.adds += 1;
                 if let Some(forgotten) = item.forgotten.take() {
                     self.idle.remove(&(forgotten, number));
@@ -170,47 +181,41 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
             }
             Stage::Ready { place, since } => {
                 if priority > place.priority() {
-                    self.ready.remove(place, item.group);
+                    self.ready.remove(place);
                     let place = self.ready.push(number, priority, item.group);
                     item.stage = Stage::Ready { place, since };
                 }
                 false
             }
-            Stage::Running { since, again } => {
+            Stage::Running { since: begun, again } => {
                 if again.is_none() {
                     self.adds += 1;
                     self.again += 1;
                 }
-                let before = again.unwrap_or(Again { priority, since: now });
+                let before = again.unwrap_or(Again { priority, since });
                 let again = Again { priority: before.priority.max(priority), ..before };
-                item.stage = Stage::Running { since, again: Some(again) };
+                item.stage = Stage::Running { since: begun, again: Some(again) };
                 false
             }
         }
     }
 
-    /// Adds a key when `delay` is over; returns by when that is, if that is before all others.
-    pub(super) fn add_after(
-        &mut self,
-        key: T,
-        group: Option<u64>,
-        priority: Priority,
-        delay: Duration,
-        now: Instant,
-    ) -> Option<Instant> {
+    /// Adds a key when `delay` is over; returns whether that is before all others.
+    pub(super) fn add_after(&mut self, key: Named<T>, priority: Priority, delay: Duration, now: Instant) -> bool {
         if self.closed {
-            return None;
+            self.gone.push(key.key);
+            return false;
         }
         self.retries += 1;
-        let number = self.number(key, group);
+        let number = self.number(key);
         self.delay(number, priority, now + delay, false)
     }
 
-    fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) -> Option<Instant> {
+    fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) -> bool {
         self.sequence += 1;
         let before = self.next_due();
         let mut delay = Delay { due: (at, self.sequence), priority, is_retry };
-        let item = self.items[number as usize].as_mut().expect("a number that was given out");
+        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         if let Some(other) = item.delay {
             delay.due = delay.due.min(other.due);
             delay.priority = delay.priority.max(other.priority);
@@ -222,39 +227,33 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
         if let Some(forgotten) = item.forgotten.take() {
             self.idle.remove(&(forgotten, number));
         }
-        (before.is_none_or(|before| delay.due.0 < before)).then_some(delay.due.0)
+        before.is_none_or(|before| delay.due.0 < before)
     }
 
     /// Counts a failure of a key that is worked on, and adds it again when its wait is over; returns how long that is, and
-    /// by when it is over if that is before all others.
-    pub(super) fn retry(
-        &mut self,
-        number: Number,
-        priority: Priority,
-        now: Instant,
-        random: u64,
-    ) -> (Duration, Option<Instant>) {
+    /// whether it is over before all others.
+    pub(super) fn retry(&mut self, number: Number, priority: Priority, now: Instant, random: u64) -> (Duration, bool) {
         let settings = self.settings;
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
         let own = settings.wait(item.failures, random);
         let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
         if self.closed {
-            return (wait, None);
+            return (wait, false);
         }
         self.retries += 1;
         (wait, self.delay(number, priority, now + wait, true))
     }
 
     /// How often a key has failed in a row.
-    pub(super) fn failures(&self, key: &T) -> u32 {
-        let item = self.find(key).and_then(|number| self.items[number as usize].as_ref());
+    pub(super) fn failures(&self, key: &T, hash: u64) -> u32 {
+        let item = self.find(key, hash).and_then(|number| self.items[number as usize].as_ref());
         item.map_or(0, |item| item.failures)
     }
 
     /// Forgets the failures of a key, and the retry that waits because of them.
-    pub(super) fn forget(&mut self, key: &T, now: Instant) {
-        if let Some(number) = self.find(key) {
+    pub(super) fn forget(&mut self, key: &T, hash: u64, now: Instant) {
+        if let Some(number) = self.find(key, hash) {
             self.forget_number(number);
             self.release(number, now);
         }
@@ -262,7 +261,7 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
 
     /// The same of one that is worked on.
     pub(super) fn forget_number(&mut self, number: Number) {
-        let item = self.items[number as usize].as_mut().expect("a number that was given out");
+        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         item.failures = 0;
         if let Some(delay) = item.delay.filter(|delay| delay.is_retry) {
             self.delayed.remove(&delay.due);
@@ -270,15 +269,14 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
         }
     }
 
-    /// Makes ready whose time has come; returns how many can be worked on now.
-    fn wake(&mut self, now: Instant) -> usize {
+    /// Makes ready whose time has come, whoever asks; returns how many can be worked on now.
+    pub(super) fn wake(&mut self, now: Instant) -> usize {
         let mut ready = 0;
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
-            let number = entry.remove();
+            let ((due, _), number) = entry.remove_entry();
             let Some(delay) = self.item(number).delay.take() else { continue };
-            ready += usize::from(self.add_number(number, delay.priority, now));
+            ready += usize::from(self.add_number(number, delay.priority, due));
         }
-        // What nobody has heard of for long: as much at a time as may have come since.
         while let Some(&(at, number)) = self.idle.first().filter(|(at, _)| *at <= now) {
             self.idle.remove(&(at, number));
             self.item(number).forgotten = None;
@@ -288,30 +286,25 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
         ready
     }
 
-    /// Takes what is next; also returns how many more have become ready.
-    pub(super) fn next(&mut self, now: Instant) -> (Next<T>, usize) {
-        let had = self.ready.len();
-        let woken = self.wake(now);
-        let items = &self.items;
-        let group = |number: Number| items[number as usize].as_ref().and_then(|item| item.group);
-        let Some(number) = self.ready.pop(group) else {
-            if self.closed && self.again == 0 {
-                return (Next::Over, 0);
-            }
-            return (Next::Later(self.next_due()), 0);
+    /// Takes what is next.
+    pub(super) fn next(&mut self, now: Instant) -> Next<T> {
+        let Some((place, number)) = self.ready.next() else {
+            return if self.is_over() { Next::Over } else { Next::Later(self.next_due()) };
         };
-        let item = self.items[number as usize].as_mut().expect("a number that was given out");
-        let Stage::Ready { place, since } = item.stage else { unreachable!("what is in order is ready") };
+        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
+        let Stage::Ready { since, .. } = item.stage else { unreachable!("what is in order is ready") };
+        // The user's code: where it panics, nothing has happened yet.
+        let key = item.key.clone();
         item.stage = Stage::Running { since: now, again: None };
+        self.ready.take(place);
         self.running.insert((now, number));
         self.queued.add(now.since(since));
-        // Where there were none before, it is one of those.
-        (Next::Key(number, item.key.clone(), place.priority()), woken - usize::from(had == 0))
+        Next::Key(number, key, place.priority())
     }
 
     /// The work on a key has ended; returns whether it can be worked on again now.
     pub(super) fn done(&mut self, number: Number, now: Instant) -> bool {
-        let item = self.items[number as usize].as_mut().expect("a number that was given out");
+        let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         let Stage::Running { since, again } = std::mem::replace(&mut item.stage, Stage::Idle) else {
             unreachable!("what is done was worked on")
         };
@@ -329,26 +322,46 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
 
     /// Lets go of a key with which nothing is to be done; its failures are remembered for a while.
     fn release(&mut self, number: Number, now: Instant) {
-        let Self { items, numbers, hasher, vacant, idle, settings, .. } = self;
-        let Some(item) = items[number as usize].as_mut() else { return };
+        let Some(item) = self.items[number as usize].as_mut() else { return };
         if !matches!(item.stage, Stage::Idle) || item.delay.is_some() {
             return;
         }
         if let Some(forgotten) = item.forgotten.take() {
-            idle.remove(&(forgotten, number));
+            self.idle.remove(&(forgotten, number));
         }
-        if item.failures > 0 {
-            let forgotten = now + settings.memory();
+        if item.failures > 0 && !self.closed {
+            let forgotten = now + self.settings.memory();
             item.forgotten = Some(forgotten);
-            idle.insert((forgotten, number));
+            self.idle.insert((forgotten, number));
             return;
         }
-        let hash = hasher.hash_one(&item.key);
-        if let Ok(entry) = numbers.find_entry(hash, |other| *other == number) {
+        if let Ok(entry) = self.numbers.find_entry(item.hash, |other| *other == number) {
             entry.remove();
         }
-        items[number as usize] = None;
-        vacant.push(number);
+        self.gone.extend(self.items[number as usize].take().map(|item| item.key));
+        self.vacant.push(number);
+        self.shrink();
+    }
+
+    /// Gives back what a burst of keys took up.
+    fn shrink(&mut self) {
+        while self.items.last().is_some_and(Option::is_none) {
+            self.items.pop();
+        }
+        let enough = FEW.max(2 * self.items.len());
+        if self.items.capacity() > 2 * enough {
+            self.items.shrink_to(enough);
+        }
+        if self.vacant.len() > enough {
+            let items = &self.items;
+            self.vacant.retain(|number| (*number as usize) < items.len());
+            self.vacant.shrink_to(enough);
+        }
+        let enough = FEW.max(2 * self.numbers.len());
+        if self.numbers.capacity() > 4 * enough {
+            let Self { numbers, items, .. } = self;
+            numbers.shrink_to(enough, |other| hash_in(items, *other));
+        }
     }
 
     /// Takes no more keys, and lets go of those that are delayed; returns how many those were.
@@ -359,12 +372,21 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
             self.item(*number).delay = None;
             self.release(*number, now);
         }
+        for (_, number) in std::mem::take(&mut self.idle) {
+            self.item(number).forgotten = None;
+            self.release(number, now);
+        }
         delayed.len()
     }
 
     /// Whether it takes no more keys.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether nothing will ever be ready again.
+    pub(super) fn is_over(&self) -> bool {
+        self.closed && self.again == 0 && self.ready.is_empty()
     }
 
     /// Whether nothing is ready and nothing is worked on.
@@ -382,6 +404,11 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
         self.numbers.len()
     }
 
+    /// The keys that were let go of since it was last asked.
+    pub(super) fn gone(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.gone)
+    }
+
     pub(super) fn figures(&self, now: Instant) -> WorkqueueFigures {
         let took = |(since, _): &(Instant, Number)| now.since(*since);
         WorkqueueFigures {
@@ -396,4 +423,8 @@ impl<T: Clone + Eq + Hash> Schedule<T> {
             longest_running: self.running.first().map_or(Duration::ZERO, took),
         }
     }
+}
+
+fn hash_in<T>(items: &[Option<Item<T>>], number: Number) -> u64 {
+    items[number as usize].as_ref().map_or(0, |item| item.hash)
 }

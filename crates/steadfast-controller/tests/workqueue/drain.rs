@@ -69,9 +69,20 @@ async fn a_drain_waits_for_what_is_queued_and_for_what_is_worked_on() {
             sleep(SECOND).await;
         }
     });
+    queue.add_after(10, 60 * SECOND);
     let begun = Instant::now();
-    queue.drain(60 * SECOND).await.expect("enough time");
+    assert_eq!(queue.drain(60 * SECOND).await, Ok(1), "one was delayed");
     assert_eq!(begun.elapsed(), 11 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_when_it_is_shut_down_is_given_out_though_no_worker_was_free() {
+    let queue = queue();
+    queue.add_after(1, SECOND);
+    sleep(2 * SECOND).await;
+    queue.add(2);
+    assert_eq!((queue.len(), queue.shut_down()), (2, 0));
+    assert_eq!(all(&queue), [1, 2]);
 }
 
 #[tokio::test(start_paused = true)]

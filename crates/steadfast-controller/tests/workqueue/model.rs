@@ -1,6 +1,6 @@
 //! The queue beside a naive model of it, at random, in virtual time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -59,11 +59,12 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     /// In the order in which they were added: those of a higher priority are taken out first.
-    ready: Vec<(u32, i32)>,
+    ready: Vec<Ready>,
     delayed: BTreeMap<u32, Delayed>,
-    running: Vec<u32>,
+    /// Since when.
+    running: BTreeMap<u32, Instant>,
     /// Of those that are worked on.
-    again: BTreeMap<u32, i32>,
+    again: BTreeMap<u32, Ready>,
     failures: BTreeMap<u32, u32>,
     /// Since when nothing was to be done with those that have failed.
     idle: BTreeMap<u32, Instant>,
@@ -71,8 +72,17 @@ struct Model {
     closed: bool,
     adds: u64,
     retries: u64,
+    queued: Duration,
+    worked: Duration,
     /// In which order those with the same time come.
     sequence: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Ready {
+    key: u32,
+    priority: i32,
+    since: Instant,
 }
 
 #[derive(Clone, Copy)]
@@ -84,21 +94,22 @@ struct Delayed {
 }
 
 impl Model {
-    fn add(&mut self, key: u32, priority: i32) {
-        if self.running.contains(&key) {
+    fn add(&mut self, key: u32, priority: i32, since: Instant) {
+        let new = Ready { key, priority, since };
+        if self.running.contains_key(&key) {
             if !self.again.contains_key(&key) {
                 self.adds += 1;
             }
-            let again = self.again.entry(key).or_insert(priority);
-            *again = (*again).max(priority);
-        } else if let Some(at) = self.ready.iter().position(|(ready, _)| *ready == key) {
-            if priority > self.ready[at].1 {
-                self.ready.remove(at);
-                self.ready.push((key, priority));
+            let again = self.again.entry(key).or_insert(new);
+            again.priority = again.priority.max(priority);
+        } else if let Some(at) = self.ready.iter().position(|ready| ready.key == key) {
+            if priority > self.ready[at].priority {
+                let before = self.ready.remove(at);
+                self.ready.push(Ready { priority, ..before });
             }
         } else {
             self.adds += 1;
-            self.ready.push((key, priority));
+            self.ready.push(new);
         }
     }
 
@@ -124,7 +135,7 @@ impl Model {
         due.sort_by_key(|(_, delayed)| (delayed.at, delayed.sequence));
         for (key, delayed) in due {
             self.delayed.remove(&key);
-            self.add(key, delayed.priority);
+            self.add(key, delayed.priority, delayed.at);
         }
         self.look();
         let forgotten = self.idle.iter().filter(|(_, since)| since.elapsed() >= MEMORY).map(|(key, _)| *key);
@@ -135,17 +146,20 @@ impl Model {
 
     /// Takes note of those with which nothing is to be done from now on.
     fn look(&mut self) {
-        let is_ready = |key| self.ready.iter().any(|(ready, _)| ready == key);
-        let is_busy = |key| is_ready(key) || self.running.contains(key) || self.delayed.contains_key(key);
-        let idle = self.failures.keys().filter(|key| !is_busy(key));
-        self.idle = idle.map(|key| (*key, self.idle.get(key).copied().unwrap_or_else(Instant::now))).collect();
+        let is_ready = |key: &u32| self.ready.iter().any(|ready| ready.key == *key);
+        let is_busy = |key: &u32| is_ready(key) || self.running.contains_key(key) || self.delayed.contains_key(key);
+        let idle: Vec<u32> = self.failures.keys().copied().filter(|key| !is_busy(key)).collect();
+        let since = |key: u32| self.idle.get(&key).copied().unwrap_or_else(Instant::now);
+        self.idle = idle.into_iter().map(|key| (key, since(key))).collect();
+        if self.closed {
+            self.failures.retain(|key, _| !self.idle.contains_key(key));
+        }
     }
 
     fn next(&mut self) -> Option<(u32, i32)> {
-        self.wake();
-        let highest = self.ready.iter().map(|(_, priority)| *priority).max()?;
-        let urgent = self.ready.iter().position(|(_, priority)| *priority == highest)?;
-        let other = self.ready.iter().position(|(_, priority)| *priority < highest);
+        let highest = self.ready.iter().map(|ready| ready.priority).max()?;
+        let urgent = self.ready.iter().position(|ready| ready.priority == highest)?;
+        let other = self.ready.iter().position(|ready| ready.priority < highest);
         let at = match other {
             Some(other) if self.passed >= PATIENCE => {
                 self.passed = 0;
@@ -160,9 +174,16 @@ impl Model {
                 urgent
             }
         };
-        let (key, priority) = self.ready.remove(at);
-        self.running.push(key);
+        let Ready { key, priority, since } = self.ready.remove(at);
+        self.running.insert(key, Instant::now());
+        self.queued += since.elapsed();
         Some((key, priority))
+    }
+
+    /// How many keys something is known of.
+    fn known(&self) -> usize {
+        let keys = self.ready.iter().map(|ready| &ready.key).chain(self.running.keys());
+        keys.chain(self.delayed.keys()).chain(self.failures.keys()).collect::<BTreeSet<_>>().len()
     }
 
     fn forget(&mut self, key: u32) {
@@ -173,10 +194,8 @@ impl Model {
     }
 
     fn done(&mut self, key: u32) {
-        self.running.retain(|running| *running != key);
-        if let Some(priority) = self.again.remove(&key) {
-            self.ready.push((key, priority));
-        }
+        self.worked += self.running.remove(&key).map_or(Duration::ZERO, |begun| begun.elapsed());
+        self.ready.extend(self.again.remove(&key));
     }
 }
 
@@ -190,7 +209,7 @@ async fn play(steps: Vec<Step>) {
             Step::Add(key, priority) => {
                 queue.add_with(key, Priority(priority));
                 if !model.closed {
-                    model.add(key, priority);
+                    model.add(key, priority, Instant::now());
                 }
             }
             Step::AddAfter(key, delay) => {
@@ -249,13 +268,15 @@ async fn play(steps: Vec<Step>) {
                 model.delayed.clear();
             }
         }
-        model.look();
+        model.wake();
         let figures = queue.figures();
-        // What is due is ready for the queue once somebody asks for it.
         assert_eq!(figures.depth, model.ready.len() + model.again.len());
         assert_eq!((figures.running, figures.delayed), (works.len(), model.delayed.len()));
         assert_eq!((figures.adds, figures.retries), (model.adds, model.retries));
+        assert_eq!((figures.queued.sum, figures.worked.sum), (model.queued, model.worked));
+        assert_eq!(figures.unfinished, model.running.values().map(Instant::elapsed).sum::<Duration>());
         assert_eq!(figures.queued.count, figures.worked.count + works.len() as u64);
+        assert_eq!(queue.known(), model.known());
     }
 }
 

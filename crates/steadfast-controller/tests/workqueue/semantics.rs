@@ -1,5 +1,6 @@
 //! What client-go's workqueue documents, row by row, and where this one differs on purpose.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -173,6 +174,30 @@ async fn a_key_whose_worker_panics_is_neither_lost_nor_locked() {
     });
     assert!(panicked.await.is_err());
     assert_eq!(all(&queue), [1]);
+}
+
+/// Whether keys cannot be cloned.
+static BROKEN: AtomicBool = AtomicBool::new(true);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Fragile;
+
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        assert!(!BROKEN.load(Ordering::Relaxed), "on purpose");
+        Self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_panics_when_it_is_cloned_is_there_for_the_next_worker() {
+    let queue = Workqueue::<Fragile>::new(environment(0));
+    queue.add(Fragile);
+    let worker = queue.clone();
+    assert!(tokio::spawn(async move { drop(worker.next().await) }).await.is_err());
+    BROKEN.store(false, Ordering::Relaxed);
+    queue.next().now_or_never().flatten().expect("it is still there").finish();
+    assert_eq!(queue.drain(SECOND).await, Ok(0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 /// How many threads run code that may block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockingThreads {
-    /// Threads there are, idle ones included; they end after 10 s without work.
+    /// Threads there are, idle ones included; they end after 10 s without work, those of an informer after 20.
     pub threads: usize,
     /// Threads that run a job.
     pub running: usize,
@@ -57,6 +57,8 @@ struct State {
     /// When each running job began.
     running: BTreeMap<u64, Instant>,
     next: u64,
+    /// How many jobs no thread could be had for: whoever is done first takes one.
+    unserved: usize,
     closed: bool,
 }
 
@@ -82,10 +84,15 @@ impl State {
 
     fn take_job(&mut self, number: u64) -> Option<Job> {
         let thread = self.threads.get_mut(&number)?;
-        if thread.seat.is_some() {
-            return thread.jobs.pop_front();
+        if let Some(job) = thread.jobs.pop_front() {
+            return Some(job);
         }
+        if thread.seat.is_some() && !self.closed && self.unserved == 0 {
+            return None;
+        }
+        thread.seat = None;
         let Call { job, seat } = self.jobs.pop_front()?;
+        self.unserved = self.unserved.saturating_sub(1);
         thread.seat = seat;
         Some(job)
     }
@@ -139,6 +146,7 @@ impl Crew {
         match thread::Builder::new().name(self.name.to_owned()).spawn(move || crew.work(number)) {
             Ok(_) => drop(state.threads.insert(number, Thread::default())),
             Err(error) => {
+                state.unserved += 1;
                 let threads = state.threads.len();
                 tracing::error!(%error, threads, "no thread for what may block; it waits until another one ends");
             }

@@ -167,16 +167,17 @@ impl Inner {
     }
 
     fn queue(self: &Arc<Self>, task: Arc<Foreign>, apart: bool) {
-        if apart {
-            let next = task.clone();
-            task.seat.run(Box::new(move || next.step_apart()));
-            return;
-        }
         let mut state = self.lock();
         if state.closed {
             drop(state);
             // With its future, whose `Drop` may ask for anything.
             drop(task);
+            return;
+        }
+        if apart {
+            drop(state);
+            let next = task.clone();
+            task.seat.run(Box::new(move || next.step_apart()));
             return;
         }
         state.ready.push_back(task);
