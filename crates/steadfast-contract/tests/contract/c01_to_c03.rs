@@ -195,6 +195,31 @@ fn c2_an_undecodable_state_excuses_an_older_last_object() {
 }
 
 #[test]
+fn c2_what_left_a_filter_undecodable_may_be_observed_to_end_later() {
+    let left_unseen = |filtered: bool, unknown: bool, end: u64| {
+        let mut scenario = Scenario::new(web());
+        if filtered {
+            scenario.record(Record::Filtered { informer: "pods".into() });
+        }
+        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
+        if unknown {
+            let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
+            scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
+        }
+        scenario.gone(7, "a", "u1").set_app(8, "a", "u2", "db").gone(9, "a", "u2");
+        scenario.tell(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));
+        scenario
+    };
+    left_unseen(true, true, 6).settled().passes();
+    left_unseen(true, true, 7).settled().passes();
+    // Not with another object of its name.
+    left_unseen(true, true, 8).breaks(&[C2]);
+    left_unseen(true, true, 9).breaks(&[C2]);
+    left_unseen(true, false, 7).breaks(&[C2]);
+    left_unseen(false, true, 7).breaks(&[C2]);
+}
+
+#[test]
 fn c2_the_reason_is_one_that_can_be_known() {
     let gone = |scope: Scope, reason: Reason| {
         let mut scenario = Scenario::new(scope);
