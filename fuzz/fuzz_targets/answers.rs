@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -18,7 +18,11 @@ const MOST_OUTPUTS: usize = 16;
 
 fuzz_target!(|input: &[u8]| {
     let [seed, script @ ..] = input else { return };
-    let settings = ReflectorSettings { streamed_lists: Some(seed % 2 == 0), ..ReflectorSettings::default() };
+    let settings = ReflectorSettings {
+        streamed_lists: Some(seed % 2 == 0),
+        delta_relists: Some(seed % 3 > 0),
+        ..ReflectorSettings::default()
+    };
     let mut run = Run {
         reflector: Reflector::new(settings, u64::from(*seed)),
         now: Instant::from_zero(Duration::from_secs(1)),
@@ -28,6 +32,7 @@ fuzz_target!(|input: &[u8]| {
         comparing: false,
         held: None,
     };
+    run.reflector.expect(Outlook { held: 2000, ..Outlook::default() });
     run.step(Input::Start);
     for step in script.chunks_exact(2) {
         run.arrive(step[0], step[1]);
@@ -76,8 +81,13 @@ impl Run {
             }
             13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
             14 => {
-                let verdict = self.reflector.list_item(self.now, id, &identity(amount));
+                let identity = identity(amount);
+                let verdict = self.reflector.list_item(self.now, id, &identity);
+                let differs = verdict == Verdict::Offer && amount % 3 > 0;
                 self.act(verdict);
+                if differs {
+                    self.step(Input::Differs(id, identity));
+                }
             }
             15 => {
                 let status = status(amount);
@@ -125,7 +135,7 @@ impl Run {
             Verdict::Do(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
             Verdict::Compare => assert!(self.comparing, "compared, though nothing is"),
-            Verdict::Stage => assert!(self.staging, "staged, though no list is"),
+            Verdict::Stage | Verdict::Offer => assert!(self.staging, "staged, though no list is"),
             Verdict::Skip | Verdict::Older { .. } => {}
         }
         self.never_back(false);
@@ -160,7 +170,8 @@ impl Run {
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer
                 | Output::Advance(_)
-                | Output::RememberPages { .. } => {}
+                | Output::RememberPages { .. }
+                | Output::RememberFull { .. } => {}
             }
         }
         assert!(self.open.len() <= 8, "requests pile up: {:?}", self.open);

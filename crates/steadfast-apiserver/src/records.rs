@@ -17,6 +17,8 @@ pub enum Verb {
     Page,
     /// A list with `limit=1`: it asks how new the server is and transfers next to nothing.
     Probe,
+    /// A list of one object by its name, as it was at a version.
+    State,
     /// A watch that begins with all objects: a full transfer.
     StreamedList,
     /// A watch from a version.
@@ -40,7 +42,7 @@ impl Verb {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get | Self::Other => "get",
-            Self::List | Self::Page | Self::Probe => "list",
+            Self::List | Self::Page | Self::Probe | Self::State => "list",
             Self::StreamedList | Self::Watch => "watch",
             Self::Create => "create",
             Self::Update => "update",
@@ -102,7 +104,7 @@ pub struct RequestCounts {
     pub streamed_lists: usize,
     /// Watches from a version.
     pub watches: usize,
-    /// Reads of one object.
+    /// Reads of one object, those as it was at a version among them.
     pub gets: usize,
     /// Creations, updates, patches and deletions.
     pub writes: usize,
@@ -219,7 +221,7 @@ impl RequestLog {
                 Verb::Probe => counts.probes += 1,
                 Verb::StreamedList => counts.streamed_lists += 1,
                 Verb::Watch => counts.watches += 1,
-                Verb::Get => counts.gets += 1,
+                Verb::Get | Verb::State => counts.gets += 1,
                 Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => counts.writes += 1,
                 Verb::Other => {}
             }

@@ -6,15 +6,16 @@
 //! | phase | what it waits for | what ends it, and what follows |
 //! |---|---|---|
 //! | `Idle` | [`Input::Start`] | `Queued` for the first list |
-//! | `Queued` | one of the few places for full transfers | `Listing` |
+//! | `Queued` | one of the few places for full transfers | `Listing`; `Sparing` after a `410` where little can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again, or to watch where the list took a watch's place |
+//! | `Sparing` | metadata of all objects, and those objects that differ from what is held | complete: `Watching`, or `Waiting` for the next poll. Anything that is not as it should be: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, for as long as it lasts | regular end: `Watching` anew at once, or `Waiting` where it lived less than a second. Break, refusal, very short life: `Waiting`, to watch on; time after time, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a moment | `Watching`, `Queued` or `Deciding` |
 //! | `Deciding` | a probe that tells a lagging replica from another history | lower than what is held: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No answer: `Waiting`, to ask again |
 //! | `Stopped` | nothing | |
 //!
-//! Whether lists are streamed or come in pages is found out (`streaming`), and where watches are refused or always fail,
-//! lists take their place (`polling`).
+//! What has changed where little can have is requested by itself (`sparing`). Whether lists are streamed or come in pages is
+//! found out (`streaming`), and where watches are refused or always fail, lists take their place (`polling`).
 //!
 //! Beside a watch, a proof of freshness may be sought (`proof`), by the rhythm that the stream has shown (`rhythm`), and
 //! what is held may be compared with a list (`comparing`): that never disturbs the watch. A watch whose connection is to
@@ -24,6 +25,7 @@
 //! necessary, forgotten only when a watch stays open.
 
 mod comparing;
+mod delta;
 mod failure;
 mod full;
 mod input;
@@ -38,6 +40,7 @@ mod proof;
 mod request;
 mod rhythm;
 mod settings;
+mod sparing;
 mod streaming;
 mod unnamed;
 mod verdict;
@@ -56,6 +59,7 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 use comparing::{Comparing, WITHOUT_BOOKMARKS};
+use delta::Sparing;
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
 use full::Full;
 pub use input::{Differences, Input};
@@ -88,6 +92,7 @@ pub struct Reflector {
     held_since: Instant,
     synced: bool,
     streaming: Streaming,
+    sparing: Sparing,
     polling: Polling,
     backoff: Backoff,
     /// How patiently it is watched on after watches that ended at once, whatever they brought.
@@ -136,6 +141,7 @@ impl Reflector {
             held_since: Instant::ZERO,
             synced: false,
             streaming: Streaming::new(settings.streamed_lists),
+            sparing: Sparing::new(&settings),
             polling: Polling::new(&settings),
             backoff: Backoff::new(settings.backoff),
             brief: Backoff::new(settings.backoff),
@@ -171,6 +177,12 @@ impl Reflector {
     /// What the next list is chosen by.
     pub fn expect(&mut self, outlook: Outlook) {
         self.streaming.expect(outlook);
+        self.sparing.expect(outlook);
+    }
+
+    /// A list has taken the store's place at `now`, and differed from it in so many objects.
+    pub fn found(&mut self, now: Instant, changes: usize) {
+        self.sparing.changed(now, changes);
     }
 
     /// The keys whose newest state could not be decoded, as the store has them.
@@ -184,6 +196,7 @@ impl Reflector {
             Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Listing { progress, streamed, sent, .. } => Some(self.list_patience(*progress, *streamed, *sent)),
+            Phase::Sparing(delta) => Some(delta.due(self.settings.list_patience)),
             Phase::Deciding { deadline, .. } => Some(*deadline),
             Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
         };
@@ -194,6 +207,7 @@ impl Reflector {
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Listing { progress, .. } => Some(*progress),
+            Phase::Sparing(delta) => Some(delta.progress),
             _ => None,
         }
     }
@@ -221,6 +235,7 @@ impl Reflector {
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
             Input::Judged(found) => self.comparison_judged(now, &found, &mut out),
+            Input::Differs(id, identity) => self.differs(now, id, identity, &mut out),
             Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
             Input::Contradicted(id, why) => self.contradicted(now, id, why, &mut out),
             Input::Disordered => self.disordered(&mut out),
@@ -266,8 +281,9 @@ impl Reflector {
 
     /// Takes in an entry of the list `id`.
     pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let compared = self.is_comparing(id);
+        let (compared, spared) = (self.is_comparing(id), self.is_sparing(id));
         match &mut self.phase {
+            _ if spared => self.delta_item(now, id, identity),
             Phase::Listing { id: listing, progress, .. } if *listing == id => {
                 *progress = now;
                 self.paging.brings(&identity.version);
@@ -294,6 +310,7 @@ impl Reflector {
             {
                 self.list_stalled(now, *id, out);
             }
+            Phase::Sparing(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
             Phase::Deciding { id, deadline, .. } if now >= *deadline => {
                 let id = *id;
                 out.push(Output::Cancel(id));
@@ -311,6 +328,7 @@ impl Reflector {
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
+            Phase::Sparing(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
             Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
             Phase::Watching { id: watching, .. } if *watching == id => {
                 if !self.succeed(now, Some(failure), out) {
@@ -327,6 +345,9 @@ impl Reflector {
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &self.phase {
             Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
+            Phase::Sparing(_) if self.is_sparing(id) => {
+                self.delta_failed(now, id, &Failure::unreadable("a list of metadata came as a stream"), out);
+            }
             Phase::Watching { id: watching, .. } if *watching == id => {
                 if !self.succeed(now, None, out) {
                     self.watch_ended(now, out);
@@ -341,7 +362,9 @@ impl Reflector {
 
     fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         let (successor, compared) = (self.is_successor(id), self.is_comparing(id));
+        let spared = self.is_sparing(id);
         match &mut self.phase {
+            _ if spared => self.delta_opened(now),
             Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
                 (*opened, *progress) = (true, now);
             }
@@ -367,6 +390,10 @@ impl Reflector {
             Phase::Listing { id, .. } => {
                 out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
             }
+            Phase::Sparing(delta) => {
+                out.extend(delta.requests().map(Output::Cancel));
+                out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+            }
             Phase::Deciding { id, .. } | Phase::Watching { id, .. } => out.push(Output::Cancel(*id)),
             Phase::Idle | Phase::Waiting { .. } => {}
         }
@@ -381,8 +408,12 @@ impl Reflector {
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
         // Only a server that did not answer at all can be said to be back later: one that accepts and closes at once
         // is met with patience, however often it is seen to accept (R6).
-        let answered =
-            matches!(&self.phase, Phase::Watching { opened: Some(_), .. } | Phase::Listing { opened: true, .. });
+        let answered = match &self.phase {
+            Phase::Watching { opened, .. } => opened.is_some(),
+            Phase::Listing { opened, .. } => *opened,
+            Phase::Sparing(delta) => delta.opened,
+            _ => false,
+        };
         let unreachable = failure.kind == FailureKind::Unreachable && !answered;
         let patience = self.backoff.fail(&mut self.random);
         let delay = self.delay(patience, failure.retry_after);

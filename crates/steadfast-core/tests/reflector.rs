@@ -13,9 +13,11 @@
 //! | `> error 1 410 Expired` | the server refuses in the stream |
 //! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |
 //! | `> bookmark 1 9`, `bookmark 1 9 end` | a bookmark, perhaps the end of the initial events |
-//! | `> item 1 a@5` | an entry of a list |
+//! | `> item 1 a@5`, `item 1 a@5 of b` | an entry of a list, with UID `a` or `b` |
+//! | `> differs 1 a@5` | an entry of a list of metadata that is not held so |
 //! | `> complete 1 at 9`, `complete 1 at 9, more` | a list's end, a page's end; also a probe's answer |
 //! | `> complete 1 at 9, sent 2s ago` | the answer to a probe that another informer sent at that time |
+//! | `> found 2` | a list that was committed differed from what was held in so many objects |
 //! | `> judged 2`, `judged 1, 9 became 7` | what is held differs from a list in so many objects, one of them backwards |
 //! | `> due 60s..66s` | what is due next is due within these bounds from now, and now it is that moment |
 //! | `> pass 10s` | this time passes, and nothing is due before |
@@ -37,7 +39,7 @@ use steadfast_core::reflector::{
     Differences, Failure, Input, ListFrom, Note, Outlook, Output, Reach, Record, Reflector, ReflectorSettings, Request,
     RequestId, Verdict,
 };
-use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
+use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
 const SEEDS: u64 = 60;
 
@@ -95,10 +97,13 @@ fn played(script: &str, seed: u64) -> String {
 fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
-    let outlook = Outlook { protobuf: words.trim() != "in JSON" };
+    // Few are held where nothing else is said, so that a relist is a full one.
+    let held = if words.trim() == "by difference" { 3200 } else { 3 };
+    let outlook = Outlook { protobuf: words.trim() != "in JSON", held, metadata_only: false };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
+        "by difference" => ReflectorSettings { delta_relists: Some(true), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
         "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },
@@ -154,10 +159,13 @@ impl Stage {
                 }
             }
             "freshness" => return vec![self.freshness()],
+            "found" => {
+                self.reflector.found(self.now, rest.parse().expect("a count"));
+                return Vec::new();
+            }
             "item" => {
-                let key = ObjectKey::namespaced("shop", "listed");
-                let identity = Identity { key, uid: "u".into(), version: "1".into() };
-                let verdict = self.reflector.list_item(self.now, request(rest).0, &identity);
+                let (id, rest) = request(rest);
+                let verdict = self.reflector.list_item(self.now, id, &identity(rest));
                 return self.judged(verdict);
             }
             "added" | "modified" | "deleted" | "bookmark" | "error" => return self.record(verb, rest),
@@ -186,6 +194,10 @@ impl Stage {
             "settled" => Input::Settled(request(rest).0),
             "unanswered" => Input::Answering(request(rest).0, false),
             "answered" => Input::Answering(request(rest).0, true),
+            "differs" => {
+                let (id, rest) = request(rest);
+                Input::Differs(id, identity(rest))
+            }
             "unnamed" => Input::Unidentified(request(rest).0, "it has no name".into()),
             "complete" => {
                 let (id, rest) = request(rest);
@@ -236,15 +248,12 @@ impl Stage {
                 self.reflector.record(self.now, id, Record::Error(&status(rest)))
             }
             kind => {
-                let (name, version) = rest.split_once('@').expect("an object and its version");
                 let kind = match kind {
                     "added" => RecordKind::Added,
                     "modified" => RecordKind::Modified,
                     _ => RecordKind::Deleted,
                 };
-                let key = ObjectKey::namespaced("shop", name);
-                let identity = Identity { key, uid: name.into(), version: version.into() };
-                self.reflector.record(self.now, id, Record::Object(kind, &identity))
+                self.reflector.record(self.now, id, Record::Object(kind, &identity(rest)))
             }
         };
         self.judged(verdict)
@@ -254,6 +263,7 @@ impl Stage {
         match verdict {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
+            Verdict::Offer => vec!["stage what is held, or say that it differs".to_owned()],
             Verdict::Compare => vec!["compare".to_owned()],
             Verdict::Skip | Verdict::Older { .. } => vec!["skip".to_owned()],
             Verdict::Do(outputs) => self.told(&outputs),
@@ -302,6 +312,18 @@ impl Stage {
             (_, Some(doubt)) => format!("{}: {}", freshness.name(), doubt.why),
         }
     }
+}
+
+/// `a@5`, in the namespace `shop`: its UID is its name, unless another is said, as in `a@5 of b`, or that it has none, as in
+/// `a@5 by name`.
+fn identity(text: &str) -> Identity {
+    let (name, version) = text.split_once('@').expect("an object and its version");
+    let key = ObjectKey::namespaced("shop", name);
+    if let Some(version) = version.strip_suffix(" by name") {
+        return Identity { uid: Uid::by_name(&key), key, version: version.into() };
+    }
+    let (version, uid) = version.split_once(" of ").unwrap_or((version, name));
+    Identity { key, uid: uid.into(), version: version.into() }
 }
 
 fn request(rest: &str) -> (RequestId, &str) {
@@ -367,6 +389,7 @@ fn described(output: &Output) -> String {
         Output::NameLost => "name what was lost".to_owned(),
         Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages { .. } => "remember pages".to_owned(),
+        Output::RememberFull { .. } => "remember that metadata are not to be had".to_owned(),
         // Not the delay, which is random.
         Output::Note(Note::Failed { why, attempts, .. }) => format!("note: {why}; attempt {attempts} failed"),
         Output::Note(note) => format!("note: {note}"),
@@ -386,6 +409,9 @@ fn asked(request: &Request) -> String {
         Request::Watch { from, elsewhere: false, .. } => format!("watch from {from}"),
         Request::Watch { from, elsewhere: true, .. } => format!("watch from {from}, elsewhere"),
         Request::Probe { .. } => "probe".to_owned(),
+        Request::Metadata { continue_token: Some(_), .. } => "next page of metadata".to_owned(),
+        Request::Metadata { from, .. } => format!("metadata, {}", least(from)),
+        Request::State { key, version } => format!("{key} as it was at {version}"),
         Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
         Request::Versions { limit, .. } => format!("versions, {limit} at once"),
         Request::ShortWatch { from, target, reach: Reach::Streamed } => {

@@ -257,7 +257,7 @@ impl Recorder {
                 Note::Synced { version } => {
                     recorder.write(Record::Relisted { informer, from: None, to: text(version) });
                 }
-                Note::Relisted { held, version } => {
+                Note::Relisted { held, version, .. } => {
                     recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }
                 // Named here, it may be gone before anybody asks for the freshness that names it too.

@@ -39,16 +39,22 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn random_histories_under_random_faults_keep_the_contract() -> Result<(), Trouble> {
-    let mut broken = Vec::new();
+    let (mut broken, mut differing) = (Vec::new(), 0);
     let first = number("STEADFAST_FIRST_SEED", 0);
-    for seed in first..first + number("STEADFAST_SEEDS", 150) {
-        let problems = run(seed, &chosen(seed))?.findings.problems();
+    let seeds = number("STEADFAST_SEEDS", 150);
+    for seed in first..first + seeds {
+        let told = run(seed, &chosen(seed))?;
+        differing += u64::from(told.differences > 0);
+        let problems = told.findings.problems();
         if !problems.is_empty() {
             println!("seed {seed}: {problems:#?}");
             broken.push(seed);
         }
     }
     assert_eq!(broken, [0; 0], "these seeds break the contract");
+    println!("{differing} of {seeds} seeds have relists by difference");
+    // One seed may well have none; what happens in none of many is not tested by them.
+    assert!(seeds < 20 || differing > seeds / 10, "only {differing} of {seeds} seeds have relists by difference");
     Ok(())
 }
 

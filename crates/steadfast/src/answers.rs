@@ -87,6 +87,8 @@ pub(crate) struct Asker {
     pub(crate) selectors: String,
     /// The same, and no object has them.
     pub(crate) selectors_of_nothing: String,
+    /// What they are made of, to be made of it with a name beside.
+    pub(crate) scope: Scope,
     pub(crate) metadata_only: bool,
     /// Whether protobuf is asked for before JSON.
     pub(crate) protobuf: bool,
@@ -110,6 +112,7 @@ impl Asker {
             resource: collection.name().to_owned(),
             selectors: scope.query(),
             selectors_of_nothing: scope.query_of_nothing(),
+            scope: scope.clone(),
             metadata_only: K::metadata_only(),
             protobuf: false,
             reader: Reader::Informer,
@@ -178,7 +181,13 @@ impl Asker {
     }
 
     fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
-        let uri = format!("{}?{}{}", self.path, request.query(), self.selectors);
+        let uri = match request {
+            // In its namespace a server finds it by its name, and elsewhere by looking at all there are.
+            Request::State { key, .. } => {
+                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
+            }
+            _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
+        };
         // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
         let deadlines = Deadlines::default();
         let placement = match request {
@@ -196,23 +205,45 @@ impl Asker {
         built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
     }
 
+    /// The path of the resource in a namespace.
+    fn path_in(&self, namespace: Option<&str>) -> String {
+        match (namespace, self.everywhere.rsplit_once('/')) {
+            (Some(namespace), Some((group, plural))) => format!("{group}/namespaces/{namespace}/{plural}"),
+            _ => self.everywhere.clone(),
+        }
+    }
+
     /// What may be answered to `request`.
     fn accept(&self, request: &Request) -> &'static str {
         let accepted = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            // In place of whole objects, they would not do.
+            _ if matches!(request, Request::Metadata { .. }) => accepted::METADATA_LIST,
             // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
             _ if request.is_metadata_only() => accepted::VERSIONS,
             (false, _) => accepted::OBJECTS,
             (true, true) => accepted::METADATA,
             (true, false) => accepted::METADATA_LIST,
         };
-        accepted[usize::from(self.asks_for_protobuf())]
+        accepted[usize::from(self.asks_in_protobuf(request))]
+    }
+
+    /// Whether the answer to `request` may be in protobuf.
+    fn asks_in_protobuf(&self, request: &Request) -> bool {
+        match request {
+            // Of these nothing is kept. Custom resources have metadata in protobuf, though nothing else.
+            Request::Metadata { .. } => self.protobuf && self.protobuf_works(),
+            _ => self.asks_for_protobuf(),
+        }
     }
 
     /// Whether an answer may be in protobuf: it has to be known what its messages say.
     pub(crate) fn asks_for_protobuf(&self) -> bool {
         let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
-        let works = || self.json_until.is_none_or(|until| self.connection.environment().now() >= until);
-        self.protobuf && known() && works()
+        self.protobuf && known() && self.protobuf_works()
+    }
+
+    fn protobuf_works(&self) -> bool {
+        self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
     }
 
     /// Sends a short watch, on the connection on which the server has answered that it has reached the target.
@@ -264,7 +295,7 @@ impl Asker {
 
     /// What the head of an answer to `request` is held against.
     fn expected(&self, request: &Request) -> Expected {
-        Expected { needs: self.needs(request), protobuf: self.asks_for_protobuf(), gzip: false }
+        Expected { needs: self.needs(request), protobuf: self.asks_in_protobuf(request), gzip: false }
     }
 
     /// Which permissions are missing where `request` is forbidden, for people.

@@ -73,7 +73,7 @@ impl Choices {
             &self.settings,
             &requested.settings,
             ReflectorSettings {
-                streamed_lists, page_size, list_patience, initial_events_within, pages_for, poll_every, period,
+                streamed_lists, delta_relists, delta_least, delta_one_in, delta_within, page_size, list_patience, initial_events_within, pages_for, poll_every, period,
                 shortest_period, longest_period, audit_every, stream_patience, healthy_after, short_watch,
                 probe_deadline, short_watch_deadline, watch_timeout, relist_jitter, backoff,
             },

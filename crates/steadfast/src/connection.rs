@@ -66,6 +66,8 @@ struct Inner {
     paged: Remembered,
     /// What cannot be read in protobuf.
     in_json: Remembered,
+    /// The resources that are relisted in full: metadata alone are not to be had.
+    in_full: Remembered,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // After the pool: what runs in it ends first.
@@ -156,6 +158,17 @@ impl Connection {
     /// Until when the resource, by its path in all namespaces, is to be requested in JSON.
     pub(crate) fn remembers_json(&self, everywhere: &str) -> Option<Instant> {
         self.inner.in_json.until(everywhere, self.environment().now())
+    }
+
+    /// Remembers that relists of the resource, by its path in all namespaces, are to be full until then: metadata alone are
+    /// not to be had of it.
+    pub(crate) fn remember_full(&self, everywhere: &str, until: Instant) {
+        self.inner.in_full.remember(everywhere, until);
+    }
+
+    /// Until when relists of the resource, by its path in all namespaces, are to be full.
+    pub(crate) fn remembers_full(&self, everywhere: &str) -> Option<Instant> {
+        self.inner.in_full.until(everywhere, self.environment().now())
     }
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.

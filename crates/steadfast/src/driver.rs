@@ -92,6 +92,8 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     staging: Option<Staging<K>>,
     transfer: Transfer,
     comparison: Option<Comparison>,
+    /// The page of metadata that is read in place of a full list's.
+    skimmed: Option<RequestId>,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     alarm: Alarm,
@@ -165,6 +167,7 @@ impl<K: Kept> Driver<K> {
             staging: None,
             transfer: Transfer::None,
             comparison: None,
+            skimmed: None,
             commands,
             reachable,
             resyncs: Resyncs::default(),
@@ -212,7 +215,7 @@ impl<K: Kept> Driver<K> {
                 Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
-                    self.reflector.expect(Outlook { protobuf: self.asker.asks_for_protobuf() });
+                    self.reflector.expect(self.outlook());
                     self.step(Input::TransferGranted);
                 }
                 Wake::Reachable => self.step(Input::Reachable),
@@ -280,6 +283,15 @@ impl<K: Kept> Driver<K> {
         }
     }
 
+    /// What a list that begins now is chosen by.
+    fn outlook(&self) -> Outlook {
+        Outlook {
+            protobuf: self.asker.asks_for_protobuf(),
+            held: self.shared.snapshot().len(),
+            metadata_only: self.asker.metadata_only,
+        }
+    }
+
     fn step(&mut self, input: Input) {
         let now = self.shared.environment.now();
         let outputs = self.reflector.step(now, input);
@@ -341,8 +353,9 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::Failed(failure) => {
                 self.requests.over(id);
-                // Not acceptable, or a media type that is not supported: something does not take a request for it.
-                if matches!(failure.code, 406 | 415) {
+                // Not acceptable, or a media type that is not supported: something does not take a request for it. Of
+                // metadata alone that says nothing of whole objects, which are requested next.
+                if matches!(failure.code, 406 | 415) && self.skimmed != Some(id) {
                     self.doubt_protobuf(&failure);
                 }
                 self.ledger.failed(id, failure.kind);
@@ -353,7 +366,7 @@ impl<K: Kept> Driver<K> {
 
     /// An answer came to its regular end, and not what was in it: in protobuf, a length may have been spoilt.
     fn ended_early(&mut self, id: RequestId, encoding: Encoding, failure: Failure) {
-        if encoding == Encoding::Protobuf {
+        if encoding == Encoding::Protobuf && self.skimmed != Some(id) {
             self.doubt_protobuf(&failure);
         }
         self.step(Input::Failed(id, failure));
@@ -378,7 +391,8 @@ impl<K: Kept> Driver<K> {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
                 self.ledger.failed(id, failure.kind);
-                if failure.kind == FailureKind::Unreadable && parser.encoding() == Encoding::Protobuf {
+                let unreadable = failure.kind == FailureKind::Unreadable && self.skimmed != Some(id);
+                if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
                 }
                 self.drop_request(id);
@@ -461,6 +475,9 @@ impl<K: Kept> Driver<K> {
                 Output::RememberPages { until } => {
                     self.asker.connection.remember_pages(&self.asker.everywhere, until);
                 }
+                Output::RememberFull { until } => {
+                    self.asker.connection.remember_full(&self.asker.everywhere, until);
+                }
                 Output::Note(note) => self.notes.push(note),
             }
         }
@@ -468,6 +485,9 @@ impl<K: Kept> Driver<K> {
 
     fn send(&mut self, id: RequestId, request: &Request) {
         self.requests.sent(id, request.is_stream());
+        if let Request::Metadata { .. } = request {
+            self.skimmed = Some(id);
+        }
         if let Request::Versions { continue_token, .. } = request
             && let Some(comparison) = &mut self.comparison
         {
@@ -572,7 +592,11 @@ impl<K: Kept> Driver<K> {
             for edit in self.edits.drain(..) {
                 let before = changes.len();
                 let committed = if let Edit::Commit { new_epoch, .. } = &edit { Some(*new_epoch) } else { None };
+                let relisted = matches!(edit, Edit::Commit { initial: false, new_epoch: false, .. });
                 viewed |= edit.carry_out(store, &mut changes, &shared.name);
+                if relisted {
+                    self.reflector.found(shared.environment.now(), changes.len() - before);
+                }
                 shared.counted.changes(&changes[before..], committed.is_some());
                 let proven = committed.map(|new_epoch| self.disorder.is_proven(store.working(), new_epoch));
                 disordered |= proven.unwrap_or_default();

@@ -85,10 +85,19 @@ impl Scope {
 
     /// The same, but that no object has them.
     pub(crate) fn query_of_nothing(&self) -> String {
+        self.query_beside(OF_NOTHING)
+    }
+
+    /// The same for the object of this name alone, which has to need no escape in a field selector.
+    pub(crate) fn query_of_one(&self, name: &str) -> String {
+        self.query_beside(&format!("metadata.name={name}"))
+    }
+
+    fn query_beside(&self, terms: &str) -> String {
         let fields = match self.fields.as_deref().map(str::trim) {
             // The user's own first: a permission may be for one name alone.
-            Some(fields) if !fields.is_empty() => format!("{fields},{OF_NOTHING}"),
-            _ => OF_NOTHING.to_owned(),
+            Some(fields) if !fields.is_empty() => format!("{fields},{terms}"),
+            _ => terms.to_owned(),
         };
         Self { fields: Some(fields), ..self.clone() }.query()
     }
@@ -124,5 +133,9 @@ mod tests {
     #[test]
     fn selectors_are_encoded_for_the_query() {
         assert_eq!(Scope::all().labels("app in (a,b)").query(), "&labelSelector=app%20in%20%28a%2Cb%29");
+        assert_eq!(Scope::all().query_of_one("web-0"), "&fieldSelector=metadata.name%3Dweb-0");
+        let own = Scope::all().labels("app").fields("spec.nodeName=a");
+        let both = "&labelSelector=app&fieldSelector=spec.nodeName%3Da%2Cmetadata.name%3Dweb-0";
+        assert_eq!(own.query_of_one("web-0"), both);
     }
 }

@@ -220,7 +220,7 @@ async fn of_target(
             let name = path.name.as_deref().unwrap_or_default();
             read::get(&exchange.cluster, exchange.replica, &target, name, &query, &rendering).await
         }
-        Verb::List | Verb::Page | Verb::Probe => {
+        Verb::List | Verb::Page | Verb::Probe | Verb::State => {
             let options = list_options(&query, &rendering)?;
             list::list(exchange, &target, &options, &selector()?, rendering).await
         }
@@ -292,6 +292,7 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
+        ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
         ("PUT", _) => Verb::Update,
@@ -304,7 +305,12 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
 
 /// Whether two names are requested at once, which no object has: nothing is transferred then but a version.
 fn is_of_nothing(query: &Query) -> bool {
-    query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count() > 1
+    names(query) > 1
+}
+
+/// How many names are requested.
+fn names(query: &Query) -> usize {
+    query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count()
 }
 
 fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incoming>) -> RequestRecord {

@@ -16,6 +16,8 @@ pub(super) struct Full {
     pub(super) whole: bool,
     /// Whether it is streamed.
     pub(super) form: Form,
+    /// Until when it may begin to be made by difference from what is held; none where it may not.
+    pub(super) by_difference: Option<Instant>,
     /// Whether it takes the place of a watch.
     pub(super) in_place: bool,
     /// Whether the versions begin anew.
@@ -31,6 +33,7 @@ impl Full {
             from: ListFrom::Consistent,
             whole: false,
             form: Form::AsItWorks,
+            by_difference: None,
             in_place: false,
             new_epoch: false,
             lagging: None,
@@ -49,6 +52,12 @@ impl Full {
             _ => ListFrom::Consistent,
         };
         Self { from, ..Self::first() }
+    }
+
+    /// The same after a watch whose version the server holds no more: what is held was the collection until then, and what
+    /// differs from it may be all that is needed, if that is requested before `until`.
+    pub(super) fn after_expiry(version: Option<&ResourceVersion>, until: Instant) -> Self {
+        Self { by_difference: Some(until), ..Self::again(version) }
     }
 
     /// A list of another history.

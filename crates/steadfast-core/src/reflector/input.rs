@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Failure, RequestId};
-use crate::record::ListMeta;
+use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -26,6 +26,8 @@ pub enum Input {
     Probed(RequestId, Option<ResourceVersion>, Instant),
     /// What is held was compared with the identities listed ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
     Judged(Differences),
+    /// Metadata list an object that is not held so ([`Verdict::Offer`](super::Verdict::Offer)).
+    Differs(RequestId, Identity),
     /// A list entry or record arrived that belongs to no object that can be named.
     Unidentified(RequestId, Arc<str>),
     /// A record of a stream says what is not known, though it is below the version that is held.

@@ -59,7 +59,7 @@ impl Paging {
     }
 
     /// Turns to the page that `token` represents; or says why there is no end to be hoped for.
-    fn turn(&mut self, token: &str) -> Result<(), String> {
+    pub(super) fn turn(&mut self, token: &str) -> Result<(), String> {
         if token.len() > LONGEST_TOKEN {
             let bytes = token.len();
             return Err(format!("a continue token of {bytes} bytes; none above {LONGEST_TOKEN} is sent back"));
@@ -113,6 +113,10 @@ impl Reflector {
         if self.settings.rules.breaches.commit(Breach::OlderList) && self.synced {
             full.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
+        if self.spares(now, &full) {
+            self.paging = Paging::begun(now);
+            return self.begin_delta(now, full, out);
+        }
         let id = self.next_id();
         let streamed = matches!(full.form, Form::AsItWorks) && self.streaming.begin(now);
         let request = if streamed {
@@ -143,7 +147,7 @@ impl Reflector {
             Record::Bookmark(bookmark) if bookmark.initial_events_end => {
                 let (id, full) = (*id, full.clone());
                 let mut out = Vec::new();
-                if self.commit(now, &full, Some(bookmark.version.clone()), &mut out) {
+                if self.commit(now, &full, Some(bookmark.version.clone()), None, &mut out) {
                     self.streaming.works();
                     self.listed_by = Some(id);
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
@@ -181,7 +185,7 @@ impl Reflector {
                     };
                     self.phase = Phase::Listing { id, full, streamed: false, sent: now, opened: false, progress: now };
                     out.push(Output::Send(id, request));
-                } else if self.commit(now, &full, self.paging.version(meta.version), out) {
+                } else if self.commit(now, &full, self.paging.version(meta.version), None, out) {
                     self.set_streaming(now);
                     self.watch_or_poll(now, out);
                     if let Phase::Watching { id, .. } = self.phase
@@ -191,6 +195,7 @@ impl Reflector {
                     }
                 }
             }
+            Phase::Sparing(_) if self.is_sparing(id) => self.delta_ended(now, id, meta, out),
             _ => self.compared_page(now, id, meta, out),
         }
     }
@@ -213,8 +218,16 @@ impl Reflector {
         }
     }
 
-    /// Puts the staged list in the store's place, unless it is older than what the store has (C4).
-    fn commit(&mut self, now: Instant, full: &Full, version: Option<ResourceVersion>, out: &mut Vec<Output>) -> bool {
+    /// Puts the staged list in the store's place, unless it is older than what the store has (C4). `fetched` objects of it
+    /// came in full, where it was made by difference.
+    pub(super) fn commit(
+        &mut self,
+        now: Instant,
+        full: &Full,
+        version: Option<ResourceVersion>,
+        fetched: Option<usize>,
+        out: &mut Vec<Output>,
+    ) -> bool {
         let older = match (version.as_ref(), self.reached()) {
             (Some(new), Some(held)) => new.is_older_than(held),
             _ => false,
@@ -222,8 +235,11 @@ impl Reflector {
         let older_is_fine = full.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
             let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
-            let failure = Failure::of(FailureKind::TooLarge, why);
-            self.list_failed(now, &failure, out);
+            if let Phase::Sparing(_) = self.phase {
+                self.list_all(now, why.into(), out);
+            } else {
+                self.list_failed(now, &Failure::of(FailureKind::TooLarge, why), out);
+            }
             return false;
         }
         let initial = !self.synced;
@@ -232,10 +248,13 @@ impl Reflector {
         out.push(Output::Note(if initial {
             Note::Synced { version: version.clone() }
         } else {
-            Note::Relisted { held: self.version.clone(), version: version.clone() }
+            Note::Relisted { held: self.version.clone(), version: version.clone(), fetched }
         }));
         if let Form::Instead(instead) = &full.form {
             self.pages_came(now, instead, out);
+        }
+        if initial {
+            self.sparing.begin(now);
         }
         self.synced = true;
         self.list_came();

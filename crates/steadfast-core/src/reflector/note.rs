@@ -48,6 +48,13 @@ pub enum Note {
         held: Option<ResourceVersion>,
         /// Its version.
         version: Option<ResourceVersion>,
+        /// How many objects came in full, where only metadata were listed of the others; none where all of them did.
+        fetched: Option<usize>,
+    },
+    /// What has changed is not to be had by itself, or is too much: all is listed.
+    ListingAll {
+        /// The cause.
+        why: Arc<str>,
     },
     /// Streamed lists do not work here, and pages do: they are used for a while.
     FellBackToPages {
@@ -157,6 +164,7 @@ impl Note {
             | Self::Moved { .. }
             | Self::Ended
             | Self::Relisted { .. }
+            | Self::ListingAll { .. }
             | Self::SeekingProof
             | Self::Proven
             | Self::KnownByName { .. }
@@ -194,7 +202,12 @@ impl fmt::Display for Note {
                 write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
             }
             Self::Relisting { why } => write!(f, "listing again: {why}"),
-            Self::Relisted { version, .. } => f.write_str("listed again").and_then(|()| at(f, version)),
+            Self::Relisted { version, fetched, .. } => {
+                f.write_str("listed again")?;
+                at(f, version)?;
+                fetched.map_or(Ok(()), |fetched| write!(f, " by metadata, objects in full: {fetched}"))
+            }
+            Self::ListingAll { why } => write!(f, "{why}; listing all of it in full"),
             Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages for a while"),
             Self::FellBackToJson { why } => write!(f, "no protobuf ({why}); asking for JSON for a while"),
             Self::Polling { why, every } => {

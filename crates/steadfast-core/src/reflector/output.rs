@@ -46,6 +46,11 @@ pub enum Output {
         /// Until when.
         until: Instant,
     },
+    /// Metadata alone are not to be had of this resource on this server, to relist by: remember it for a while.
+    RememberFull {
+        /// Until when.
+        until: Instant,
+    },
     /// Something to tell.
     Note(Note),
 }

@@ -1,6 +1,7 @@
 //! The phases of a reflector.
 
 use super::RequestId;
+use super::delta::Delta;
 use super::full::Full;
 use crate::time::Instant;
 
@@ -11,6 +12,7 @@ pub(super) enum Phase {
     Waiting { until: Instant, then: Next, unreachable: bool },
     Queued(Full),
     Listing { id: RequestId, full: Full, streamed: bool, sent: Instant, opened: bool, progress: Instant },
+    Sparing(Delta),
     Deciding { id: RequestId, full: Full, deadline: Instant },
     Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
     Stopped,

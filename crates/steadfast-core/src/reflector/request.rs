@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::key::ObjectKey;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -50,6 +51,23 @@ pub enum Request {
         /// Where the page before ended.
         continue_token: Option<String>,
     },
+    /// A page of the collection's metadata, in place of a page of the collection.
+    Metadata {
+        /// How new it has to be; only the first page says so.
+        from: ListFrom,
+        /// The objects requested; none for all at once.
+        limit: Option<u32>,
+        /// Where the page before ended.
+        continue_token: Option<String>,
+    },
+    /// One object as it was at a version, as a list of it alone: in its own namespace, and with its name beside the field
+    /// selector of the scope.
+    State {
+        /// Which object.
+        key: ObjectKey,
+        /// The version.
+        version: ResourceVersion,
+    },
     /// The changes after a version for a few seconds: what it has shown when it ends is all there is (R2).
     ShortWatch {
         /// The version that is held.
@@ -88,9 +106,10 @@ const SHORT_WATCH_SECONDS: u32 = 4;
 pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
 
 impl Request {
-    /// Whether the answer is the whole collection, or a page of it: at most a few of these at once (R5).
+    /// Whether the answer is the whole collection, or a page of it, if only its metadata: at most a few of these at once
+    /// (R5).
     pub fn is_full_transfer(&self) -> bool {
-        matches!(self, Self::StreamedList { .. } | Self::Page { .. })
+        matches!(self, Self::StreamedList { .. } | Self::Page { .. } | Self::Metadata { .. })
     }
 
     /// Whether the answer is a watch stream, as opposed to a list.
@@ -100,7 +119,7 @@ impl Request {
 
     /// Whether only metadata are wanted, whatever the informer keeps.
     pub fn is_metadata_only(&self) -> bool {
-        matches!(self, Self::Probe { .. } | Self::Versions { .. })
+        matches!(self, Self::Probe { .. } | Self::Versions { .. } | Self::Metadata { .. })
     }
 
     /// The query parameters, the scope's selectors aside.
@@ -115,7 +134,7 @@ impl Request {
                 }
                 let _ = write!(query, "&timeoutSeconds={timeout_seconds}");
             }
-            Self::Page { from, limit, continue_token } => {
+            Self::Page { from, limit, continue_token } | Self::Metadata { from, limit, continue_token } => {
                 let mut separator = "";
                 if let Some(limit) = limit {
                     let _ = write!(query, "limit={limit}");
@@ -145,6 +164,10 @@ impl Request {
                     query,
                     "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={SHORT_WATCH_SECONDS}"
                 );
+            }
+            Self::State { version, .. } => {
+                let version = encoded(version.as_str());
+                let _ = write!(query, "resourceVersion={version}&resourceVersionMatch=Exact");
             }
             Self::Probe { .. } => query.push_str("limit=1"),
             Self::Versions { limit, continue_token } => {

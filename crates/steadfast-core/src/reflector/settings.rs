@@ -11,6 +11,18 @@ pub struct ReflectorSettings {
     /// Whether streamed lists are tried first; none for what costs a server least: where protobuf is asked for they are
     /// ([`Outlook::protobuf`](super::Outlook::protobuf)), where only JSON is, pages are requested.
     pub streamed_lists: Option<bool>,
+    /// Whether relists after `410 Expired` are made by difference where little can have changed: metadata of all objects,
+    /// and in full only what is not held as they list it. None for where that saves the most, which is JSON.
+    pub delta_relists: Option<bool>,
+    /// The fewest objects held for which a relist by difference is worth the while: of fewer, all cost little, and
+    /// hardly any may differ.
+    pub delta_least: usize,
+    /// One object in so many may differ, 200 at most: each costs a request, as much to a real server as 60 to 80 objects of
+    /// 6 KB in a list do.
+    pub delta_one_in: usize,
+    /// How long a relist by difference may take. A real server's etcd is compacted every 5 minutes, and what was before is no
+    /// more to be had.
+    pub delta_within: Duration,
     /// The objects requested in a page; none for all at once.
     pub page_size: Option<u32>,
     /// How long a list, the initial events or the head of a watch's answer may stall before they are given up (R3).
@@ -58,6 +70,10 @@ impl Default for ReflectorSettings {
     fn default() -> Self {
         Self {
             streamed_lists: None,
+            delta_relists: None,
+            delta_least: 1600,
+            delta_one_in: 200,
+            delta_within: Duration::from_secs(300),
             page_size: Some(500),
             list_patience: Duration::from_secs(30),
             initial_events_within: Duration::from_secs(120),

@@ -184,7 +184,7 @@ mod tests {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
-            streaming.expect(Outlook { protobuf });
+            streaming.expect(Outlook { protobuf, ..Outlook::default() });
             (streaming.begin(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));

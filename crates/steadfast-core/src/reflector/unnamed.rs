@@ -28,6 +28,11 @@ pub(super) struct Unnamed {
 }
 
 impl Unnamed {
+    /// Whether there is nothing that a list is to name.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.why.is_none() && self.due.is_none()
+    }
+
     /// A list begins: what it says counts from here on.
     pub(super) fn list_begins(&mut self) {
         self.why = None;
@@ -57,8 +62,10 @@ impl Reflector {
     /// Takes in [`super::Input::Unidentified`].
     pub(super) fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
         let (watched, compared) = (self.is_read_from(id), self.is_comparing(id));
+        let spared = self.is_sparing(id);
         match &mut self.phase {
             Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
+            _ if spared => return self.list_all(now, why, out),
             _ if compared => {
                 let failure =
                     Failure::unreadable(format!("a list of versions has an entry that cannot be named: {why}"));

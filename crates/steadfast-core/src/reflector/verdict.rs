@@ -21,6 +21,9 @@ pub enum Verdict {
     Apply,
     /// Stage the object; a `DELETED` one is taken from what is staged.
     Stage,
+    /// Stage what is held under its name, if it is of this UID in this version; if not, say
+    /// [`Input::Differs`](super::Input::Differs) before anything else.
+    Offer,
     /// Collect its identity, to compare what is held with it.
     Compare,
     /// Nothing: it says what is known.

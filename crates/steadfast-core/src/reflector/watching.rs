@@ -50,6 +50,7 @@ impl Reflector {
                 }
                 self.reach(now, identity.version.clone());
                 self.brief.reset();
+                self.sparing.changed(now, 1);
                 self.records += 1;
                 if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
                     return Verdict::Skip;
@@ -118,7 +119,7 @@ impl Reflector {
         match failure.kind {
             _ if forgotten => self.relist(now, Full::again(self.reached()), failure.why.clone(), out),
             FailureKind::Expired => {
-                let full = Full::again(self.reached());
+                let full = Full::after_expiry(self.reached(), now + self.settings.delta_within);
                 self.relist(now, full, failure.why.clone(), out);
             }
             FailureKind::TooLarge => {

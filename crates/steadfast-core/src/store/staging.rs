@@ -62,13 +62,21 @@ impl<K> Staging<K> {
 
     /// Stages an object that is held in the version listed; asks for any other.
     pub fn offer(&mut self, identity: &Identity) -> Offer {
+        // A UID that was not known is to be kept.
+        self.offer_if(identity, |held| {
+            (*held.uid() == identity.uid || !identity.uid.is_given()) && (!held.is_tainted() || held.is_unfit())
+        })
+    }
+
+    /// The same of an object that is listed without its content: also one that could not be decoded stays what it is, since
+    /// it would come as it did then.
+    pub fn offer_unseen(&mut self, identity: &Identity) -> Offer {
+        self.offer_if(identity, |held| *held.uid() == identity.uid)
+    }
+
+    fn offer_if(&mut self, identity: &Identity, is_same: impl FnOnce(&Entry<K>) -> bool) -> Offer {
         match self.held.get(&identity.key) {
-            // A UID that was not known is to be kept.
-            Some((_, held))
-                if (*held.uid() == identity.uid || !identity.uid.is_given())
-                    && *held.version() == identity.version
-                    && (!held.is_tainted() || held.is_unfit()) =>
-            {
+            Some((_, held)) if *held.version() == identity.version && is_same(held) => {
                 self.listed += held.footprint();
                 self.staged.push(Staged::Listed(held.clone()));
                 Offer::Unchanged

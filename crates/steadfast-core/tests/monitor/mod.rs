@@ -51,10 +51,13 @@ impl Monitor {
         for output in outputs {
             self.see_one(output);
         }
-        let beside = self.open.values().filter(|request| !matches!(request, Request::Versions { .. })).count();
+        let fetched = self.open.values().filter(|request| matches!(request, Request::State { .. })).count();
+        assert!(fetched == 0 || self.staging && fetched <= 4, "more than a few at once: {:?}", self.open);
+        let beside =
+            self.open.values().filter(|request| !matches!(request, Request::Versions { .. })).count() - fetched;
         assert!(beside <= 3, "more beside the main one than a proof and a successor: {:?}", self.open);
         assert!(
-            self.open.len() - beside <= usize::from(self.comparing.is_some()),
+            self.open.len() - beside - fetched <= usize::from(self.comparing.is_some()),
             "a comparison has one request at a time"
         );
         assert_eq!(
@@ -95,7 +98,7 @@ impl Monitor {
                 assert!(self.comparing.replace(true).is_some(), "nothing is compared");
             }
             Output::NameLost => assert!(self.comparing.is_some(), "nothing is compared"),
-            Output::Advance(_) | Output::RememberPages { .. } | Output::Note(_) => {}
+            Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Note(_) => {}
         }
     }
 

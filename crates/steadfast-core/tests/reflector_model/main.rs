@@ -18,7 +18,8 @@ use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, Note, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, Note, Outlook, Output, Record, Reflector, ReflectorSettings, Request, RequestId,
+    Verdict,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -59,7 +60,10 @@ fn whatever_happens_it_never_lies_and_comes_back() {
     let often = [
         "fell back",
         "lagging",
+        "gave differences up",
         "listed again",
+        "listed by difference",
+        "listed by metadata",
         "moved",
         "new epoch",
         "proven",
@@ -89,7 +93,10 @@ fn name_of(note: &Note) -> &'static str {
         Note::Ended => "ended",
         Note::Failed { .. } => "failed",
         Note::Relisting { .. } => "had to list again",
-        Note::Relisted { .. } => "listed again",
+        Note::Relisted { fetched: None, .. } => "listed again",
+        Note::Relisted { fetched: Some(0), .. } => "listed by metadata",
+        Note::Relisted { fetched: Some(_), .. } => "listed by difference",
+        Note::ListingAll { .. } => "gave differences up",
         Note::FellBackToPages { .. } => "fell back",
         Note::FellBackToJson { .. } => "fell back to JSON",
         Note::Polling { .. } => "polled",
@@ -151,6 +158,10 @@ impl Client {
             page_size: Some(3),
             streamed_lists: Some(random.share() < 0.7),
             audit_every: (kind == Kind::Losing || random.share() < 0.3).then_some(AUDIT),
+            delta_relists: Some(random.share() < 0.5),
+            delta_least: 1,
+            delta_one_in: 1,
+            pages_for: Duration::from_secs(if random.share() < 0.5 { 60 } else { 1800 }),
             longest_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()
         };
@@ -200,6 +211,7 @@ impl Client {
         if self.grant_at.is_some_and(|at| self.now >= at) {
             self.grant_at = None;
             self.monitor.granted();
+            self.reflector.expect(Outlook { held: self.store.len(), ..Outlook::default() });
             self.step(Input::TransferGranted);
         }
         if self.server.take_recovered() {
@@ -222,14 +234,17 @@ impl Client {
                     Verdict::Apply => self.apply(kind, key, version),
                     Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
                     Verdict::Stage => drop(self.staged.insert(key, version)),
-                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare => {}
+                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare | Verdict::Offer => {}
                     Verdict::Do(outputs) => self.perform(&outputs),
                 }
             }
             Arrival::Item(key, version) => match self.reflector.list_item(self.now, id, &identity(key, version)) {
                 Verdict::Stage => drop(self.staged.insert(key, version)),
                 Verdict::Compare => drop(self.compared.0.insert(key, version)),
-                _ => {}
+                Verdict::Offer if self.store.get(&key) == Some(&version) => drop(self.staged.insert(key, version)),
+                Verdict::Offer => self.step(Input::Differs(id, identity(key, version))),
+                Verdict::Do(outputs) => self.perform(&outputs),
+                Verdict::Apply | Verdict::Skip | Verdict::Older { .. } => {}
             },
             Arrival::Probed(version, sent) => {
                 self.monitor.closed(id);
@@ -340,6 +355,9 @@ impl Client {
                         assert!(*new_epoch || held.is_none_or(|held| held <= version), "{key} goes back in a list");
                     }
                     assert!(version.is_some());
+                    let came = self.staged.iter().filter(|(key, version)| self.store.get(key) != Some(version));
+                    let gone = self.store.keys().filter(|key| !self.staged.contains_key(key));
+                    self.reflector.found(self.now, came.count() + gone.count());
                     self.epoch = server_epoch;
                     self.store = std::mem::take(&mut self.staged);
                 }

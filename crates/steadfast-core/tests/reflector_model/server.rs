@@ -332,9 +332,9 @@ impl Server {
         let (request, cache, since) = (asked.request.clone(), self.caches[asked.cache], asked.since);
         let consistent = match &request {
             Request::Probe { .. } | Request::Versions { continue_token: None, .. } => true,
-            Request::Page { from, continue_token: None, .. } | Request::StreamedList { from, .. } => {
-                *from == ListFrom::Consistent
-            }
+            Request::Page { from, continue_token: None, .. }
+            | Request::Metadata { from, continue_token: None, .. }
+            | Request::StreamedList { from, .. } => *from == ListFrom::Consistent,
             _ => false,
         };
         let streamed = request.is_stream();
@@ -373,7 +373,9 @@ impl Server {
             {
                 self.refuse(id, status(422, "Invalid", false), None, out);
             }
-            Request::StreamedList { from, .. } | Request::Page { from, continue_token: None, .. } => {
+            Request::StreamedList { from, .. }
+            | Request::Page { from, continue_token: None, .. }
+            | Request::Metadata { from, continue_token: None, .. } => {
                 let least = match from {
                     ListFrom::Consistent if streamed => self.version,
                     ListFrom::Consistent => 0,
@@ -394,7 +396,15 @@ impl Server {
                 }
             }
             Request::Versions { continue_token: None, .. } => self.page(id, self.version, 0, out),
+            Request::State { key, version } => {
+                let version = number(&version);
+                if version < self.compacted {
+                    return self.refuse(id, status(410, "Expired", false), None, out);
+                }
+                self.state(id, key.name().parse().expect("a key of ours"), version, out);
+            }
             Request::Page { continue_token: Some(token), .. }
+            | Request::Metadata { continue_token: Some(token), .. }
             | Request::Versions { continue_token: Some(token), .. } => {
                 let (version, offset) = token.split_once('+').expect("a token of ours");
                 let (version, offset) = (version.parse().unwrap(), offset.parse().unwrap());
@@ -424,7 +434,9 @@ impl Server {
     fn page(&mut self, id: RequestId, version: u64, offset: usize, out: &mut Arrivals) {
         let Some(asked) = self.asked.remove(&id) else { return };
         let limit = match asked.request {
-            Request::Page { limit: Some(limit), .. } | Request::Versions { limit, .. } => limit as usize,
+            Request::Page { limit: Some(limit), .. }
+            | Request::Metadata { limit: Some(limit), .. }
+            | Request::Versions { limit, .. } => limit as usize,
             _ => usize::MAX,
         };
         let content = self.content_at(version);
@@ -433,6 +445,17 @@ impl Server {
         let next = offset.saturating_add(limit);
         let continue_token = (next < content.len()).then(|| format!("{version}+{next}"));
         out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token })));
+    }
+
+    /// One object as it was at a version, sometimes as it is now: not every server knows what that means.
+    fn state(&mut self, id: RequestId, key: u8, version: u64, out: &mut Arrivals) {
+        if self.asked.remove(&id).is_none() {
+            return;
+        }
+        let version = if self.habits.careless { self.version } else { version };
+        out.push((id, Arrival::Opened));
+        out.extend(self.content_at(version).get(&key).map(|state| (id, Arrival::Item(key, *state))));
+        out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token: None })));
     }
 
     fn stream_list(&mut self, now: Instant, id: RequestId, version: u64, out: &mut Arrivals) {

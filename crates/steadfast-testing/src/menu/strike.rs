@@ -105,7 +105,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         Fault::VersionTooLarge => {
             let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
             let answer = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
-            faults.answer_with(rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), answer);
+            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), answer);
             "too large a version"
         }
         Fault::LaggingReplica => {
@@ -121,14 +121,14 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "repeated events"
         }
         Fault::ServerBusy => {
-            let code = [410, 429, 500, 503, 504][random.draw() as usize % 5];
-            faults.answer_with(rule().verb(any_read(random)), Answer::code(code));
+            let answer = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
+            answer_too(&faults, on, rule().verb(any_read(random)), answer);
             "a busy server"
         }
         Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
         Fault::ResourceRefused if on => refuse_watches(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
-            faults.answer_with(rule().verb(any_read(random)), Answer::Forbidden);
+            answer_too(&faults, on, rule().verb(any_read(random)), Answer::Forbidden);
             "forbidden"
         }
         Fault::UndecodableObject => {
@@ -143,10 +143,19 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
     }
 }
 
+/// Has `rule` answered so, and where it is `on` an object too that is requested between metadata and a relist's end.
+fn answer_too(faults: &Faults, on: bool, rule: RequestRule, answer: Answer) {
+    if on {
+        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), answer.clone());
+    }
+    faults.answer_with(rule, answer);
+}
+
 /// What a dead conversion webhook does to lists.
 fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
     let wait = Duration::from_secs(random.draw() % 29);
+    faults.hang(RequestRule::any().times(1).verb(Verb::State), wait, Answer::code(500));
     faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
     "lists that hang"
 }

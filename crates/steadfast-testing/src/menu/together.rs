@@ -2,12 +2,14 @@
 //! which replica answers.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steadfast::transport::Settings;
-use steadfast::{InformerFactory, Lazy, Scope};
+use steadfast::{InformerFactory, Lazy, Note, ReflectorSettings, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Terms;
 use steadfast_core::random::Random;
@@ -47,6 +49,8 @@ pub struct Together {
     pub log: String,
     /// What was recorded, a line each; to be read when a seed fails.
     pub trace: String,
+    /// How many relists were made by difference, with objects that differed.
+    pub differences: usize,
 }
 
 /// One history under faults, decided by a seed alone.
@@ -92,8 +96,11 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
         world.write();
     }
     let mut held = Vec::new();
+    let differences = Arc::new(AtomicUsize::new(0));
     // By no draw, so that a seed's history is the same with it and without.
     let filtered = ground.seed.is_multiple_of(2);
+    // Nor is this, and it has nothing to do with what else goes by the seed's remainders: forms and faults.
+    let by_difference = Random::new(!ground.seed).share() < 0.75;
     // They are large, which costs time, and so they are rare.
     let unreads = world.unreads && world.chance(4);
     if unreads {
@@ -104,7 +111,15 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
         let settings = Settings { prior_knowledge: ground.in_memory && !http1, ..Settings::default() };
         let seed = ground.seed.wrapping_mul(31).wrapping_add(client);
         let connection = world.way.connect(&world.server, seed, settings).await?;
-        let factory = InformerFactory::new(&connection);
+        // Few objects are there, and what a fault has shown is soon forgotten.
+        let reflector = ReflectorSettings {
+            delta_relists: Some(by_difference),
+            delta_least: 1,
+            delta_one_in: 1,
+            pages_for: Duration::from_secs(60),
+            ..ReflectorSettings::default()
+        };
+        let factory = InformerFactory::with_settings(&connection, reflector);
         if unreads {
             world.clients.push(connection.client());
             world.unread.push(None);
@@ -114,6 +129,11 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
             let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
             let informer = builder.object_limit(OBJECT_LIMIT).protobuf(ground.form.protobuf).start()?;
+            let counted = differences.clone();
+            informer.on_note(move |note| {
+                let differed = matches!(note, Note::Relisted { fetched: Some(1..), .. });
+                counted.fetch_add(usize::from(differed), Ordering::Relaxed);
+            });
             held.push(world.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
                 // A filter is to a handler what a selector is to an informer, whatever happens to the stream.
@@ -128,7 +148,10 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
             }
         }
     }
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
+        if by_difference && step == STEPS / 2 {
+            world.expire().await;
+        }
         match world.pick(6) {
             0 => world.strike(),
             1 => world.wait(world.pause).await,
@@ -168,7 +191,8 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
     let (notice, recover, took) = (None, None, begun.elapsed());
     let findings = Findings { report, unmet, notice, recover, requests, cost, took };
     let told = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
-    Ok(Together { findings, log: world.log, trace: told.collect() })
+    let differences = differences.load(Ordering::Relaxed);
+    Ok(Together { findings, log: world.log, trace: told.collect(), differences })
 }
 
 impl World {
@@ -266,6 +290,21 @@ impl World {
         };
         let _ = writeln!(self.log, "{:?} fault {done} on={on} replica={replica}", self.server.elapsed());
         self.recorder.fault(done, on);
+    }
+
+    /// Nobody can watch on from what they hold, and a little has changed; the faults that are on stay on.
+    async fn expire(&mut self) {
+        self.server.faults().cut();
+        self.recorder.fault("cut", true);
+        for _ in 0..2 {
+            self.write();
+        }
+        self.server.compact();
+        self.server.faults().expire_events();
+        self.wait(1000).await;
+        self.server.faults().heal();
+        self.recorder.fault("cut", false);
+        let _ = writeln!(self.log, "{:?} expired while cut", self.server.elapsed());
     }
 
     /// A client opens watches, if it can, and does not read them; those that it left so before are dropped.

@@ -1,6 +1,7 @@
 //! What users of informers rely on, beside what the contract's checker sees: in virtual time, on a server in memory.
 
 mod caches;
+mod differences;
 mod each;
 mod filters;
 mod handlers;

@@ -5,6 +5,7 @@
 
 mod aggregated;
 mod compressed;
+mod differences;
 mod ground;
 mod hardships;
 mod limits;

@@ -183,6 +183,7 @@ impl ConnectionBuilder {
             probes: crate::probes::Board::default(),
             paged: Remembered::default(),
             in_json: Remembered::default(),
+            in_full: Remembered::default(),
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment,

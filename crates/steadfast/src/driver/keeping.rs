@@ -5,9 +5,9 @@
 use steadfast_core::breach::Breach;
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
 use steadfast_core::record::{Identity, RecordKind};
-use steadfast_core::reflector::Note;
+use steadfast_core::reflector::{Input, Note, RequestId};
 use steadfast_core::store::{Offer, Tainted};
-use steadfast_core::{ResourceVersion, Weighed};
+use steadfast_core::{Instant, ResourceVersion, Weighed};
 
 use super::Driver;
 use super::decoding::Purpose;
@@ -53,6 +53,15 @@ impl<K: Kept> Driver<K> {
         match self.decoding.decode(&object) {
             Ok(kept) => staging.put(object.identity, Ok(kept)),
             Err(why) => self.stage_tainted(object.identity, &why),
+        }
+    }
+
+    /// Takes in what metadata say of an object of the list that is on its way: it is what is held, or is to be requested.
+    pub(super) fn offer(&mut self, now: Instant, id: RequestId, identity: Identity) {
+        let Some(staging) = &mut self.staging else { return };
+        if staging.offer_unseen(&identity) == Offer::Wanted {
+            let outputs = self.reflector.step(now, Input::Differs(id, identity));
+            self.perform(outputs);
         }
     }
 

@@ -3,7 +3,7 @@
 use steadfast_core::decode::{self, Kept, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{Failure, Input, Note, Record, RequestId, Verdict};
+use steadfast_core::reflector::{Failure, FailureKind, Input, Note, Record, RequestId, Verdict};
 use steadfast_core::store::Tainted;
 use steadfast_core::{Instant, ResourceVersion};
 
@@ -77,7 +77,8 @@ impl<K: Kept> Driver<K> {
         // To be compared, metadata are asked for, whatever is kept.
         let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
         let asked = &self.asker.wanted;
-        let wanted = Wanted { metadata: asked.metadata || compared, ..asked.clone() };
+        let skimmed = self.skimmed == Some(id);
+        let wanted = Wanted { metadata: asked.metadata || compared || skimmed, ..asked.clone() };
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
@@ -90,6 +91,10 @@ impl<K: Kept> Driver<K> {
                                 self.stage(object);
                                 self.within_memory()?;
                             }
+                            Verdict::Offer => {
+                                self.offer(now, id, object.identity);
+                                self.within_memory()?;
+                            }
                             Verdict::Compare => self.compare(&object.identity),
                             Verdict::Do(outputs) => self.perform(outputs),
                             _ => {}
@@ -100,7 +105,12 @@ impl<K: Kept> Driver<K> {
                 ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
-                ListPart::End { kind, items } => self.asker.check_list(kind.as_deref(), items, wanted.metadata)?,
+                ListPart::End { kind, items } => {
+                    self.asker.check_list(kind.as_deref(), items, wanted.metadata)?;
+                    if skimmed {
+                        check_metadata(kind.as_deref())?;
+                    }
+                }
             }
         }
         if let Some(bytes) = framer.endless() {
@@ -148,6 +158,8 @@ impl<K: Kept> Driver<K> {
             (Verdict::Stage, _) => self.stage_tainted(identity, error),
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
+            // Who it is and in which version is all that was asked for.
+            (Verdict::Offer, _) => self.offer(now, id, identity),
             (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
             (Verdict::Skip, _) => {}
         }
@@ -220,6 +232,15 @@ impl<K: Kept> Driver<K> {
             comparison.see(&self.shared.snapshot(), identity);
         }
     }
+}
+
+/// That a list is one of metadata alone: whole objects are what was to be spared.
+fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
+    if kind == Some("PartialObjectMetadataList") {
+        return Ok(());
+    }
+    let why = "the server lists whole objects where their metadata were requested".into();
+    Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0 })
 }
 
 /// Which object a record is about that cannot be read, where enough of it could be.

@@ -28,7 +28,8 @@ impl Counter {
 }
 
 /// What an informer asks a server for.
-pub(crate) const REQUESTS: [&str; 6] = ["streamed_list", "page", "watch", "probe", "short_watch", "versions"];
+pub(crate) const REQUESTS: [&str; 8] =
+    ["streamed_list", "page", "watch", "probe", "short_watch", "versions", "metadata", "state"];
 
 /// What becomes of a request.
 pub(crate) const OUTCOMES: [&str; 10] =
@@ -57,7 +58,7 @@ pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
 /// What an informer notes of itself.
-pub(crate) const NOTES: [&str; 16] = [
+pub(crate) const NOTES: [&str; 17] = [
     "synced",
     "resumed",
     "watch_ended",
@@ -74,6 +75,7 @@ pub(crate) const NOTES: [&str; 16] = [
     "lost",
     "polling",
     "fell_back_to_json",
+    "listing_all",
 ];
 
 /// What could not be decoded: an object that is known, whose key then answers as unknown, or a record of no known one.
@@ -134,6 +136,7 @@ impl Counted {
             Note::Lost { .. } => 13,
             Note::Polling { .. } => 14,
             Note::FellBackToJson { .. } => 15,
+            Note::ListingAll { .. } => 16,
             // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
             // ended after all, by what it was about.
             Note::Proven

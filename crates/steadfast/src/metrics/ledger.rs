@@ -41,11 +41,17 @@ impl Ledger {
             Request::Probe { .. } => 3,
             Request::ShortWatch { .. } => 4,
             Request::Versions { .. } => 5,
+            Request::Metadata { .. } => 6,
+            Request::State { .. } => 7,
         };
         self.counted.sent[kind].count();
         self.running.insert(id, kind);
         // The pages after the first belong to the transfer that it began.
-        if request.is_full_transfer() && !matches!(request, Request::Page { continue_token: Some(_), .. }) {
+        let goes_on = matches!(
+            request,
+            Request::Page { continue_token: Some(_), .. } | Request::Metadata { continue_token: Some(_), .. }
+        );
+        if request.is_full_transfer() && !goes_on {
             self.counted.transfers[self.cause].count();
         }
     }
@@ -74,8 +80,9 @@ impl Ledger {
             FailureKind::Unreadable => 7,
             FailureKind::Full => 8,
         };
-        // A proof that fails is no reason to list; a watch or a list that does may be.
-        if self.over(id, place).is_some_and(|request| request <= 2) && self.cause != NEW_EPOCH {
+        // A proof that fails is no reason to list; a watch or a list that does may be, be it one by difference.
+        let leads_to_a_list = |request| request <= 2 || request >= 6;
+        if self.over(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
             self.cause = place;
         }
     }

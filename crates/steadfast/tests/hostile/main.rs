@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod bodies;
+mod differences;
 mod heads;
 mod lists;
 mod messages;

@@ -25,12 +25,16 @@ fn varint(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-fn field(number: u8, value: &[u8]) -> Vec<u8> {
+pub(crate) fn field(number: u8, value: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(value.len()), value].concat()
 }
 
 fn enveloped(kind: &str, message: &[u8]) -> Vec<u8> {
-    let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+    enveloped_as("v1", kind, message)
+}
+
+pub(crate) fn enveloped_as(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let types = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
     [b"k8s\0".to_vec(), field(1, &types), field(2, message)].concat()
 }
 
@@ -44,7 +48,7 @@ fn list_of(items: &[u8]) -> Vec<u8> {
     enveloped("ConfigMapList", &[field(1, &field(2, b"10")), items.to_vec()].concat())
 }
 
-fn list(body: &[u8]) -> Attack {
+pub(crate) fn list(body: &[u8]) -> Attack {
     let head = format!("{HEAD}\r\ncontent-length: {}\r\n\r\n", body.len());
     Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
 }

@@ -15,6 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 pub(crate) struct Attack {
     /// Whether it answers watches, rather than lists.
     pub(crate) watch: bool,
+    /// What a request has to have in its head to be answered so.
+    pub(crate) only: &'static str,
     /// What is sent first.
     pub(crate) bytes: Vec<u8>,
     /// What is sent after it, over and over, until the client closes.
@@ -50,13 +52,13 @@ pub(crate) fn endless(head: &str, piece: &str) -> Attack {
 /// The server; what it does to requests for config maps can be changed at any time.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
-    attack: Arc<Mutex<Option<Attack>>>,
+    attacks: Arc<Mutex<Vec<Attack>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    pub(crate) fn attack(&self, attack: Option<Attack>) {
-        *self.attack.lock().unwrap_or_else(PoisonError::into_inner) = attack;
+    pub(crate) fn attack(&self, attacks: impl IntoIterator<Item = Attack>) {
+        *self.attacks.lock().unwrap_or_else(PoisonError::into_inner) = attacks.into_iter().collect();
     }
 
     /// The heads of the requests so far.
@@ -91,8 +93,9 @@ impl Server {
             let request = String::from_utf8_lossy(&std::mem::take(&mut head)).into_owned();
             self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             let watch = request.contains("watch=true");
-            let attack = self.attack.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            match attack.filter(|attack| request.contains("/configmaps") && attack.watch == watch) {
+            let attacks = self.attacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let fits = |attack: &Attack| attack.watch == watch && request.contains(attack.only);
+            match attacks.into_iter().find(|attack| request.contains("/configmaps") && fits(attack)) {
                 Some(attack) => {
                     let close = attack.close;
                     wrong(&mut socket, attack).await?;

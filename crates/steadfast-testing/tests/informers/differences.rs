@@ -1,0 +1,241 @@
+//! Relists by difference: what they transfer, and that they bring what a full list would.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::core::ApiResource;
+use steadfast::{Informer, InformerBuilder, Kept, Note, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Spoiling, Verb};
+use steadfast_testing::{WorldError, config_map, labelled_config_map};
+
+use crate::{SOON, World};
+
+const OBJECTS: usize = 2000;
+
+/// The bytes of each object's only value.
+const VALUE: usize = 10_000;
+
+/// What the server was asked, and what the informer noted, from an expiry on.
+struct Relist {
+    requests: Vec<RequestRecord>,
+    notes: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Relist {
+    fn of(&self, verb: Verb) -> impl Iterator<Item = &RequestRecord> {
+        self.requests.iter().filter(move |request| request.verb == verb)
+    }
+
+    fn count(&self, verb: Verb) -> usize {
+        self.of(verb).count()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.requests.iter().filter(|request| request.verb != Verb::Watch).map(|request| request.bytes_sent).sum()
+    }
+
+    fn notes_of(&self, text: &str) -> usize {
+        self.notes.iter().filter(|note| note.contains(text)).count()
+    }
+}
+
+/// Which of them a selector has: nine in ten.
+fn is_web(number: usize) -> bool {
+    number % 10 != 5
+}
+
+fn named(number: usize) -> String {
+    format!("object-{number:04}")
+}
+
+async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World, WorldError> {
+    let world = World::of(builder).await?;
+    for number in 0..OBJECTS {
+        let app = if is_web(number) { "web" } else { "db" };
+        world.server.create(&labelled_config_map(&named(number), &"x".repeat(VALUE), ("app", app)))?;
+    }
+    Ok(world)
+}
+
+/// An informer whose watch expires while it is cut off, and three objects change: one of them is deleted, one is created
+/// anew under its name, one is changed. `fault` is what else happens.
+async fn relisted<K: Kept>(
+    world: &World,
+    builder: InformerBuilder<'_, K>,
+    fault: impl FnOnce(&ApiServer),
+) -> Result<(Informer<K>, Relist), WorldError> {
+    let informer = builder.start()?;
+    informer.wait_for_sync(SOON * 10).await?;
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let told = notes.clone();
+    informer.on_note(move |note: &Note| told.lock().unwrap().push(note.to_string()));
+    let before = world.server.requests().len();
+
+    world.server.faults().cut();
+    world.write(&named(10), "changed")?;
+    world.server.delete_named("configmaps", "default", &named(20))?;
+    world.server.delete_named("configmaps", "default", &named(30))?;
+    world.server.create(&labelled_config_map(&named(30), "recreated", ("app", "web")))?;
+    world.server.create(&labelled_config_map("new", "1", ("app", "web")))?;
+    world.server.compact();
+    world.server.faults().expire_events();
+    fault(&world.server);
+    world.server.faults().heal();
+    informer.wait_for_version(&world.server.revision().to_string().as_str().into(), SOON * 60).await?;
+
+    let requests = world.server.requests().split_off(before);
+    let notes = notes.lock().unwrap().clone();
+    let mut names: Vec<String> = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
+    names.sort();
+    Ok((informer, Relist { requests, notes, names }))
+}
+
+/// The names that are there after that, of objects with these numbers.
+fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
+    let listed = (0..OBJECTS).filter(|number| *number != 20 && of(*number)).map(named);
+    std::iter::once("new".to_owned()).chain(listed).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_changes_among_two_thousand_objects_transfer_three_objects() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder()).await?;
+    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!(relist.names, names(|_| true));
+    let lister = informer.lister()?;
+    let value = |name: &str| lister.get("default", name).ok()??.data.clone()?.remove("value");
+    assert_eq!((value(&named(10)), value(&named(30))), (Some("changed".into()), Some("recreated".into())));
+
+    assert_eq!((relist.count(Verb::List), relist.count(Verb::Page)), (1, 3), "metadata in pages of 500");
+    let states: Vec<_> = relist.of(Verb::State).map(|request| (request.path.as_str(), request.code)).collect();
+    assert_eq!(states, [("/api/v1/namespaces/default/configmaps", Some(200)); 3]);
+    let (bytes, full) = (relist.bytes(), (OBJECTS * VALUE) as u64);
+    assert!(bytes < full / 10, "{bytes} bytes came, and all objects have {full}");
+    assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_protobuf_all_is_listed_unless_differences_are_asked_for() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder().protobuf(true)).await?;
+    let (_, relist) = relisted(&world, world.factory.build::<ConfigMap>(Scope::all()), |_| {}).await?;
+    assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List)), (1, 0));
+
+    let world = filled(ApiServer::builder().protobuf(true)).await?;
+    let builder = world.factory.build::<ConfigMap>(Scope::all()).delta_relists(true);
+    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!(relist.names, names(|_| true));
+    assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List), relist.count(Verb::State)), (0, 1, 3));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_stay_beside_the_names_of_what_differs() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder()).await?;
+    let scope = Scope::namespace("default").labels("app=web").fields("metadata.namespace=default");
+    let builder = world.factory.build::<ConfigMap>(scope).protobuf(false);
+    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!(relist.names, names(is_web));
+    assert_eq!(relist.count(Verb::State), 3);
+    let both = |request: &RequestRecord| {
+        request.query.contains("labelSelector=app%3Dweb")
+            && request.query.contains("fieldSelector=metadata.namespace%3Ddefault%2Cmetadata.name%3D")
+    };
+    assert!(relist.of(Verb::State).all(both), "{:?}", relist.requests);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn dynamic_objects_are_listed_by_difference_and_metadata_are_not() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder()).await?;
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let builder = world.factory.build_with::<DynamicObject>(&kind, Scope::all());
+    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!((relist.names.len(), relist.count(Verb::State)), (OBJECTS, 3));
+
+    let world = filled(ApiServer::builder()).await?;
+    let builder = world.factory.build::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
+    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!((relist.names.len(), relist.count(Verb::State), relist.notes_of("by metadata")), (OBJECTS, 0, 0));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_with_a_difference_all_is_listed() -> Result<(), WorldError> {
+    type Fault = fn(&ApiServer);
+    let faults: [(&str, Fault); 6] = [
+        ("410 between metadata and what differs", |server| {
+            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::code(410));
+        }),
+        ("403 for a single object", |server| {
+            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::Forbidden);
+        }),
+        ("500 for a single object", |server| {
+            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::code(500));
+        }),
+        ("406 for metadata", |server| {
+            server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(406));
+        }),
+        ("a continue token that expires", |server| server.faults().expire_continue_tokens(1)),
+        ("more differ than is worth the while", |server| {
+            for number in 100..130 {
+                server.create(&config_map(&format!("more-{number}"), "1")).expect("a config map");
+            }
+        }),
+    ];
+    for (name, fault) in faults {
+        let world = filled(ApiServer::builder()).await?;
+        let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+        let (_, relist) = relisted(&world, builder, fault).await?;
+        let more = if name.starts_with("more") { 30 } else { 0 };
+        assert_eq!(relist.names.len(), OBJECTS + more, "{name}");
+        assert_eq!(relist.notes_of("by metadata"), 0, "{name}: {:?}", relist.notes);
+        assert_eq!(relist.notes_of("listed again"), 1, "{name}: {:?}", relist.notes);
+        assert_eq!(relist.count(Verb::List), 2, "{name}: metadata, and all");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_puts_off_is_requested_again_and_all_is_not_listed() -> Result<(), WorldError> {
+    let busy = |verb: Verb, code: u16| {
+        let rule = RequestRule::any().verb(verb).times(2);
+        move |server: &ApiServer| server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(3)))
+    };
+    for (verb, code) in [(Verb::State, 429), (Verb::State, 503), (Verb::List, 429)] {
+        let world = filled(ApiServer::builder()).await?;
+        let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+        let (_, relist) = relisted(&world, builder, busy(verb, code)).await?;
+        let what = format!("{verb:?} {code}: {:?}", relist.notes);
+        assert_eq!(relist.names, names(|_| true), "{what}");
+        assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{what}");
+        let (lists, states) = if verb == Verb::List { (3, 3) } else { (1, 5) };
+        assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (lists, states), "{what}");
+        let first = relist.of(verb).next().map(|request| request.at);
+        let again = relist.of(verb).filter(|request| request.code == Some(200)).last().map(|request| request.at);
+        assert!(again.zip(first).is_some_and(|(again, first)| again >= first + Duration::from_secs(3)), "{what}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_cannot_be_decoded_do_not_differ_while_they_do_not_change() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder()).await?;
+    // More than may differ, of 2,000.
+    for number in 100..200 {
+        world.server.faults().spoil("default", &named(number), Some(Spoiling::WrongTypes));
+    }
+    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&world, builder, |_| {}).await?;
+    assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (1, 3));
+    assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
+    assert_eq!((informer.snapshot().len(), informer.snapshot().tainted().len()), (OBJECTS, 100));
+
+    world.server.faults().spoil("default", &named(150), None);
+    informer.wait_for(&world.write(&named(150), "well")?).await?;
+    assert_eq!(informer.snapshot().tainted().len(), 99);
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Relists by difference from a real kube-apiserver: metadata at a version, and single objects as they were at that version.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::json;
+use steadfast::{Informer, InformerFactory, Kept, Lazy, Note, ReflectorSettings, Scope};
+use steadfast_contract::check;
+use steadfast_testing::cluster::Writer;
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{Recorder, Recording, WorldError};
+
+use crate::ground::{GROUP, SOON, define, definition, kind_of, until, until_fresh};
+
+const OBJECTS: usize = 600;
+
+/// How many objects of each relist came in full.
+type Fetched = Arc<Mutex<Vec<Option<usize>>>>;
+
+/// Custom resources.
+struct Widgets {
+    kind: ApiResource,
+    api: Api<DynamicObject>,
+}
+
+impl Widgets {
+    async fn create(reference: &Reference, count: usize) -> Result<Self, WorldError> {
+        define(reference, definition("Widget", &[("v1", true)])).await?;
+        let kind = kind_of(GROUP, "v1", "Widget");
+        let api = Api::namespaced_with(reference.connection().await?.client(), "default", &kind);
+        for number in 0..count {
+            let widget = DynamicObject::new(&format!("widget-{number}"), &kind).data(json!({"spec": {"size": 1}}));
+            api.create(&PostParams::default(), &widget).await?;
+        }
+        Ok(Self { kind, api })
+    }
+
+    async fn change(&self, number: usize) -> Result<(), WorldError> {
+        let patch = Patch::Merge(json!({"spec": {"size": 2}}));
+        self.api.patch(&format!("widget-{number}"), &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}
+
+fn listened<K: Kept>(informer: &Informer<K>) -> Fetched {
+    let fetched = Fetched::default();
+    let told = fetched.clone();
+    informer.on_note(move |note| {
+        if let Note::Relisted { fetched, .. } = note {
+            told.lock().unwrap().push(*fetched);
+        }
+    });
+    fetched
+}
+
+fn recorded<K: Kept>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (Recording<K>, Fetched) {
+    (recorder.record_as(informer, name), listened(informer))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_differs_after_a_compaction_is_all_that_comes_in_full() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let other = reference.start_another().await?;
+    let recorder = reference.recorder();
+    let writer = Writer::new(reference.connection().await?.client(), "default");
+    for first in (0..OBJECTS).step_by(50) {
+        let created = (first..first + 50).map(|number| {
+            let writer = &writer;
+            async move { writer.create(&format!("object-{number}"), "1").await }
+        });
+        try_join_all(created).await?;
+    }
+    let connection = reference.connection_by(reference.address(other)).await?;
+    let settings =
+        ReflectorSettings { page_size: Some(250), delta_least: 500, delta_one_in: 100, ..ReflectorSettings::default() };
+    let factory = InformerFactory::with_settings(&connection, settings);
+    let (everywhere, default) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let dynamic = factory.build_with::<DynamicObject>(&kind, everywhere.clone()).start()?;
+    let typed = factory.build::<ConfigMap>(everywhere).delta_relists(true).start()?;
+    let lazy = factory.build::<Lazy<ConfigMap>>(default.clone()).protobuf(false).start()?;
+    let full = factory.build::<ConfigMap>(default).start()?;
+    let widgets = Widgets::create(&reference, 10).await?;
+    // Few they are, and their metadata come in protobuf.
+    let settings =
+        ReflectorSettings { delta_least: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
+    let others = InformerFactory::with_settings(&connection, settings);
+    let custom = others.build_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
+    let of_custom = listened(&custom);
+    let (dynamic, of_dynamic) = recorded(&recorder, &dynamic, "dynamic");
+    let (typed, of_typed) = recorded(&recorder, &typed, "typed");
+    let (lazy, of_lazy) = recorded(&recorder, &lazy, "lazy");
+    let (full, of_full) = recorded(&recorder, &full, "full");
+    factory.wait_for_sync(SOON).await?;
+    others.wait_for_sync(SOON).await?;
+    until_fresh(dynamic.informer()).await?;
+
+    // A server that starts anew holds no changes from before, and nor does the etcd.
+    reference.kill(other);
+    writer.set("object-1", "changed").await?;
+    writer.delete("object-2").await?;
+    writer.recreate("object-4", "recreated").await?;
+    writer.create("new", "1").await?;
+    widgets.change(5).await?;
+    reference.compact().await?;
+    reference.start_again(other).await?;
+    let relisted = |fetched: &Fetched| !fetched.lock().unwrap().is_empty();
+    let all = [&of_dynamic, &of_typed, &of_lazy, &of_full, &of_custom];
+    until("all are listed again", || all.into_iter().all(relisted)).await?;
+    reference.settle(&recorder).await?;
+
+    let came = |fetched: &Fetched| fetched.lock().unwrap().clone();
+    assert_eq!((came(&of_dynamic), came(&of_typed), came(&of_lazy)), (vec![Some(3)], vec![Some(3)], vec![Some(3)]));
+    assert_eq!(came(&of_full), [None], "protobuf is listed in full");
+    assert_eq!(came(&of_custom), [Some(1)], "metadata of custom resources are to be had in protobuf");
+    let changed = custom.lister()?.get("default", "widget-5")?;
+    assert!(changed.is_some_and(|widget| widget.data["spec"]["size"] == 2));
+    assert_eq!(typed.informer().snapshot().checksum(), dynamic.informer().snapshot().checksum());
+    assert_eq!(lazy.informer().snapshot().checksum(), full.informer().snapshot().checksum());
+    let history = reference.history("", "configmaps").await?;
+    let verdict = check(&history, &recorder.trace())?;
+    assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Metadata, and objects as they were, that are wrong: a relist by difference from them would be wrong too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use steadfast::transport::Settings;
+use steadfast::{Event, InformerFactory, ReflectorSettings, Scope};
+
+use crate::messages::{self, enveloped_as, field};
+use crate::server::{Attack, Server, answer, endless, item, list, watch};
+use crate::{ALONE, COST, LIMIT, MEMORY, Notes, SOON, recovers};
+
+/// What only a request for metadata in place of whole objects has in its head.
+const METADATA: &str = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1\r\n";
+
+/// What only a request for an object as it was at a version has.
+const STATE: &str = "resourceVersionMatch=Exact";
+
+const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
+
+fn settings() -> ReflectorSettings {
+    ReflectorSettings { delta_relists: Some(true), delta_least: 1, delta_one_in: 1, ..ReflectorSettings::default() }
+}
+
+fn metadata_of(kind: &str, version: &str, items: &str) -> String {
+    format!(r#"{{"kind":"{kind}","metadata":{{"resourceVersion":"{version}"}},"items":[{items}]}}"#)
+}
+
+/// Metadata that list `items` at version 12.
+fn metadata(items: &[String]) -> Attack {
+    let body = metadata_of("PartialObjectMetadataList", "12", &items.join(","));
+    Attack { only: METADATA, ..list(&body) }
+}
+
+fn state(items: &[String]) -> Attack {
+    Attack { only: STATE, ..list(&metadata_of("ConfigMapList", "12", &items.join(","))) }
+}
+
+/// An object whose version is another than that of those that are held.
+fn changed(name: &str, uid: &str) -> String {
+    item(name, "default", uid).replace(r#""resourceVersion":"5""#, r#""resourceVersion":"11""#)
+}
+
+fn held() -> Vec<String> {
+    vec![item("a", "default", "a"), item("b", "default", "b")]
+}
+
+/// That a relist by difference that meets `attacks` is given up because of `cause`, costs little, and that nothing of it is seen:
+/// both objects are there all the time, and are told once.
+async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    let connection = server.connection(Settings::default());
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    server.attack(attacks.into_iter().chain([watch(EXPIRED)]));
+    let factory = InformerFactory::with_settings(&connection, settings());
+    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
+    let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
+    let notes = Notes::default();
+    let own = notes.clone();
+    victim.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = told.clone();
+    let _handler = victim.on_event(move |event: Event<ConfigMap>| {
+        assert!(matches!(event, Event::Added { .. }), "{event:?}");
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+
+    let relisted = async {
+        while !notes.text().contains(cause) || !notes.text().contains("listed again") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let named = tokio::time::timeout(SOON, relisted).await;
+    assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
+    let cost = MEMORY.peak_usage().saturating_sub(before);
+    assert!(cost < COST, "{what}: it cost {cost} bytes");
+    let text = notes.text();
+    assert!(!text.contains("by metadata"), "{what}: {text}");
+    assert!(!text.contains("no protobuf"), "{what}: metadata say nothing of whole objects: {text}");
+    assert!(text.len() < 16_384 && !text.contains('\u{1b}'), "{what}: notes are short and plain");
+    server.attack(None);
+    recovers(what, &victim, &notes).await;
+    assert_eq!(told.load(Ordering::Relaxed), 2, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_list_of_metadata_is_none_that_is_compared() {
+    let of_kind = |kind: &str| Attack { only: METADATA, ..list(&metadata_of(kind, "12", "")) };
+    let whole = "whole objects where their metadata were requested";
+    is_given_up("whole objects", [of_kind("ConfigMapList")], whole, false).await;
+    is_given_up("another list", [of_kind("NodeList")], "\"NodeList\"", false).await;
+    let nothing = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","metadata":{}}"#) };
+    is_given_up("no items", [nothing], "the answer is not a list", false).await;
+    let malformed = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","items":[}"#) };
+    is_given_up("malformed", [malformed], "malformed JSON", false).await;
+    for code in ["406 Not Acceptable", "415 Unsupported Media Type", "400 Bad Request", "404 Not Found"] {
+        let refused = Attack { only: METADATA, ..answer(code, "") };
+        is_given_up(code, [refused], &code[..3], false).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_cannot_be_compared_are_not() {
+    let older = metadata_of("PartialObjectMetadataList", "3", &held().join(","));
+    let version = "not of one version that can be compared";
+    is_given_up("an older list", [Attack { only: METADATA, ..list(&older) }], version, false).await;
+    let opaque = metadata_of("PartialObjectMetadataList", "x", "");
+    is_given_up("an opaque version", [Attack { only: METADATA, ..list(&opaque) }], version, false).await;
+    let without = |part: &str| metadata(&[item("a", "default", "a").replace(part, "")]);
+    let incomplete = "default/a came without a UID and a version to compare";
+    is_given_up("no UID", [without(r#","uid":"a""#)], incomplete, false).await;
+    is_given_up("no version", [without(r#","resourceVersion":"5""#)], incomplete, false).await;
+    is_given_up("no name", [without(r#""name":"a","#)], "metadata.name", false).await;
+    let elsewhere = metadata(&[item("a", "kube-system", "a")]);
+    is_given_up("another namespace", [elsewhere], "kube-system/a is not in the namespace default", false).await;
+    let terms = metadata(&[changed("a,metadata.namespace=b", "c")]);
+    is_given_up("a name that is a selector", [terms], "a name that no field selector takes", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_without_an_end_are_given_up() {
+    let same = r#"{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"12","continue":"x"},"items":[]}"#;
+    is_given_up("the same token", [Attack { only: METADATA, ..list(same) }], "the list has no end", false).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n";
+    let begin =
+        format!(r#"{head}{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"12"}},"items":["#);
+    let others = Attack { only: METADATA, ..endless(&begin, &format!("{},", changed("c", "c"))) };
+    is_given_up("objects for ever", [others], "more than 2 objects differ", false).await;
+    let spaces = Attack { only: METADATA, ..endless(&begin, &" ".repeat(100)) };
+    is_given_up("spaces for ever", [spaces], "no progress of the list for 30 s", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_in_protobuf_that_lie_are_given_up_and_protobuf_is_not() {
+    let of = |items: &[u8]| {
+        let message = [field(1, &field(2, b"12")), items.to_vec()].concat();
+        Attack {
+            only: METADATA,
+            ..messages::list(&enveloped_as("meta.k8s.io/v1", "PartialObjectMetadataList", &message))
+        }
+    };
+    is_given_up("an item longer than its list", [of(&[0x12, 0xff, 0x7f, 0])], "malformed protobuf", true).await;
+    let huge = of(&[[0x12].as_slice(), &[0xff; 9], &[1]].concat());
+    is_given_up("an item of 2^64 bytes", [huge], "malformed protobuf", true).await;
+    let anonymous = [field(1, b"a"), field(3, b"default"), field(6, b"5")].concat();
+    let without = of(&field(2, &field(1, &anonymous)));
+    is_given_up("no UID", [without], "default/a came without a UID and a version to compare", true).await;
+    let refused = Attack { only: METADATA, ..answer("406 Not Acceptable", "") };
+    is_given_up("406", [refused], "406", true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_what_metadata_listed_or_it_is_none() {
+    let listed = || metadata(&[changed("a", "a"), item("b", "default", "b")]);
+    let other = "default/a was requested as it was at a version, and came as another state";
+    is_given_up("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
+    is_given_up("another version", [listed(), state(&[item("a", "default", "a")])], other, false).await;
+    is_given_up("another object", [listed(), state(&[changed("c", "c")])], other, false).await;
+    is_given_up("twice", [listed(), state(&[changed("a", "a"), changed("a", "a")])], other, false).await;
+    let gone = "default/a was listed, and was not to be had as it was then";
+    is_given_up("nothing", [listed(), state(&[])], gone, false).await;
+    let node = Attack { only: STATE, ..list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#) };
+    is_given_up("another list", [listed(), node], "\"NodeList\"", false).await;
+    let expired = Attack { only: STATE, ..answer("410 Gone", "") };
+    is_given_up("410", [listed(), expired], "410", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later() {
+    let _alone = ALONE.lock().await;
+    let server = Server::default();
+    server.attack([watch(EXPIRED), Attack { only: METADATA, ..answer("406 Not Acceptable", "") }]);
+    let connection = server.connection(Settings::default());
+    let mut held = Vec::new();
+    for scope in [Scope::all(), Scope::namespace("default"), Scope::all().labels("app=web")] {
+        let factory = InformerFactory::with_settings(&connection, settings());
+        let informer = factory.build::<ConfigMap>(scope).protobuf(false).start().expect("it starts");
+        let notes = Notes::default();
+        let own = notes.clone();
+        informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+        let relisted = async {
+            while !notes.text().contains("listed again at 10") {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        assert!(tokio::time::timeout(SOON, relisted).await.is_ok(), "{}", notes.text());
+        held.push(informer);
+    }
+    let metadata = server.asked().iter().filter(|head| head.contains(METADATA)).count();
+    assert_eq!(metadata, 1, "the first has found out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_of_custom_resources_are_requested_in_protobuf_and_their_objects_are_not() {
+    let _alone = ALONE.lock().await;
+    // Of a group that nobody knows the messages of; the path is what the attacks are for.
+    let group = GroupVersionKind::gvk("steadfast.test", "v1", "ConfigMap");
+    let kind = ApiResource::from_gvk_with_plural(&group, "configmaps");
+    let (either, json) = ("accept: application/vnd.kubernetes.protobuf;as=", "accept: application/json;as=");
+    for (protobuf, accepted) in [(true, either), (false, json)] {
+        let server = Server::default();
+        server.attack([watch(EXPIRED), metadata(&held())]);
+        let factory = InformerFactory::with_settings(&server.connection(Settings::default()), settings());
+        let builder = factory.build_with::<DynamicObject>(&kind, Scope::namespace("default"));
+        let informer = builder.protobuf(protobuf).start().expect("it starts");
+        let notes = Notes::default();
+        let own = notes.clone();
+        informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+        let relisted = async {
+            while !notes.text().contains("listed again at 12 by metadata, objects in full: 0") {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let relisted = tokio::time::timeout(SOON, relisted).await;
+        assert!(relisted.is_ok(), "{}\n{}", notes.text(), informer.freshness());
+        let asked = server.asked();
+        let metadata = asked.iter().find(|head| head.contains(METADATA)).expect("a request for metadata");
+        assert!(metadata.contains(accepted), "{metadata}");
+        let page = asked.iter().find(|head| head.contains("?limit=500 ")).expect("a list");
+        assert!(page.contains("accept: application/json\r\n"), "{page}");
+    }
+}
