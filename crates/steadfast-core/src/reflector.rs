@@ -180,9 +180,9 @@ impl Reflector {
         self.sparing.expect(outlook);
     }
 
-    /// A list has taken the store's place at `now`, and differed from it in so many objects.
-    pub fn found(&mut self, now: Instant, changes: usize) {
-        self.sparing.changed(now, changes);
+    /// A list has taken the store's place, and differed from it in so many objects.
+    pub fn found(&mut self, changes: usize) {
+        self.sparing.changed(changes);
     }
 
     /// The keys whose newest state could not be decoded, as the store has them.

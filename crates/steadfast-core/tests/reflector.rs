@@ -99,7 +99,7 @@ fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let settings = ReflectorSettings::default();
     // Few are held where nothing else is said, so that a relist is a full one.
     let held = if words.trim() == "by difference" { 3200 } else { 3 };
-    let outlook = Outlook { protobuf: words.trim() != "in JSON", held, metadata_only: false };
+    let outlook = Outlook { protobuf: words.trim() != "in JSON", held, ..Outlook::default() };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
@@ -160,7 +160,7 @@ impl Stage {
             }
             "freshness" => return vec![self.freshness()],
             "found" => {
-                self.reflector.found(self.now, rest.parse().expect("a count"));
+                self.reflector.found(rest.parse().expect("a count"));
                 return Vec::new();
             }
             "item" => {

@@ -242,7 +242,8 @@ impl Asker {
         self.protobuf && known() && self.protobuf_works()
     }
 
-    fn protobuf_works(&self) -> bool {
+    /// Whether protobuf can be read here, as far as is known.
+    pub(crate) fn protobuf_works(&self) -> bool {
         self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
     }
 

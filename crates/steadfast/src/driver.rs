@@ -287,6 +287,7 @@ impl<K: Kept> Driver<K> {
     fn outlook(&self) -> Outlook {
         Outlook {
             protobuf: self.asker.asks_for_protobuf(),
+            doubted: !self.asker.protobuf_works(),
             held: self.shared.snapshot().len(),
             metadata_only: self.asker.metadata_only,
         }
@@ -595,7 +596,7 @@ impl<K: Kept> Driver<K> {
                 let relisted = matches!(edit, Edit::Commit { initial: false, new_epoch: false, .. });
                 viewed |= edit.carry_out(store, &mut changes, &shared.name);
                 if relisted {
-                    self.reflector.found(shared.environment.now(), changes.len() - before);
+                    self.reflector.found(changes.len() - before);
                 }
                 shared.counted.changes(&changes[before..], committed.is_some());
                 let proven = committed.map(|new_epoch| self.disorder.is_proven(store.working(), new_epoch));

@@ -67,13 +67,17 @@ impl Sparing {
     }
 
     /// Our watch has brought a change, or a list so many.
-    pub(super) fn changed(&mut self, now: Instant, changes: usize) {
+    pub(super) fn changed(&mut self, changes: usize) {
+        self.changes = self.changes.saturating_add(changes);
+    }
+
+    /// Time goes by: what was long ago counts for less.
+    pub(super) fn age(&mut self, now: Instant) {
         let counted = now.since(self.since);
         if counted > MEMORY {
             self.changes /= 2;
             self.since = self.since + counted / 2;
         }
-        self.changes = self.changes.saturating_add(changes);
     }
 
     /// How many changes there may have been since `proven`, when all was held for the last time.
@@ -84,8 +88,8 @@ impl Sparing {
 
     /// Whether a list at `now` is to be made by difference, where all was held for the last time at `proven`.
     pub(super) fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
-        let Outlook { protobuf, held, metadata_only } = self.outlook;
-        let wanted = self.wanted.unwrap_or(!protobuf) && !metadata_only && held >= self.least;
+        let Outlook { protobuf, doubted, held, metadata_only } = self.outlook;
+        let wanted = self.wanted.unwrap_or(!protobuf) && !doubted && !metadata_only && held >= self.least;
         let bearable = self.most() as f64 * CHANGES_EACH;
         wanted
             && self.full_until.is_none_or(|until| now >= until)
@@ -171,7 +175,14 @@ impl Delta {
 
     /// When something is to be done though nothing comes: to ask again, or to give it up after `patience`.
     pub(super) fn due(&self, patience: Duration) -> Instant {
-        self.not_before.unwrap_or_else(|| self.deadline.min(self.progress + patience))
+        let stalled = self.progress + patience;
+        let again = match self.not_before {
+            // What is under way may hang beside what is put off.
+            Some(until) if self.requests().next().is_some() => until.min(stalled),
+            Some(until) => until,
+            None => stalled,
+        };
+        self.deadline.min(again)
     }
 }
 
@@ -186,7 +197,7 @@ mod tests {
     fn sparing(held: usize, protobuf: bool, wanted: Option<bool>) -> Sparing {
         let settings = ReflectorSettings { delta_relists: wanted, ..ReflectorSettings::default() };
         let mut sparing = Sparing::new(&settings);
-        sparing.expect(Outlook { protobuf, held, metadata_only: false });
+        sparing.expect(Outlook { protobuf, held, ..Outlook::default() });
         sparing.begin(at(0));
         sparing
     }
@@ -200,12 +211,14 @@ mod tests {
         let mut partial = sparing(1600, false, Some(true));
         partial.expect(Outlook { metadata_only: true, ..partial.outlook });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "a list of metadata is what would be listed anyway");
+        partial.expect(Outlook { doubted: true, metadata_only: false, ..partial.outlook });
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "what protobuf has spoilt is to be read anew");
     }
 
     #[test]
     fn where_much_may_have_changed_all_is_listed() {
         let mut sparing = sparing(2000, false, None);
-        (0..100).for_each(|change| sparing.changed(at(change), 1));
+        sparing.changed(100);
         // One change a second: 10 objects may differ, so 20 changes may be expected.
         assert!(sparing.is_worth_it(at(120), Some(at(100))));
         assert!(!sparing.is_worth_it(at(121), Some(at(100))));
@@ -215,7 +228,7 @@ mod tests {
     #[test]
     fn no_more_is_expected_than_may_be_had_however_many_are_held() {
         let mut sparing = sparing(1_000_000, false, None);
-        (0..100).for_each(|second| sparing.changed(at(second), 10));
+        sparing.changed(1000);
         assert!(sparing.is_worth_it(at(140), Some(at(100))));
         assert!(!sparing.is_worth_it(at(141), Some(at(100))), "200 may differ, and 410 changes are expected");
     }
@@ -224,16 +237,20 @@ mod tests {
     fn what_lists_have_found_counts_as_what_a_watch_brings() {
         let mut sparing = sparing(2000, false, None);
         assert!(sparing.is_worth_it(at(160), Some(at(100))));
-        sparing.changed(at(100), 100);
+        sparing.changed(100);
         assert!(!sparing.is_worth_it(at(160), Some(at(100))));
     }
 
     #[test]
     fn what_was_long_ago_is_forgotten() {
         let mut sparing = sparing(2000, false, None);
-        (0..600).for_each(|change| sparing.changed(at(change), 1));
+        sparing.changed(600);
+        sparing.age(at(600));
         assert!(!sparing.is_worth_it(at(660), Some(at(600))));
-        (1..20).for_each(|hour| sparing.changed(at(hour * 3600), 1));
+        for hour in 1..20 {
+            sparing.changed(1);
+            sparing.age(at(hour * 3600));
+        }
         assert!(sparing.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))), "it has been quiet for hours");
     }
 

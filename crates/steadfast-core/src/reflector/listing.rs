@@ -117,6 +117,8 @@ impl Reflector {
             self.paging = Paging::begun(now);
             return self.begin_delta(now, full, out);
         }
+        // What it is not now it does not become when it has failed.
+        full.by_difference = None;
         let id = self.next_id();
         let streamed = matches!(full.form, Form::AsItWorks) && self.streaming.begin(now);
         let request = if streamed {

@@ -6,6 +6,8 @@ pub struct Outlook {
     /// Whether answers are requested in protobuf. A real server streams a list for a third of what its pages cost it
     /// then; in JSON a stream costs it twice as much as pages do.
     pub protobuf: bool,
+    /// Whether JSON is requested because protobuf could not be read: what was spoilt by that is read anew by a full list.
+    pub doubted: bool,
     /// How many objects are held.
     pub held: usize,
     /// Whether metadata are all that is requested in any case.

@@ -171,6 +171,7 @@ impl Reflector {
     pub(super) fn proven(&mut self, now: Instant, then: Instant) {
         let then = self.evidence.proven.map_or(then, |before| before.max(then));
         self.evidence.proven = Some(then);
+        self.sparing.age(now);
         self.evidence.bound = self.rhythm.period() * 2;
         self.backoff.reset();
         self.evidence.attempts = self.attempts();

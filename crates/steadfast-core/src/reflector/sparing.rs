@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::delta::{Delta, Fetch};
+use super::failure::LONGEST_RETRY_AFTER;
 use super::full::Full;
 use super::{Failure, FailureKind, ListFrom, Next, Note, Output, Phase, Reflector, Request, RequestId, Verdict};
 use crate::freshness::Condition;
@@ -200,12 +201,14 @@ impl Reflector {
         if fetch.is_none() {
             delta.page = None;
         }
-        let put_off = failure.asks_for_patience() || failure.kind == FailureKind::TooLarge;
+        let is_first = delta.version.is_none();
+        let put_off =
+            failure.asks_for_patience() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
         match (failure.kind, fetch) {
             (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(now, failure.why.clone(), out),
             (_, fetch) if failure.is_refusal() => {
-                // A permission is another matter for each who asks.
-                if fetch.is_none() && failure.code != 403 {
+                // A permission is another matter for each who asks; and a resource may be gone for a moment, or a page's token.
+                if !matches!(failure.code, 401 | 403 | 404) && (fetch.is_some() || is_first) {
                     let until = self.for_a_while(now);
                     out.push(Output::RememberFull { until });
                 }
@@ -227,26 +230,34 @@ impl Reflector {
         if now.since(*delta.put_off_since.get_or_insert(now)) >= self.settings.list_patience {
             return self.leave_delta(now, failure, out);
         }
-        self.search.broken(now);
+        if let Some(until) = delta.not_before {
+            // Others that were under way have been put off already: it is the same trouble.
+            let asked = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+            delta.not_before = Some(until.max(now + asked));
+            return;
+        }
+        // What is proven stays so: all that is committed is of a version that was read after the list had been requested.
         self.set_condition(now, Condition::Resuming, failure.why.clone());
         let patience = self.backoff.fail(&mut self.random);
         let retry_in = self.delay(patience, failure.retry_after);
         let (why, attempts) = (failure.why.clone(), self.attempts());
         out.push(Output::Note(Note::Failed { why, attempts, retry_in }));
         if let Phase::Sparing(delta) = &mut self.phase {
-            delta.not_before = delta.not_before.max(Some(now + retry_in));
+            delta.not_before = Some(now + retry_in);
         }
     }
 
     /// It is time to ask again, or nothing more of it comes.
     pub(super) fn delta_due(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &mut self.phase else { return };
-        let again = delta.not_before.take().is_some();
+        let again = delta.not_before.take_if(|until| now >= *until).is_some();
         if now >= delta.deadline {
             let seconds = self.settings.delta_within.as_secs();
             self.list_all(now, format!("what differs from what is held has not all come in {seconds} s").into(), out);
         } else if again {
-            delta.progress = now;
+            if delta.requests().next().is_none() {
+                delta.progress = now;
+            }
             self.request_different(now, out);
         } else {
             let seconds = self.settings.list_patience.as_secs();
@@ -258,9 +269,10 @@ impl Reflector {
     /// Gives the differences up as a list that failed. What comes next is full, unless this says nothing of differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
-        let again = failure.asks_for_patience() && delta.put_off_since.is_none();
-        let until =
-            delta.full.by_difference.filter(|_| again).map(|until| until.min(now + self.settings.list_patience));
+        let unheard = failure.kind == FailureKind::Unreachable && !delta.opened;
+        let again = (failure.asks_for_patience() || unheard) && delta.put_off_since.is_none();
+        let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.settings.list_patience;
+        let until = delta.full.by_difference.filter(|_| again).map(|until| until.min(now + patience));
         // What another object was told holds for all.
         let asked = delta.not_before.map(|until| until.since(now));
         let failure = Failure { retry_after: failure.retry_after.max(asked), ..failure.clone() };

@@ -50,7 +50,7 @@ impl Reflector {
                 }
                 self.reach(now, identity.version.clone());
                 self.brief.reset();
-                self.sparing.changed(now, 1);
+                self.sparing.changed(1);
                 self.records += 1;
                 if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
                     return Verdict::Skip;

@@ -357,7 +357,7 @@ impl Client {
                     assert!(version.is_some());
                     let came = self.staged.iter().filter(|(key, version)| self.store.get(key) != Some(version));
                     let gone = self.store.keys().filter(|key| !self.staged.contains_key(key));
-                    self.reflector.found(self.now, came.count() + gone.count());
+                    self.reflector.found(came.count() + gone.count());
                     self.epoch = server_epoch;
                     self.store = std::mem::take(&mut self.staged);
                 }
