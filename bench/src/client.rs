@@ -57,12 +57,6 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         kind: "Widget".into(),
         plural: "widgets".into(),
     };
-    if matches!(args.library, Library::Floor) {
-        let bytes = floor::read(config, &args).await?;
-        let (seconds, cpu) = (begun.elapsed().as_secs_f64(), measure::processor_time()? - used);
-        tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
-        return Ok(());
-    }
     let cache: Box<dyn Cache> = match (args.library, args.resource.as_str()) {
         (Library::Steadfast, "pods") if args.lazy => {
             Box::new(ours::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
@@ -72,7 +66,12 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         }
         (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
-        (Library::Floor, _) => return Err("the floor keeps nothing".into()),
+        (Library::Floor, _) => {
+            let bytes = floor::read(config, &args).await?;
+            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), measure::processor_time()? - used);
+            tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
+            return Ok(());
+        }
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
         (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
     };

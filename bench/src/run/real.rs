@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::contestant::{self, Resource, Team};
+use super::contestant::{self, Resource};
 use super::machine::Setting;
 use super::place::Place;
 use super::process::{Process, succeed};
@@ -85,10 +85,10 @@ struct Real<'a> {
 impl Real<'_> {
     /// `before` is what the server had used before the client began.
     async fn run(mut self, before: f64) -> Result<(), Trouble> {
-        self.session.synced().await?;
+        let keeps = self.session.synced().await?;
         let used = processor_time(self.server)? - before;
         self.session.note("sync, server's processor", "s", &Value::from(used));
-        if self.session.contestant.team == Team::Floor {
+        if !keeps {
             return Ok(());
         }
         self.session.memory().await?;

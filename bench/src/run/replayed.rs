@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant, Team};
+use super::contestant::{self, Contestant};
 use super::machine::{Setting, available_memory};
 use super::number::number;
 use super::place::Place;
@@ -119,8 +119,7 @@ struct Replayed<'a> {
 
 impl Replayed<'_> {
     async fn run(mut self, events: usize) -> Result<(), Trouble> {
-        self.session.synced().await?;
-        if self.session.contestant.team == Team::Floor {
+        if !self.session.synced().await? {
             return Ok(());
         }
         self.session.memory().await?;

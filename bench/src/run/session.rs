@@ -22,20 +22,20 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// What the sync cost, and what one field of each object costs after it.
-    pub(super) async fn synced(&mut self) -> Result<(), Trouble> {
+    /// What the sync cost, and what one field of each object costs after it; returns whether anything is kept.
+    pub(super) async fn synced(&mut self) -> Result<bool, Trouble> {
         let synced = self.client.answer("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
         self.note("sync, processor", "s", &synced["cpu"]);
         if self.contestant.team == Team::Floor {
-            return Ok(());
+            return Ok(false);
         }
         let fields = self.client.ask("fields").await?;
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
             return Err(format!("the objects name too few nodes: {fields}").into());
         }
         self.note("read a field of each", "s", &fields["seconds"]);
-        Ok(())
+        Ok(true)
     }
 
     /// What is resident once all is quiet, and what was at most.

@@ -148,9 +148,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     /// Adds a key with a priority. One that is ready already gets the higher of both.
     pub fn add_with(&self, key: T, priority: Priority) {
         let key = self.named(key);
-        if self.with(|state, now| state.schedule.add(key, priority, now)) {
-            self.shared.ready.notify_one();
-        }
+        self.with(|state, now| state.schedule.add(key, priority, now));
     }
 
     /// Adds a key when `delay` is over. Of two delays of a key the one that is over first counts; that it is added in
@@ -162,20 +160,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     /// The same with a priority.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
         let key = self.named(key);
-        let (is_first, is_awaited) = self.with(|state, now| {
-            let is_first = state.schedule.add_after(key, priority, delay, now);
-            (is_first, state.is_awaited)
-        });
-        self.delayed(is_first, is_awaited);
-    }
-
-    /// Has somebody wait for the first delay, if that is another one now.
-    fn delayed(&self, is_first: bool, is_awaited: bool) {
-        match is_awaited {
-            _ if !is_first => {}
-            true => self.shared.sooner.notify_one(),
-            false => self.shared.ready.notify_one(),
-        }
+        self.with(|state, now| state.schedule.add_after(key, priority, delay, now));
     }
 
     /// Waits for the next key; none once the queue is shut down and nothing is left in it.
@@ -308,16 +293,23 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         // In this order, so that nobody has an earlier time than one before.
         let now = self.shared.environment.now();
         let (was_over, was_done) = state.ended();
-        let woken = state.schedule.wake(now);
+        state.schedule.wake(now);
+        let due = state.schedule.next_due();
         let result = act(&mut state, now);
         let (is_over, is_done) = state.ended();
-        // Some may have been taken at once.
-        let woken = woken.min(state.schedule.len());
-        let gone = state.schedule.gone();
+        let is_sooner = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
+        let is_awaited = state.is_awaited;
+        let (fresh, gone) = (state.schedule.fresh(), state.schedule.gone());
         drop(state);
         drop(gone);
-        for _ in 0..woken {
+        for _ in 0..fresh {
             self.shared.ready.notify_one();
+        }
+        // Somebody is to wait for the first delay, and until that.
+        match is_awaited {
+            _ if !is_sooner => {}
+            true => self.shared.sooner.notify_one(),
+            false => self.shared.ready.notify_one(),
         }
         if is_over && !was_over {
             self.shared.ready.notify_waiters();
@@ -422,12 +414,7 @@ impl<T: Clone + Eq + Hash> Work<T> {
     /// and is longer where all keys together fail too often.
     pub fn retry(self) -> Duration {
         let random = self.queue.shared.environment.random();
-        let (wait, is_first, is_awaited) = self.queue.with(|state, now| {
-            let (wait, is_first) = state.schedule.retry(self.number, self.priority, now, random);
-            (wait, is_first, state.is_awaited)
-        });
-        self.queue.delayed(is_first, is_awaited);
-        wait
+        self.queue.with(|state, now| state.schedule.retry(self.number, self.priority, now, random))
     }
 
     /// Ends the work as done, and has the key worked on again when `delay` is over at the latest.
@@ -447,9 +434,7 @@ impl<T: Clone + Eq + Hash> Deref for Work<T> {
 
 impl<T: Clone + Eq + Hash> Drop for Work<T> {
     fn drop(&mut self) {
-        if self.queue.with(|state, now| state.schedule.done(self.number, now)) {
-            self.queue.shared.ready.notify_one();
-        }
+        self.queue.with(|state, now| state.schedule.done(self.number, now));
     }
 }
 

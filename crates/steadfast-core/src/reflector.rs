@@ -391,8 +391,8 @@ impl Reflector {
                 out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
             }
             Phase::Sparing(delta) => {
-                out.extend(delta.requests().map(Output::Cancel));
-                out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+                delta.abandon(out);
+                out.push(Output::ReleaseTransfer);
             }
             Phase::Deciding { id, .. } | Phase::Watching { id, .. } => out.push(Output::Cancel(*id)),
             Phase::Idle | Phase::Waiting { .. } => {}

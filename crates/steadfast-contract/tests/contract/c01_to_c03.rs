@@ -80,18 +80,24 @@ fn c1_two_stays_are_told_as_one_only_where_a_list_spans_the_gap() {
     left_and_back().relisted(Some(6), 7).tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
 }
 
+/// What was in scope at 5 leaves it at 6: a selector's, or a filter's too; in a state that does not decode, or in one that does.
+fn left(filtered: bool, unknown: bool) -> Scenario {
+    let mut scenario = Scenario::new(web());
+    if filtered {
+        scenario.record(Record::Filtered { informer: "pods".into() });
+    }
+    scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
+    if unknown {
+        let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
+        scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
+    }
+    scenario
+}
+
 #[test]
 fn c1_a_filter_cannot_judge_what_does_not_decode_and_a_selector_can() {
     let left_unseen = |filtered: bool, unknown: bool| {
-        let mut scenario = Scenario::new(web());
-        if filtered {
-            scenario.record(Record::Filtered { informer: "pods".into() });
-        }
-        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
-        if unknown {
-            let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
-            scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
-        }
+        let mut scenario = left(filtered, unknown);
         scenario.set_app(7, "a", "u1", "web").tell(updated("a", "u1", 5, 7));
         scenario
     };
@@ -197,15 +203,7 @@ fn c2_an_undecodable_state_excuses_an_older_last_object() {
 #[test]
 fn c2_what_left_a_filter_undecodable_may_be_observed_to_end_later() {
     let left_unseen = |filtered: bool, unknown: bool, end: u64| {
-        let mut scenario = Scenario::new(web());
-        if filtered {
-            scenario.record(Record::Filtered { informer: "pods".into() });
-        }
-        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
-        if unknown {
-            let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
-            scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
-        }
+        let mut scenario = left(filtered, unknown);
         scenario.gone(7, "a", "u1").set_app(8, "a", "u2", "db").gone(9, "a", "u2");
         scenario.tell(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));
         scenario

@@ -38,6 +38,8 @@ pub(super) struct Schedule<T> {
     retries: u64,
     queued: Durations,
     worked: Durations,
+    /// How many have become ready since it was last asked.
+    fresh: usize,
     /// Keys that are let go of: what dropping them runs is the user's, and not for whoever holds a lock.
     gone: Vec<T>,
 }
@@ -126,6 +128,7 @@ impl<T: Clone + Eq> Schedule<T> {
             retries: 0,
             queued: Durations::default(),
             worked: Durations::default(),
+            fresh: 0,
             gone: Vec::new(),
         }
     }
@@ -157,27 +160,27 @@ impl<T: Clone + Eq> Schedule<T> {
         self.items[number as usize].as_mut().expect(GIVEN_OUT)
     }
 
-    /// Adds a key; returns whether somebody who waits can have it now.
-    pub(super) fn add(&mut self, key: Named<T>, priority: Priority, now: Instant) -> bool {
+    /// Adds a key.
+    pub(super) fn add(&mut self, key: Named<T>, priority: Priority, now: Instant) {
         if self.closed {
             self.gone.push(key.key);
-            return false;
+            return;
         }
         let number = self.number(key);
-        self.add_number(number, priority, now)
+        self.add_number(number, priority, now);
     }
 
-    fn add_number(&mut self, number: Number, priority: Priority, since: Instant) -> bool {
+    fn add_number(&mut self, number: Number, priority: Priority, since: Instant) {
         let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         match item.stage {
             Stage::Idle => {
                 let place = self.ready.push(number, priority, item.group);
                 item.stage = Stage::Ready { place, since };
                 self.adds += 1;
+                self.fresh += 1;
                 if let Some(forgotten) = item.forgotten.take() {
                     self.idle.remove(&(forgotten, number));
                 }
-                true
             }
             Stage::Ready { place, since } => {
                 if priority > place.priority() {
@@ -185,7 +188,6 @@ impl<T: Clone + Eq> Schedule<T> {
                     let place = self.ready.push(number, priority, item.group);
                     item.stage = Stage::Ready { place, since };
                 }
-                false
             }
             Stage::Running { since: begun, again } => {
                 if again.is_none() {
@@ -195,25 +197,23 @@ impl<T: Clone + Eq> Schedule<T> {
                 let before = again.unwrap_or(Again { priority, since });
                 let again = Again { priority: before.priority.max(priority), ..before };
                 item.stage = Stage::Running { since: begun, again: Some(again) };
-                false
             }
         }
     }
 
-    /// Adds a key when `delay` is over; returns whether that is before all others.
-    pub(super) fn add_after(&mut self, key: Named<T>, priority: Priority, delay: Duration, now: Instant) -> bool {
+    /// Adds a key when `delay` is over.
+    pub(super) fn add_after(&mut self, key: Named<T>, priority: Priority, delay: Duration, now: Instant) {
         if self.closed {
             self.gone.push(key.key);
-            return false;
+            return;
         }
         self.retries += 1;
         let number = self.number(key);
-        self.delay(number, priority, now + delay, false)
+        self.delay(number, priority, now + delay, false);
     }
 
-    fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) -> bool {
+    fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) {
         self.sequence += 1;
-        let before = self.next_due();
         let mut delay = Delay { due: (at, self.sequence), priority, is_retry };
         let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         if let Some(other) = item.delay {
@@ -227,22 +227,20 @@ impl<T: Clone + Eq> Schedule<T> {
         if let Some(forgotten) = item.forgotten.take() {
             self.idle.remove(&(forgotten, number));
         }
-        before.is_none_or(|before| delay.due.0 < before)
     }
 
-    /// Counts a failure of a key that is worked on, and adds it again when its wait is over; returns how long that is, and
-    /// whether it is over before all others.
-    pub(super) fn retry(&mut self, number: Number, priority: Priority, now: Instant, random: u64) -> (Duration, bool) {
+    /// Counts a failure of a key that is worked on, and adds it again when its wait is over; returns how long that is.
+    pub(super) fn retry(&mut self, number: Number, priority: Priority, now: Instant, random: u64) -> Duration {
         let settings = self.settings;
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
         let own = settings.wait(item.failures, random);
         let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
-        if self.closed {
-            return (wait, false);
+        if !self.closed {
+            self.retries += 1;
+            self.delay(number, priority, now + wait, true);
         }
-        self.retries += 1;
-        (wait, self.delay(number, priority, now + wait, true))
+        wait
     }
 
     /// How often a key has failed in a row.
@@ -269,13 +267,12 @@ impl<T: Clone + Eq> Schedule<T> {
         }
     }
 
-    /// Makes ready whose time has come, whoever asks; returns how many can be worked on now.
-    pub(super) fn wake(&mut self, now: Instant) -> usize {
-        let mut ready = 0;
+    /// Makes ready whose time has come, whoever asks.
+    pub(super) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), number) = entry.remove_entry();
             let Some(delay) = self.item(number).delay.take() else { continue };
-            ready += usize::from(self.add_number(number, delay.priority, due));
+            self.add_number(number, delay.priority, due);
         }
         while let Some(&(at, number)) = self.idle.first().filter(|(at, _)| *at <= now) {
             self.idle.remove(&(at, number));
@@ -283,7 +280,6 @@ impl<T: Clone + Eq> Schedule<T> {
             self.item(number).failures = 0;
             self.release(number, now);
         }
-        ready
     }
 
     /// Takes what is next.
@@ -302,22 +298,19 @@ impl<T: Clone + Eq> Schedule<T> {
         Next::Key(number, key, place.priority())
     }
 
-    /// The work on a key has ended; returns whether it can be worked on again now.
-    pub(super) fn done(&mut self, number: Number, now: Instant) -> bool {
+    /// The work on a key has ended.
+    pub(super) fn done(&mut self, number: Number, now: Instant) {
         let item = self.items[number as usize].as_mut().expect(GIVEN_OUT);
         let Stage::Running { since, again } = std::mem::replace(&mut item.stage, Stage::Idle) else {
             unreachable!("what is done was worked on")
         };
         self.running.remove(&(since, number));
         self.worked.add(now.since(since));
-        let Some(again) = again else {
-            self.release(number, now);
-            return false;
-        };
+        let Some(again) = again else { return self.release(number, now) };
         self.again -= 1;
+        self.fresh += 1;
         let place = self.ready.push(number, again.priority, item.group);
         item.stage = Stage::Ready { place, since: again.since };
-        true
     }
 
     /// Lets go of a key with which nothing is to be done; its failures are remembered for a while.
@@ -402,6 +395,11 @@ impl<T: Clone + Eq> Schedule<T> {
     /// How many keys something is known of.
     pub(super) fn known(&self) -> usize {
         self.numbers.len()
+    }
+
+    /// How many have become ready since it was last asked, and still are.
+    pub(super) fn fresh(&mut self) -> usize {
+        std::mem::take(&mut self.fresh).min(self.ready.len())
     }
 
     /// The keys that were let go of since it was last asked.

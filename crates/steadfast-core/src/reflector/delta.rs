@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::full::Full;
 use super::outlook::Outlook;
+use super::output::Output;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
 use crate::record::Identity;
@@ -166,6 +167,12 @@ impl Delta {
     /// The requests under way.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.page.into_iter().chain(self.requested.iter().map(|fetch| fetch.id))
+    }
+
+    /// It is given up: what is under way, and what came of it.
+    pub(super) fn abandon(&self, out: &mut Vec<Output>) {
+        out.extend(self.requests().map(Output::Cancel));
+        out.push(Output::DropStaging);
     }
 
     /// Something of it has come.

@@ -174,8 +174,8 @@ impl Reflector {
     /// Gives the differences up, and asks for all of it: at once, unless the server has asked for patience.
     pub(super) fn list_all(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Sparing(delta) = &self.phase else { return };
-        out.extend(delta.requests().map(Output::Cancel));
-        out.extend([Output::DropStaging, Output::Note(Note::ListingAll { why })]);
+        delta.abandon(out);
+        out.push(Output::Note(Note::ListingAll { why }));
         let (full, not_before) = (Full { by_difference: None, ..delta.full.clone() }, delta.not_before);
         self.sparing.full_until = Some(self.for_a_while(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
@@ -284,8 +284,8 @@ impl Reflector {
     /// Drops what is under way of it, and returns what was to be had.
     fn drop_delta(&mut self, out: &mut Vec<Output>) -> Full {
         let Phase::Sparing(delta) = &self.phase else { return Full::again(self.reached()) };
-        out.extend(delta.requests().map(Output::Cancel));
-        out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+        delta.abandon(out);
+        out.push(Output::ReleaseTransfer);
         delta.full.clone()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -60,9 +59,7 @@ async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, caus
     let factory = InformerFactory::with_settings(&connection, settings());
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    victim.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    let notes = Notes::of(&victim);
     let told = Arc::new(AtomicUsize::new(0));
     let count = told.clone();
     let _handler = victim.on_event(move |event: Event<ConfigMap>| {
@@ -71,9 +68,8 @@ async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, caus
     });
 
     let relisted = async {
-        while !notes.text().contains(cause) || !notes.text().contains("listed again") {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        notes.tell(cause).await;
+        notes.tell("listed again").await;
     };
     let named = tokio::time::timeout(SOON, relisted).await;
     assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
@@ -180,15 +176,9 @@ async fn a_server_that_has_no_metadata_is_not_asked_for_them_by_who_comes_later(
     for scope in [Scope::all(), Scope::namespace("default"), Scope::all().labels("app=web")] {
         let factory = InformerFactory::with_settings(&connection, settings());
         let informer = factory.build::<ConfigMap>(scope).protobuf(false).start().expect("it starts");
-        let notes = Notes::default();
-        let own = notes.clone();
-        informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
-        let relisted = async {
-            while !notes.text().contains("listed again at 10") {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        assert!(tokio::time::timeout(SOON, relisted).await.is_ok(), "{}", notes.text());
+        let notes = Notes::of(&informer);
+        let relisted = tokio::time::timeout(SOON, notes.tell("listed again at 10")).await;
+        assert!(relisted.is_ok(), "{}", notes.text());
         held.push(informer);
     }
     let metadata = server.asked().iter().filter(|head| head.contains(METADATA)).count();
@@ -208,14 +198,8 @@ async fn metadata_of_custom_resources_are_requested_in_protobuf_and_their_object
         let factory = InformerFactory::with_settings(&server.connection(Settings::default()), settings());
         let builder = factory.build_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.protobuf(protobuf).start().expect("it starts");
-        let notes = Notes::default();
-        let own = notes.clone();
-        informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
-        let relisted = async {
-            while !notes.text().contains("listed again at 12 by metadata, objects in full: 0") {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
+        let notes = Notes::of(&informer);
+        let relisted = notes.tell("listed again at 12 by metadata, objects in full: 0");
         let relisted = tokio::time::timeout(SOON, relisted).await;
         assert!(relisted.is_ok(), "{}\n{}", notes.text(), informer.freshness());
         let asked = server.asked();

@@ -40,9 +40,7 @@ async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let names = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use peak_alloc::PeakAlloc;
 use server::{Attack, Server};
 use steadfast::transport::Settings;
-use steadfast::{Informer, InformerFactory, Scope};
+use steadfast::{Informer, InformerFactory, Kept, Scope};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -39,6 +39,21 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
+    /// What an informer notes from now on.
+    fn of<K: Kept>(informer: &Informer<K>) -> Self {
+        let notes = Self::default();
+        let own = notes.clone();
+        informer.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+        notes
+    }
+
+    /// Waits until `text` is told.
+    async fn tell(&self, text: &str) {
+        while !self.text().contains(text) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     fn text(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
@@ -66,16 +81,9 @@ async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool
     let other = factory.build::<Secret>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    victim.on_note(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    let notes = Notes::of(&victim);
 
-    let named = async {
-        while !notes.text().contains(cause) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let named = tokio::time::timeout(SOON, named).await;
+    let named = tokio::time::timeout(SOON, notes.tell(cause)).await;
     assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
     let cost = MEMORY.peak_usage().saturating_sub(before);
     assert!(cost < COST, "{what}: it cost {cost} bytes");

@@ -153,14 +153,8 @@ async fn where_protobuf_cannot_be_read_json_is_asked_for() {
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    informer.on_note(move |note| own.0.lock().expect("nobody panics").push(note.to_string()));
-    let told = async {
-        while !notes.text().contains("asking for JSON for a while") {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
+    let notes = Notes::of(&informer);
+    let told = notes.tell("asking for JSON for a while");
     tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
     let before = server.asked().len();
     server.attack(None);

@@ -92,9 +92,7 @@ where
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build_with::<K>(kind, Scope::namespace("default"));
     let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(600)).await.expect("it syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     World { server, informer, notes }
@@ -278,9 +276,7 @@ async fn an_object_of_another_kind_is_none_of_the_caches_and_told_by_its_name() 
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer =
         factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
-    let notes = Notes::default();
-    let own = notes.clone();
-    informer.on_note(move |note| own.0.lock().expect("no panic").push(note.to_string()));
+    let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(notes.text().contains(told), "{}", notes.text());
