@@ -311,9 +311,10 @@ impl Asker {
     }
 
     /// The version that the server has come to, asked now.
-    pub(crate) async fn newest(&self) -> Result<Option<ResourceVersion>, Failure> {
+    pub(crate) fn newest(&self) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {
         let now = self.connection.environment().now();
-        self.probe(&Request::Probe { since: now }, now, false).await.map(|probed| probed.version)
+        let probed = self.probe(&Request::Probe { since: now }, now, false);
+        async move { probed.await.map(|probed| probed.version) }
     }
 
     /// Sends a probe, or waits for another's that was sent at `since` or later.

@@ -31,6 +31,7 @@ use tokio::sync::watch;
 use crate::environment::SharedEnvironment;
 use crate::probes::Board;
 use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
+use crate::writes::recording::Recordings;
 pub use builder::ConnectionBuilder;
 pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
@@ -68,6 +69,7 @@ struct Inner {
     in_json: Remembered,
     /// The resources that are relisted in full: metadata alone are not to be had.
     in_full: Remembered,
+    recordings: Arc<Recordings>,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // After the pool: what runs in it ends first.
@@ -169,6 +171,11 @@ impl Connection {
     /// Until when relists of the resource, by its path in all namespaces, are to be full.
     pub(crate) fn remembers_full(&self, everywhere: &str) -> Option<Instant> {
         self.inner.in_full.until(everywhere, self.environment().now())
+    }
+
+    /// Who records the writes of its clients.
+    pub(crate) fn recordings(&self) -> &Arc<Recordings> {
+        &self.inner.recordings
     }
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.

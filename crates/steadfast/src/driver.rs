@@ -21,7 +21,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeError, Encoding, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
@@ -30,7 +29,8 @@ use steadfast_core::reflector::{
     Failure, FailureKind, Gravity, Input, Note, Outlook, Output, Reflector, Request, RequestId,
 };
 use steadfast_core::store::{Staging, Store};
-use tokio::sync::{mpsc, watch};
+use steadfast_core::{Instant, ResourceVersion};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
 use crate::connection::Place;
@@ -52,6 +52,8 @@ use resyncs::Resyncs;
 pub(crate) enum Command {
     /// Find out whether the cache has reached the present.
     SeekProof,
+    /// Ask the server which version it has come to.
+    Newest(oneshot::Sender<Option<ResourceVersion>>),
     /// Look after handlers that were added.
     Handlers,
     /// Take note of an object that turned out, when it was read, not to fit.
@@ -211,6 +213,7 @@ impl<K: Kept> Driver<K> {
                 }
                 Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
+                Wake::Command(Some(Command::Newest(asks))) => self.find_newest(asks),
                 Wake::Command(Some(Command::Handlers)) => self.look_after_newcomers(),
                 Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
@@ -242,6 +245,16 @@ impl<K: Kept> Driver<K> {
                 }
             }
         }
+    }
+
+    /// Asks the server which version it has come to; who asks hears nothing where that is not to be had.
+    fn find_newest(&self, asks: oneshot::Sender<Option<ResourceVersion>>) {
+        let newest = self.asker.newest();
+        self.shared.environment.spawn(Box::pin(async move {
+            if let Ok(version) = newest.await {
+                drop(asks.send(version));
+            }
+        }));
     }
 
     /// Does what is due.

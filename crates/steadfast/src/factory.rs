@@ -10,24 +10,28 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
+use steadfast_core::event::Event;
 use steadfast_core::event::Rules;
 use steadfast_core::reflector::{Reflector, ReflectorSettings};
+use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use tokio::sync::mpsc;
 
 use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
+use crate::catching_up::told_by;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Keeper, Limits, Transform};
-use crate::error::{InformerError, NotSynced, SyncTimeout};
+use crate::error::{InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::Informer;
-use crate::owner::Owner;
+use crate::owner::{Origin, Owner};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
 use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
+use crate::writes::Writes;
 
 /// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
 /// Cheap to clone.
@@ -73,6 +77,9 @@ trait Control: Send + Sync {
     fn is_broken(&self) -> bool;
     fn is_drained(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
+    fn origin(&self) -> &Origin;
+    fn has_writes(&self, writes: &Writes) -> bool;
+    fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
 }
 
 impl<K: Kept> Control for Informer<K> {
@@ -106,6 +113,18 @@ impl<K: Kept> Control for Informer<K> {
 
     fn close_handlers(&self) -> Undelivered {
         self.shared().close_handlers()
+    }
+
+    fn origin(&self) -> &Origin {
+        Informer::origin(self)
+    }
+
+    fn has_writes(&self, writes: &Writes) -> bool {
+        Informer::has_writes(self, writes)
+    }
+
+    fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>> {
+        Box::pin(Informer::wait_for_writes(self, writes, deadline))
     }
 }
 
@@ -197,6 +216,54 @@ impl InformerFactory {
             return Ok(());
         }
         Err(SyncTimeout { waited: environment.now().since(begun), missing })
+    }
+
+    /// Whether each cache of this factory has all of `writes` that it is going to hold: see
+    /// [`Informer::has_writes`](crate::Informer::has_writes).
+    pub fn has_writes(&self, writes: &Writes) -> bool {
+        writes.is_empty() || self.controls().iter().all(|control| control.is_stopped() || control.has_writes(writes))
+    }
+
+    /// What `event` of `informer` tells, where another cache of this factory that is going to hold it too does not have it
+    /// yet; nothing otherwise.
+    ///
+    /// Each informer has a watch of its own. Who is called for what one of them has seen, and reads another cache of the same
+    /// resource, is to wait until that has it.
+    pub fn unseen_elsewhere<K: Kept>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
+        let own = informer.origin();
+        let is_other = |other: &Origin| {
+            !std::ptr::eq(own, other)
+                && (&own.server, &own.group, &own.plural) == (&other.server, &other.group, &other.plural)
+        };
+        let others: Vec<_> = {
+            let informers = self.lock();
+            let controls = informers.running.values().map(|running| &running.control);
+            controls.filter(|control| is_other(control.origin()) && !control.is_stopped()).cloned().collect()
+        };
+        if others.is_empty() {
+            return Writes::default();
+        }
+        let told = told_by(informer, event);
+        if others.iter().all(|other| other.has_writes(&told)) { Writes::default() } else { told }
+    }
+
+    /// Waits until each cache of this factory has all of `writes` that it is going to hold: see
+    /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes). Those that are stopped are not waited for.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first, or a version cannot be compared: of the first cache to which that happens.
+    pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
+        let environment = self.inner.connection.environment().clone();
+        let begun = environment.now();
+        for control in self.controls() {
+            let left = deadline.saturating_sub(environment.now().since(begun));
+            match control.wait_for_writes(writes, left).await {
+                Err(WaitError::Stopped { .. }) => {}
+                waited => waited?,
+            }
+        }
+        Ok(())
     }
 
     /// How true the caches of this factory are: the worst of all, which one that is and why, and what a readiness probe
@@ -480,6 +547,13 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.evidence().clone(),
         ));
+        let origin = Origin {
+            server: connection.recordings().server().clone(),
+            group: self.collection.group().to_owned(),
+            plural: self.collection.plural().to_owned(),
+            selector: self.scope.label_selector().and_then(|text| parse_selector(text).ok()),
+            scope: self.scope.clone(),
+        };
         let asker = Asker { protobuf, ..Asker::new::<K>(connection, &self.collection, &self.scope) };
         #[cfg(feature = "metrics")]
         {
@@ -504,7 +578,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let driver =
             Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), limits, received);
         environment.spawn_foreign(Box::pin(driver.run()));
-        Informer::new(Arc::new(Owner { shared, commands }))
+        Informer::new(Arc::new(Owner { shared, commands, origin }))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::handler::{AsyncHandler, Handler};
 use crate::handler_counts::HandlerCounts;
 use crate::lister::{Index, Lister};
 use crate::memory::Memory;
-use crate::owner::Owner;
+use crate::owner::{Origin, Owner};
 use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
@@ -55,6 +55,16 @@ impl<K: Kept> Informer<K> {
 
     pub(crate) fn shared(&self) -> &Arc<Shared<K>> {
         &self.owner.shared
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.owner.origin
+    }
+
+    /// Has its driver do something.
+    pub(crate) fn command(&self, command: Command) {
+        // One that has ended does nothing any more.
+        let _ = self.owner.commands.send(command);
     }
 
     /// The resource and its scope, for people.
@@ -223,7 +233,7 @@ impl<K: Kept> Informer<K> {
     }
 
     /// Waits until what was written before this call is in a list that was requested after it.
-    async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
+    pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
         self.wait_aided(deadline, "a new list".to_owned(), |shared| is_listed_since(shared, begun)).await
     }
@@ -297,7 +307,7 @@ impl<K: Kept> Informer<K> {
         self.wait_aided(deadline, format!("the end of {name} ({who})"), gone).await
     }
 
-    async fn wait_aided(
+    pub(crate) async fn wait_aided(
         &self,
         deadline: Duration,
         target: String,
@@ -320,7 +330,7 @@ impl<K: Kept> Informer<K> {
                 let (resource, state) = (self.name().to_owned(), self.freshness());
                 return Err(WaitError::Deadline { resource, target, waited, state });
             }
-            let _ = self.owner.commands.send(Command::SeekProof);
+            self.command(Command::SeekProof);
             unaided = (unaided * 2).min(Duration::from_secs(15));
         }
     }
@@ -356,13 +366,13 @@ impl<K: Kept> Informer<K> {
     /// Ends the watch; the handlers may go on with what waits for them.
     pub(crate) fn stop_reading(&self) {
         self.shared().stop();
-        let _ = self.owner.commands.send(Command::Stop { handlers: false });
+        self.command(Command::Stop { handlers: false });
     }
 
     /// Ends the watch, also when cut off; what handlers were not given stays undelivered. The cache stays readable.
     pub fn stop(&self) {
         self.shared().stop();
-        let _ = self.owner.commands.send(Command::Stop { handlers: true });
+        self.command(Command::Stop { handlers: true });
         // Here and not by the driver alone, which the user's code may hold up.
         self.shared().close_handlers();
     }
@@ -377,7 +387,7 @@ pub(crate) enum Unreached {
 }
 
 /// Whether the server gives no version of what it lists, so that only a list tells what it has come to (C12).
-fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
+pub(crate) fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
     shared.is_synced() && shared.snapshot().version().is_none()
 }
 
@@ -396,6 +406,6 @@ fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Whether `held` is known to be at `version` or past it.
-fn is_at(held: &ResourceVersion, version: &ResourceVersion) -> bool {
+pub(crate) fn is_at(held: &ResourceVersion, version: &ResourceVersion) -> bool {
     held.order(version).is_some_and(std::cmp::Ordering::is_ge)
 }

@@ -33,12 +33,14 @@
 //! | [`connection`] | one server: the pool, authentication, `kube::Client` |
 //! | `factory` | informers, shared by all who ask for the same |
 //! | `informer`, `until`, `lister`, `stream`, `readiness` | what users hold |
+//! | `writes`, `catching_up` | what was written through a client, and waits for caches that have it |
 //! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
 //! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
 mod answers;
+mod catching_up;
 mod choices;
 pub mod connection;
 mod driver;
@@ -69,6 +71,7 @@ mod uncached;
 pub mod unstable;
 mod until;
 mod wishes;
+mod writes;
 
 /// The Kubernetes types that informers are made for; a program has to enable a feature of it, such as `latest`.
 pub use k8s_openapi;
@@ -104,6 +107,8 @@ pub use steadfast_core::{
 };
 pub use stream::Watch;
 pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
+pub use writes::Writes;
+pub use writes::recording::Recording;
 
 /// The events of `K` in `scope` as a stream, by a watch of its own, and nothing else to hold.
 ///

@@ -2,13 +2,43 @@
 
 use std::sync::Arc;
 
+use kube::core::{Selector, SelectorExt};
+use steadfast_core::ObjectKey;
 use tokio::sync::mpsc;
 
 use crate::driver::Command;
+use crate::scope::Scope;
 use crate::shared::Shared;
+use crate::writes::{Labels, Server, Write};
 
 /// What keeps the watch running: as long as one is held, it goes on.
 pub(crate) struct Owner<K> {
     pub(crate) shared: Arc<Shared<K>>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) origin: Origin,
+}
+
+/// Where the objects of an informer come from.
+pub(crate) struct Origin {
+    pub(crate) server: Server,
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    pub(crate) scope: Scope,
+    /// Which labels they have, where that can be told of an object.
+    pub(crate) selector: Option<Selector>,
+}
+
+impl Origin {
+    /// Whether `write` may have changed something here. The version of the group does not matter: all are of the same objects.
+    pub(crate) fn concerns(&self, write: &Write) -> bool {
+        let target = write.target();
+        let (own, written) = (self.scope.in_namespace(), target.namespace.as_deref());
+        let elsewhere = own.is_some() && written.is_some() && own != written;
+        write.is_on(&self.server) && self.group == target.group && self.plural == target.plural && !elsewhere
+    }
+
+    /// Whether an object of this name with these labels may be held here, as far as that can be told.
+    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: &Labels) -> bool {
+        self.scope.may_hold_name(key.name()) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+    }
 }

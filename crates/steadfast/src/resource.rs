@@ -86,6 +86,16 @@ impl Collection {
         crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope)
     }
 
+    /// Its group, empty for the oldest one.
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The resource as paths have it.
+    pub(crate) fn plural(&self) -> &str {
+        &self.plural
+    }
+
     /// Its name for people: `pods`, `deployments.apps`.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -75,6 +75,13 @@ impl Scope {
             || self.fields.as_deref().is_some_and(changeable)
     }
 
+    /// Whether the field selector has room for an object of this name, as far as it speaks of that.
+    pub(crate) fn may_hold_name(&self, name: &str) -> bool {
+        let terms = self.fields.as_deref().unwrap_or_default().split(',');
+        let mut named = terms.filter_map(|term| term.trim().strip_prefix("metadata.name="));
+        named.all(|wanted| wanted.trim_start_matches('=') == name)
+    }
+
     /// The selectors as query parameters, each preceded by `&`.
     pub(crate) fn query(&self) -> String {
         let parameter = |name: &str, value: &Option<String>| {

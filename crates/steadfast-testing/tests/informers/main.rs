@@ -14,6 +14,7 @@ mod readers;
 mod reentrant;
 mod uncached;
 mod waits;
+mod writes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -184,6 +184,7 @@ impl ConnectionBuilder {
             paged: Remembered::default(),
             in_json: Remembered::default(),
             in_full: Remembered::default(),
+            recordings: Arc::default(),
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment,

@@ -14,6 +14,9 @@ use tower::{BoxError, Service};
 use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError, patience};
 use crate::transport::{Keep, ResponseBody, is_upgrade};
+use crate::writes::answer::Witness;
+use crate::writes::recording::Recording;
+use crate::writes::request;
 
 impl Connection {
     /// An ordinary client on these connections; it keeps them open as a clone of this would.
@@ -26,6 +29,27 @@ impl Connection {
         });
         let Some(client) = client else { unreachable!("an environment runs the action it is given") };
         client
+    }
+
+    /// Begins to record the writes that pass through the clients of this connection, so that caches can be waited for that
+    /// have them: those of the work that is handed to [`Recording::of`], and of what belongs to no such work.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kube::api::{Api, DeleteParams};
+    /// # use steadfast::{Connection, InformerFactory};
+    /// # async fn example(connection: Connection, informers: InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
+    /// let pods = Api::<Pod>::namespaced(connection.client(), "shop");
+    /// let recording = connection.record_writes();
+    /// recording.of(pods.delete("web-0", &DeleteParams::default())).await?;
+    /// // Every cache of the factory knows of it now.
+    /// informers.wait_for_writes(&recording.writes(), Duration::from_secs(30)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_writes(&self) -> Recording {
+        self.inner.recordings.begin()
     }
 }
 
@@ -51,14 +75,23 @@ impl Service<Request<Body>> for Transport {
         let sensitive = Sensitive::of(&request);
         connection.inner.manners.deadlines(&mut request);
         Box::pin(async move {
-            let answer = patience::send(&connection, request).await?;
+            // In here, where whoever sends it polls: it is known by that whose write it is.
+            let mut witness = connection.inner.recordings.write(|| request::target(&request)).map(|write| {
+                let environment = connection.environment().clone();
+                Witness::new(write, request.method(), environment)
+            });
+            let again = |busy| witness.iter_mut().for_each(|witness| witness.again(busy));
+            let answer = patience::send(&connection, request, again).await.inspect_err(|error| {
+                witness.iter().filter(|_| !error.maybe_sent()).for_each(Witness::not_sent);
+            })?;
+            let witness = witness.filter(|witness| witness.answered(answer.status()));
             let sensitive = sensitive.filter(|_| answer.status().is_success());
             Ok(answer.map(|body| {
                 let body = match sensitive {
                     Some(sensitive) => Either::Right(Checked::new(body, sensitive, connection.server())),
                     None => Either::Left(body),
                 };
-                Held { body, _connection: connection }
+                Held { body, witness, _connection: connection }
             }))
         })
     }
@@ -67,6 +100,7 @@ impl Service<Request<Body>> for Transport {
 /// A body that keeps its connection open: a stream of `kube` may outlive the client it came from.
 struct Held {
     body: Either<ResponseBody, Checked>,
+    witness: Option<Witness>,
     _connection: Connection,
 }
 
@@ -75,7 +109,18 @@ impl http_body::Body for Held {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
+        if let (Some(witness), Some(data)) = (&mut self.witness, data) {
+            witness.see(data);
+        }
+        // Whoever knows how long it is does not ask again after the last piece.
+        if frame.is_none() || (data.is_some() && self.body.is_end_stream()) {
+            self.witness.take().into_iter().for_each(Witness::complete);
+        } else if matches!(frame, Some(Err(_))) {
+            self.witness = None;
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

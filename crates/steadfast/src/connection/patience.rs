@@ -25,21 +25,27 @@ const DELAYS: BackoffSettings = BackoffSettings {
 /// Sends `request`, again and again while the server is too busy for it.
 ///
 /// A write is not sent again after `504`, which says that something was waited for in vain, and so may have happened.
-pub(super) async fn send(connection: &Connection, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
+/// `again` is told each answer after which it is sent again.
+pub(super) async fn send(
+    connection: &Connection,
+    request: Request<Body>,
+    mut again: impl FnMut(StatusCode),
+) -> Result<Response<ResponseBody>, SendError> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let (environment, manners) = (connection.environment(), connection.inner.manners);
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(DELAYS);
     let mut next = request;
     loop {
-        let again = transport::copy(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
+        let copy = transport::copy(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
         let answer = connection.send(next).await?;
         let busy = match answer.status() {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
             StatusCode::GATEWAY_TIMEOUT => safe,
             _ => false,
         };
-        let Some(again) = again.filter(|_| busy) else { return Ok(answer) };
+        let Some(copy) = copy.filter(|_| busy) else { return Ok(answer) };
+        again(answer.status());
         let patience = backoff.fail(&mut random);
         let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let delay = asked.map_or(patience, |asked| {
@@ -47,9 +53,9 @@ pub(super) async fn send(connection: &Connection, request: Request<Body>) -> Res
             // Not all who were told the same come at the same moment.
             random.between(least, least + least / 10)
         });
-        tracing::debug!(status = %answer.status(), ?delay, path = again.uri().path(), "the server is busy; again");
+        tracing::debug!(status = %answer.status(), ?delay, path = copy.uri().path(), "the server is busy; again");
         drop(answer);
         environment.sleep_until(environment.now() + delay).await;
-        next = again;
+        next = copy;
     }
 }

@@ -1,0 +1,242 @@
+//! What is written through a client, and waits for caches that have it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use steadfast::{Connection, Scope, WaitError, Writes};
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_testing::{InMemory, WorldError, config_map};
+
+use super::{SOON, World, settled};
+
+const LATER: Duration = Duration::from_secs(60);
+
+async fn connected(world: &World) -> Result<(Connection, Api<ConfigMap>), WorldError> {
+    let connection = world.factory.connection().clone();
+    let maps = Api::namespaced(connection.client(), "default");
+    Ok((connection, maps))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_has_what_was_written_once_it_has_come_to_that_version() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let informer = world.synced().await?;
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    let writes = recording.writes();
+    assert_eq!((writes.len(), format!("{writes:?}")), (1, "[\"configmaps default/a at version 6\"]".into()));
+    assert!(!world.factory.has_writes(&writes));
+    let late = world.factory.wait_for_writes(&writes, SOON).await;
+    let Err(late @ WaitError::Deadline { .. }) = late else { panic!("{late:?}") };
+    assert!(
+        late.to_string()
+            .starts_with("configmaps in all namespaces did not reach configmaps default/a at version 6 within 2.0 s"),
+        "{late}"
+    );
+    world.server.faults().lag(false);
+    world.factory.wait_for_writes(&writes, LATER).await?;
+    assert!(world.factory.has_writes(&writes));
+    assert!(informer.lister()?.get("default", "a")?.is_some());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_is_waited_for_until_it_is_gone() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.synced().await?;
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    recording.of(maps.delete("a", &DeleteParams::default())).await?;
+    let writes = recording.writes();
+    assert!(!informer.has_writes(&writes));
+    assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
+    world.server.faults().lag(false);
+    informer.wait_for_writes(&writes, LATER).await?;
+    assert!(informer.lister()?.get("default", "a")?.is_none());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_tried_or_elsewhere_is_not_waited_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    world.server.create(&config_map("a", "1"))?;
+    let informer = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    informer.wait_for_sync(SOON).await?;
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    recording
+        .of(async {
+            let twice = maps.create(&PostParams::default(), &config_map("a", "1")).await;
+            assert!(matches!(twice, Err(kube::Error::Api(status)) if status.code == 409));
+            let tried = PostParams { dry_run: true, ..PostParams::default() };
+            maps.create(&tried, &config_map("b", "1")).await?;
+            maps.get("a").await?;
+            let other = Api::<Secret>::namespaced(connection.client(), "default");
+            let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "s" } }))?;
+            other.create(&PostParams::default(), &secret).await?;
+            Ok::<_, WorldError>(())
+        })
+        .await?;
+    let elsewhere = InMemory::default().connection(&world.server).await?;
+    let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
+    recording.of(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
+    assert_eq!(recording.writes().len(), 2, "the refused one and the secret: {recording:?}");
+    assert!(informer.has_writes(&recording.writes()));
+    informer.wait_for_writes(&recording.writes(), SOON).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let (one, other) = (connection.record_writes(), connection.record_writes());
+    let create = |name: &'static str| {
+        let maps = maps.clone();
+        async move { maps.create(&PostParams::default(), &config_map(name, "1")).await.map(drop) }
+    };
+    let (first, second) = tokio::join!(one.of(create("one")), other.of(create("other")));
+    first.and(second)?;
+    assert_eq!((one.writes().len(), other.writes().len()), (1, 1));
+    assert!(format!("{:?}", one.writes()).contains("default/one"), "{one:?}");
+    one.of(async { tokio::spawn(create("spawned")).await }).await??;
+    assert_eq!((one.writes().len(), other.writes().len()), (2, 2), "nobody knows whose it is");
+    drop(other);
+    let third = connection.record_writes();
+    one.of(third.of(create("inner"))).await?;
+    assert_eq!((one.writes().len(), third.writes().len()), (2, 1), "the innermost");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_answer_was_lost_the_server_is_asked_how_far_it_is() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let informer = world.synced().await?;
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    world.server.faults().answer_with(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
+    let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
+    assert!(refused.is_err());
+    // Somebody has written by now, and it may have been us.
+    world.server.create(&config_map("b", "1"))?;
+    let writes = recording.writes();
+    assert_eq!(format!("{writes:?}"), "[\"a write whose answer was lost, configmaps in default\"]");
+    assert!(!informer.has_writes(&writes));
+    assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
+    world.server.faults().lag(false);
+    informer.wait_for_writes(&writes, LATER).await?;
+    assert!(informer.has_writes(&writes));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_may_have_been_made_and_one_under_way_is_waited_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let informer = world.synced().await?;
+    let late = RequestRule::any().resource("configmaps").times(2);
+    world.server.faults().answer_late(late, Duration::from_secs(5));
+    let recording = connection.record_writes();
+    let created = PostParams::default();
+    let map = config_map("a", "1");
+    let given_up = tokio::time::timeout(SOON, recording.of(maps.create(&created, &map))).await;
+    assert!(given_up.is_err());
+    assert!(format!("{recording:?}").contains("a write whose answer was lost"), "{recording:?}");
+    let under_way = connection.record_writes();
+    let (other, work) = (maps.clone(), config_map("b", "1"));
+    let work = under_way.of(async move { other.create(&PostParams::default(), &work).await.map(drop) });
+    let work = tokio::spawn(work);
+    settled().await;
+    assert!(format!("{under_way:?}").contains("under way"), "{under_way:?}");
+    assert!(!informer.has_writes(&under_way.writes()));
+    informer.wait_for_writes(&under_way.writes(), LATER).await?;
+    assert!(informer.lister()?.get("default", "b")?.is_some());
+    work.await??;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_restored_server_has_no_more_is_not_waited_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let informer = world.synced().await?;
+    let backup = world.server.revision();
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    for name in ["a", "b", "c"] {
+        recording.of(maps.create(&PostParams::default(), &config_map(name, "1"))).await?;
+    }
+    world.server.faults().restore(backup);
+    world.server.faults().lag(false);
+    let begun = tokio::time::Instant::now();
+    informer.wait_for_writes(&recording.writes(), LATER).await?;
+    assert!(begun.elapsed() < LATER / 2, "{:?}", begun.elapsed());
+    assert!(informer.snapshot().is_empty());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_refused_holds_nothing_to_be_waited_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world).await?;
+    let reads = RequestRule::any().resource("secrets");
+    world.server.faults().answer_with(reads, Answer::code(403));
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    let mut writes = Writes::default();
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "default" } });
+    writes.add::<Secret>(&serde_json::from_value(world.server.create(&secret)?)?);
+    assert!(secrets.wait_for_sync(SOON).await.is_err());
+    assert!(secrets.has_writes(&writes));
+    world.factory.wait_for_writes(&writes, SOON).await?;
+    drop((connection, maps));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_other_clients_may_be_told_by_hand() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    world.server.faults().lag(true);
+    let made: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    let mut writes = Writes::default();
+    writes.add(&made);
+    writes.add(&config_map("b", "1"));
+    assert_eq!(writes.len(), 1, "one without a version says nothing");
+    assert!(!informer.has_writes(&writes));
+    world.server.faults().lag(false);
+    informer.wait_for_writes(&writes, LATER).await?;
+    world.server.faults().lag(true);
+    world.server.delete_named("configmaps", "default", "a")?;
+    let mut deleted = Writes::default();
+    deleted.add_deleted(&made);
+    assert!(!informer.has_writes(&deleted));
+    world.server.faults().lag(false);
+    informer.wait_for_writes(&deleted, LATER).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_through_a_patch_of_a_subresource_counts() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let (connection, _) = connected(&world).await?;
+    let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
+    world.server.create(&steadfast_testing::pod("web", "n1"))?;
+    let informer = world.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
+    informer.wait_for_sync(SOON).await?;
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    let status = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    recording.of(pods.patch_status("web", &PatchParams::default(), &status)).await?;
+    assert!(!informer.has_writes(&recording.writes()));
+    world.server.faults().lag(false);
+    informer.wait_for_writes(&recording.writes(), LATER).await?;
+    Ok(())
+}

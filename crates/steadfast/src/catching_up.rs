@@ -1,0 +1,223 @@
+//! Waits for what was written through a client (C12).
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_core::decode::Kept;
+use steadfast_core::event::Event;
+use steadfast_core::store::Snapshot;
+use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
+use tokio::sync::oneshot;
+
+use crate::driver::Command;
+use crate::error::WaitError;
+use crate::informer::{Informer, is_at, is_unversioned};
+use crate::shared::Shared;
+use crate::writes::{Outcome, Target, Write, Writes};
+
+/// So long is waited before the server is asked whether it still has what is waited for: it may have been restored from a
+/// backup since.
+const STEP: Duration = Duration::from_secs(5);
+
+/// The time from a question that was not answered to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long is waited.
+#[derive(Clone, Copy)]
+struct Limit {
+    begun: Instant,
+    end: Instant,
+}
+
+impl<K: Kept> Informer<K> {
+    /// Whether the cache has all of `writes` that it is going to hold: those of this resource, on this server, in this scope's
+    /// namespace. Those that take a question to the server to find out it is not known to have:
+    /// [`wait_for_writes`](Self::wait_for_writes) asks.
+    pub fn has_writes(&self, writes: &Writes) -> bool {
+        writes.iter().all(|write| self.has(write))
+    }
+
+    /// Waits until the cache has all of `writes` that it is going to hold: those of this resource, on this server, in this
+    /// scope's namespace.
+    ///
+    /// A request is waited for that is under way. Where its answer was lost, or tells no version, the server is asked which
+    /// version it has come to. A cache that was never synced, and is refused, holds nothing that could be read: it is not
+    /// waited for. Neither is what a restored server has no more.
+    ///
+    /// # Errors
+    ///
+    /// When `deadline` passes first, the informer is stopped, or a version cannot be compared.
+    pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
+        let begun = self.shared().environment.now();
+        let limit = Limit { begun, end: begun + deadline };
+        for write in writes.iter() {
+            if !self.has(write) {
+                self.wait_for_write(write, limit).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, write: &Write) -> bool {
+        if !self.origin().concerns(write) || self.is_refused() {
+            return true;
+        }
+        if !self.has_synced() {
+            return false;
+        }
+        let snapshot = self.snapshot();
+        let is_past = |version: Option<&ResourceVersion>| {
+            version.zip(snapshot.version()).is_some_and(|(version, at)| is_at(at, version))
+        };
+        match write.outcome() {
+            Outcome::Awaited => false,
+            Outcome::Nothing => true,
+            Outcome::Held { key, version, labels } => {
+                // One that does not belong here, and is not here, makes no event.
+                let is_strange = || !self.origin().may_hold(&key, &labels) && !holds(&snapshot, &key, None);
+                is_past(Some(&version)) || is_strange()
+            }
+            Outcome::Gone { key, uid, version } => {
+                is_past(version.as_ref().or(write.reached())) && !holds(&snapshot, &key, uid.as_ref())
+            }
+            Outcome::Unknown(_) => is_past(write.reached()),
+        }
+    }
+
+    /// Whether there is nothing to be read, and will not be.
+    fn is_refused(&self) -> bool {
+        !self.has_synced() && matches!(self.freshness(), Freshness::Failed(_))
+    }
+
+    async fn wait_for_write(&self, write: &Write, limit: Limit) -> Result<(), WaitError> {
+        let shared = self.shared();
+        let synced = |shared: &Shared<K>| {
+            let refused = || matches!(shared.freshness(), Freshness::Failed(_));
+            (shared.is_synced() || refused()).then_some(())
+        };
+        if self.wait_until(self.left(limit), synced).await.is_err() {
+            return Err(self.unmet(write, limit));
+        }
+        if self.is_refused() {
+            return Ok(());
+        }
+        let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
+        let (gone, told) = match outcome {
+            Outcome::Awaited | Outcome::Nothing => return Ok(()),
+            Outcome::Held { version, .. } => (None, Some(version)),
+            Outcome::Gone { key, uid, version } => (Some((key, uid)), version),
+            Outcome::Unknown(_) => (None, None),
+        };
+        if is_unversioned(shared) {
+            return self.wait_for_list(self.left(limit)).await;
+        }
+        let holds = |snapshot: &Snapshot<K>| gone.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
+        // What is held and then no more is gone. What is not held may be gone, or not be there yet.
+        let was_held = holds(&self.snapshot());
+        let wanted = match told {
+            Some(version) => Some(version),
+            None if was_held => None,
+            None => Some(self.reached(write, limit).await?),
+        };
+        if let Some(version) = wanted.as_ref().filter(|version| !version.is_ordered()) {
+            return Err(WaitError::Opaque { version: version.to_string() });
+        }
+        loop {
+            let reached = |shared: &Shared<K>| {
+                let snapshot = shared.snapshot();
+                let at = snapshot.version().zip(wanted.as_ref());
+                (was_held || at.is_some_and(|(at, version)| is_at(at, version))) && !holds(&snapshot)
+            };
+            match self.wait_aided(self.left(limit).min(STEP), write.to_string(), reached).await {
+                Err(WaitError::Deadline { .. }) => {}
+                ended => return ended,
+            }
+            // As far as that is known: a server that is not reached decides nothing.
+            let newest = self.before(limit, self.newest()).await.flatten().flatten();
+            if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
+                write.make_void();
+                return Ok(());
+            }
+            if self.left(limit).is_zero() {
+                return Err(self.unmet(write, limit));
+            }
+        }
+    }
+
+    /// What the server had come to when it was asked after `write`.
+    async fn reached(&self, write: &Write, limit: Limit) -> Result<ResourceVersion, WaitError> {
+        loop {
+            if let Some(version) = write.reached() {
+                return Ok(version.clone());
+            }
+            if let Some(Some(Some(version))) = self.before(limit, self.newest()).await {
+                write.reach(version);
+                continue;
+            }
+            let environment = &self.shared().environment;
+            if self.before(limit, environment.sleep_until(environment.now() + PAUSE)).await.is_none() {
+                return Err(self.unmet(write, limit));
+            }
+        }
+    }
+
+    /// The version that the server has come to, if it has one; nothing where that is not to be had.
+    async fn newest(&self) -> Option<Option<ResourceVersion>> {
+        let (asks, answer) = oneshot::channel();
+        self.command(Command::Newest(asks));
+        answer.await.ok()
+    }
+
+    /// What comes of `work`, unless the time is up first.
+    async fn before<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => Some(done),
+            () = self.shared().environment.sleep_until(limit.end) => None,
+        }
+    }
+
+    fn left(&self, limit: Limit) -> Duration {
+        limit.end.since(self.shared().environment.now())
+    }
+
+    fn unmet(&self, write: &Write, limit: Limit) -> WaitError {
+        let (resource, target, state) = (self.name().to_owned(), write.to_string(), self.freshness());
+        if self.shared().is_stopped() {
+            return WaitError::Stopped { resource, target };
+        }
+        WaitError::Deadline { resource, target, waited: self.shared().environment.now().since(limit.begun), state }
+    }
+}
+
+/// What an event of `informer` tells, as a write: for other caches of the resource to be waited for that have it.
+pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writes {
+    let origin = informer.origin();
+    let object = event.object();
+    let key = object.key().clone();
+    let target = Target {
+        group: origin.group.clone(),
+        plural: origin.plural.clone(),
+        namespace: key.namespace().map(str::to_owned),
+        name: Some(key.name().to_owned()),
+    };
+    let outcome = if let Event::Deleted { version, .. } = event {
+        Outcome::Gone { key, uid: Some(object.identity().uid.clone()), version: version.clone() }
+    } else {
+        let labels = object.labels().map(Cow::into_owned).unwrap_or_default();
+        Outcome::Held { key, version: object.version().clone(), labels }
+    };
+    let mut told = Writes::default();
+    told.push(Arc::new(Write::new(Some(origin.server.clone()), target, outcome)));
+    told
+}
+
+/// Whether an object is in the cache: that of this UID, where it is known.
+fn holds<K>(snapshot: &Snapshot<K>, key: &ObjectKey, uid: Option<&Uid>) -> bool {
+    let entry = snapshot.entry(key.namespace(), key.name());
+    entry.is_some_and(|entry| uid.is_none_or(|uid| entry.uid().is_same(uid)))
+}

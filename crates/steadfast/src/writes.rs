@@ -1,0 +1,236 @@
+//! What was written through a client: so that a cache can be waited for that has it (C12).
+//!
+//! A write is known by what the server has answered. Where that was lost, the write may have been made all the same: then
+//! it is no newer than what the server has come to when it is asked afterwards.
+
+pub(crate) mod answer;
+pub(crate) mod recording;
+pub(crate) mod request;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use kube::Resource;
+use kube::core::ObjectMeta;
+use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid};
+use tokio::sync::watch;
+
+/// Writes that were made, or may have been.
+///
+/// They come from a [`Recording`](crate::Recording), or are [added](Self::add) by hand where another client made them.
+/// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes) and
+/// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches have them.
+#[derive(Clone, Default)]
+pub struct Writes {
+    made: Vec<Arc<Write>>,
+}
+
+/// A request that may have written, and what came of it.
+pub(crate) struct Write {
+    /// On which server; none where whoever tells of it does not say.
+    server: Option<Server>,
+    target: Target,
+    outcome: watch::Sender<Outcome>,
+    /// What the server had come to when it was asked after the write.
+    reached: OnceLock<ResourceVersion>,
+}
+
+/// Tells one server from another: what has the same is the same connection, or a clone of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server(Arc<()>);
+
+impl PartialEq for Server {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What a request writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The group, empty for the oldest one.
+    pub(crate) group: String,
+    /// The resource as paths have it.
+    pub(crate) plural: String,
+    /// None for what is in no namespace, or in any.
+    pub(crate) namespace: Option<String>,
+    /// None where the server chooses it, and for a whole collection.
+    pub(crate) name: Option<String>,
+}
+
+/// The labels of an object.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// What came of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is under way.
+    Awaited,
+    /// Nothing was written.
+    Nothing,
+    /// The object is in this version, and has these labels.
+    Held { key: ObjectKey, version: ResourceVersion, labels: Labels },
+    /// The object is gone; in this version, if the server has said so.
+    Gone { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
+    /// It may have been made, before this moment.
+    Unknown(Instant),
+}
+
+impl Writes {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.made.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.made.len()
+    }
+
+    /// Adds a write that another client made: `written` is what the server answered.
+    ///
+    /// One without a version says nothing, and is not added.
+    pub fn add<K: Resource>(&mut self, written: &K)
+    where
+        K::DynamicType: Default,
+    {
+        let meta = written.meta();
+        let Some((key, version)) = key_of(meta).zip(meta.resource_version.as_deref()) else { return };
+        let labels = meta.labels.clone().unwrap_or_default();
+        self.tell::<K>(&key, Outcome::Held { key: key.clone(), version: version.into(), labels });
+    }
+
+    /// Adds a deletion that another client made: `deleted` is the object as it was seen or answered last.
+    pub fn add_deleted<K: Resource>(&mut self, deleted: &K)
+    where
+        K::DynamicType: Default,
+    {
+        let meta = deleted.meta();
+        let Some(key) = key_of(meta) else { return };
+        let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty()).map(Uid::from);
+        let version = meta.resource_version.as_deref().map(ResourceVersion::from);
+        self.tell::<K>(&key, Outcome::Gone { key: key.clone(), uid, version });
+    }
+
+    fn tell<K: Resource>(&mut self, key: &ObjectKey, outcome: Outcome)
+    where
+        K::DynamicType: Default,
+    {
+        let kind = K::DynamicType::default();
+        let target = Target {
+            group: K::group(&kind).into_owned(),
+            plural: K::plural(&kind).into_owned(),
+            namespace: key.namespace().map(str::to_owned),
+            name: Some(key.name().to_owned()),
+        };
+        self.push(Arc::new(Write::new(None, target, outcome)));
+    }
+
+    /// Adds those of `others`.
+    pub fn extend(&mut self, others: Self) {
+        self.made.extend(others.made);
+    }
+
+    /// Whether these are the very same writes as `others`.
+    pub fn is_same(&self, others: &Self) -> bool {
+        let same = |(own, other): (&Arc<Write>, &Arc<Write>)| Arc::ptr_eq(own, other);
+        self.len() == others.len() && self.made.iter().zip(&others.made).all(same)
+    }
+
+    pub(crate) fn push(&mut self, write: Arc<Write>) {
+        self.made.push(write);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Write>> {
+        self.made.iter()
+    }
+}
+
+fn key_of(meta: &ObjectMeta) -> Option<ObjectKey> {
+    let name = meta.name.as_deref()?;
+    Some(meta.namespace.as_deref().map_or_else(|| ObjectKey::cluster(name), |space| ObjectKey::namespaced(space, name)))
+}
+
+impl Write {
+    pub(crate) fn new(server: Option<Server>, target: Target, outcome: Outcome) -> Self {
+        Self { server, target, outcome: watch::Sender::new(outcome), reached: OnceLock::new() }
+    }
+
+    /// Whether it may have been made on `server`.
+    pub(crate) fn is_on(&self, server: &Server) -> bool {
+        self.server.as_ref().is_none_or(|own| own == server)
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// What came of it, so far.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.outcome.borrow().clone()
+    }
+
+    /// Says what came of it, if that was not known.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        self.outcome.send_if_modified(|known| {
+            let is_news = *known == Outcome::Awaited;
+            if is_news {
+                *known = outcome;
+            }
+            is_news
+        });
+    }
+
+    /// What came of it, once that is known.
+    pub(crate) async fn ended(&self) -> Outcome {
+        let mut outcome = self.outcome.subscribe();
+        match outcome.wait_for(|outcome| *outcome != Outcome::Awaited).await {
+            Ok(known) => known.clone(),
+            // This holds the other end.
+            Err(_) => Outcome::Nothing,
+        }
+    }
+
+    /// The history in which it was made is no more.
+    pub(crate) fn make_void(&self) {
+        self.outcome.send_replace(Outcome::Nothing);
+    }
+
+    /// What the server had come to when it was asked after the write, if it was.
+    pub(crate) fn reached(&self) -> Option<&ResourceVersion> {
+        self.reached.get()
+    }
+
+    /// The server was asked after the write, and had come to `version`; the first answer stays.
+    pub(crate) fn reach(&self, version: ResourceVersion) {
+        drop(self.reached.set(version));
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Target { group, plural, namespace, name } = &self.target;
+        let dot = if group.is_empty() { "" } else { "." };
+        match self.outcome() {
+            Outcome::Held { key, version, .. } => write!(f, "{plural}{dot}{group} {key} at version {version}"),
+            Outcome::Gone { key, .. } => write!(f, "the end of {plural}{dot}{group} {key}"),
+            outcome => {
+                let what = match outcome {
+                    Outcome::Awaited => "a write that is under way",
+                    Outcome::Nothing => "a write that was refused",
+                    _ => "a write whose answer was lost",
+                };
+                write!(f, "{what}, {plural}{dot}{group}")?;
+                namespace.as_deref().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))?;
+                name.as_deref().map_or(Ok(()), |name| write!(f, ", {name}"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.made.iter().map(ToString::to_string)).finish()
+    }
+}

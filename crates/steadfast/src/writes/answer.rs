@@ -1,0 +1,248 @@
+//! What the server answered to a write.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use steadfast_core::{ObjectKey, ResourceVersion, Uid};
+
+use super::{Labels, Outcome, Write};
+use crate::environment::SharedEnvironment;
+
+/// Bytes of an answer that are looked at; etcd keeps objects of 1.5 MiB.
+const ANSWER_LIMIT: usize = 16 * 1024 * 1024;
+
+/// Looks on while a write is made and answered; one that ends before that is known may have been made.
+pub(crate) struct Witness {
+    write: Arc<Write>,
+    environment: SharedEnvironment,
+    deletes: bool,
+    /// Whether an earlier attempt may have been made.
+    tried: bool,
+    held: Vec<u8>,
+}
+
+/// What is read of an object, or of a `Status`.
+#[derive(Deserialize)]
+struct Answer {
+    kind: Option<String>,
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+    #[serde(default)]
+    finalizers: Vec<String>,
+    #[serde(default)]
+    labels: Labels,
+}
+
+/// Of which object a `Status` speaks.
+#[derive(Default, Deserialize)]
+struct Details {
+    uid: Option<String>,
+}
+
+impl Witness {
+    /// Looks on at `write`, which is a request by `method`.
+    pub(crate) fn new(write: Arc<Write>, method: &Method, environment: SharedEnvironment) -> Self {
+        Self { write, environment, deletes: *method == Method::DELETE, tried: false, held: Vec::new() }
+    }
+
+    /// The server was too busy for an attempt, and there is another one. `503` may come from what stands between, after the
+    /// server has acted.
+    pub(crate) fn again(&mut self, busy: StatusCode) {
+        self.tried |= busy.is_server_error();
+    }
+
+    /// Nothing of the last attempt has reached the server.
+    pub(crate) fn not_sent(&self) {
+        self.refused();
+    }
+
+    /// The head of the answer has come; whether its body is to be [seen](Self::see).
+    pub(crate) fn answered(&self, status: StatusCode) -> bool {
+        if status.is_redirection() || status.is_client_error() {
+            self.refused();
+        }
+        status.is_success()
+    }
+
+    fn refused(&self) {
+        if !self.tried {
+            self.write.end(Outcome::Nothing);
+        }
+    }
+
+    /// A piece of the body.
+    pub(crate) fn see(&mut self, data: &[u8]) {
+        if self.held.len() <= ANSWER_LIMIT {
+            self.held.extend_from_slice(data);
+        }
+    }
+
+    /// The body is complete.
+    pub(crate) fn complete(self) {
+        let outcome = if self.held.len() <= ANSWER_LIMIT { self.read() } else { None };
+        if let Some(outcome) = outcome {
+            self.write.end(outcome);
+        }
+    }
+
+    /// What the server has said; nothing where it does not tell a version.
+    fn read(&self) -> Option<Outcome> {
+        let answer: Answer = serde_json::from_slice(&self.held).ok()?;
+        let target = self.write.target();
+        let meta = answer.metadata;
+        let name = meta.name.as_deref().or(target.name.as_deref())?;
+        let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
+        if answer.kind.as_deref() == Some("Status") {
+            let key = key(target.namespace.as_deref(), target.name.as_deref()?);
+            let gone = Outcome::Gone { key, uid: Some(uid(answer.details.uid.as_deref())?), version: None };
+            return self.deletes.then_some(gone);
+        }
+        // A collection has no name of its own.
+        target.name.as_deref().or((!self.deletes).then_some(name))?;
+        let key = key(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
+        let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
+        let stays = !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
+        let ends = if self.deletes {
+            meta.deletion_timestamp.is_none() || !stays
+        } else {
+            meta.deletion_timestamp.is_some() && !stays
+        };
+        if ends {
+            return Some(Outcome::Gone { key, uid: uid(meta.uid.as_deref()), version });
+        }
+        Some(Outcome::Held { key, version: version?, labels: meta.labels })
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.write.end(Outcome::Unknown(self.environment.now()));
+    }
+}
+
+fn key(namespace: Option<&str>, name: &str) -> ObjectKey {
+    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::local::Local;
+    use crate::writes::Target;
+
+    fn after(method: &Method, name: Option<&str>, see: impl FnOnce(Witness)) -> Outcome {
+        let target = Target {
+            group: String::new(),
+            plural: "pods".into(),
+            namespace: Some("shop".into()),
+            name: name.map(str::to_owned),
+        };
+        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
+        see(Witness::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
+        write.outcome()
+    }
+
+    fn answer(method: &Method, name: Option<&str>, body: &str) -> Outcome {
+        after(method, name, |mut witness| {
+            assert!(witness.answered(StatusCode::OK));
+            let (begin, end) = body.as_bytes().split_at(body.len() / 2);
+            witness.see(begin);
+            witness.see(end);
+            witness.complete();
+        })
+    }
+
+    fn web() -> ObjectKey {
+        ObjectKey::namespaced("shop", "web")
+    }
+
+    const POD: &str = r#"{"kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"7"}}"#;
+
+    #[tokio::test]
+    async fn an_object_is_held_in_the_version_of_the_answer() {
+        let held = Outcome::Held { key: web(), version: "7".into(), labels: Labels::default() };
+        assert_eq!(answer(&Method::POST, None, POD), held);
+        assert_eq!(answer(&Method::PUT, Some("web"), POD), held);
+        let deleted = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","finalizers":["f"],"uid""#);
+        assert_eq!(answer(&Method::DELETE, Some("web"), &deleted), held);
+        let graceful = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","deletionGracePeriodSeconds":30,"uid""#);
+        assert_eq!(answer(&Method::DELETE, Some("web"), &graceful), held);
+        assert_eq!(answer(&Method::PATCH, Some("web"), &graceful), held);
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_or_loses_its_last_finalizer_is_gone() {
+        let gone = |version: Option<&str>| Outcome::Gone {
+            key: web(),
+            uid: Some("u".into()),
+            version: version.map(ResourceVersion::from),
+        };
+        assert_eq!(answer(&Method::DELETE, Some("web"), POD), gone(Some("7")));
+        let last = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","deletionGracePeriodSeconds":0,"uid""#);
+        assert_eq!(answer(&Method::PUT, Some("web"), &last), gone(Some("7")));
+        let status = r#"{"kind":"Status","metadata":{},"status":"Success","details":{"name":"web","uid":"u"}}"#;
+        assert_eq!(answer(&Method::DELETE, Some("web"), status), gone(None));
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_is_not_written_unless_an_earlier_attempt_may_have_been_made() {
+        let refused = |witness: Witness| assert!(!witness.answered(StatusCode::CONFLICT));
+        assert_eq!(after(&Method::POST, None, refused), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, |witness| witness.not_sent()), Outcome::Nothing);
+        let again = |mut witness: Witness| {
+            witness.again(StatusCode::TOO_MANY_REQUESTS);
+            refused(witness);
+        };
+        assert_eq!(after(&Method::POST, None, again), Outcome::Nothing);
+        let again = |mut witness: Witness| {
+            witness.again(StatusCode::SERVICE_UNAVAILABLE);
+            refused(witness);
+        };
+        assert!(matches!(after(&Method::POST, None, again), Outcome::Unknown(_)));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_answered_or_does_not_tell_a_version_may_have_been_written() {
+        let unknown = |outcome: Outcome| assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+        unknown(after(&Method::POST, None, drop));
+        unknown(after(&Method::POST, None, |witness| {
+            assert!(!witness.answered(StatusCode::INTERNAL_SERVER_ERROR));
+        }));
+        unknown(after(&Method::POST, None, |mut witness| {
+            assert!(witness.answered(StatusCode::CREATED));
+            witness.see(POD.as_bytes());
+            // The end has not come.
+        }));
+        unknown(answer(&Method::POST, None, "{"));
+        unknown(answer(&Method::DELETE, None, r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#));
+        unknown(answer(&Method::POST, Some("web"), r#"{"kind":"Status","metadata":{},"status":"Success"}"#));
+        unknown(answer(&Method::POST, None, r#"{"kind":"Pod","metadata":{"name":"web"}}"#));
+    }
+
+    #[tokio::test]
+    async fn an_answer_beyond_all_bounds_is_not_kept() {
+        let outcome = after(&Method::POST, None, |mut witness| {
+            let piece = vec![b' '; ANSWER_LIMIT / 2 + 1];
+            for _ in 0..8 {
+                witness.see(&piece);
+            }
+            assert!(witness.held.len() <= 2 * piece.len());
+            witness.complete();
+        });
+        assert!(matches!(outcome, Outcome::Unknown(_)));
+    }
+}

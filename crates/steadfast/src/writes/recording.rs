@@ -1,0 +1,127 @@
+//! Who made a write: the work in which its request was sent.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Outcome, Server, Target, Write, Writes};
+
+thread_local! {
+    /// The recordings whose work is being polled on this thread, the innermost last.
+    static CURRENT: RefCell<Vec<Arc<Open>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The recordings of one server.
+#[derive(Default)]
+pub(crate) struct Recordings {
+    server: Server,
+    open: Mutex<BTreeMap<u64, Arc<Open>>>,
+    /// How many are open: where none is, nobody looks any further.
+    count: AtomicUsize,
+}
+
+/// A recording that is open.
+struct Open {
+    recordings: Arc<Recordings>,
+    writes: Mutex<Writes>,
+}
+
+/// Records which writes a piece of work makes through the clients of a connection: see
+/// [`Connection::record_writes`](crate::Connection::record_writes). It ends when this is dropped.
+pub struct Recording {
+    number: u64,
+    open: Arc<Open>,
+}
+
+impl Recordings {
+    /// Whose writes they record.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// A recording from here on.
+    pub(crate) fn begin(self: &Arc<Self>) -> Recording {
+        let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
+        let mut all = lock(&self.open);
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        all.insert(number, open.clone());
+        self.count.store(all.len(), Ordering::Release);
+        Recording { number, open }
+    }
+
+    /// A request that may write `target` is about to be sent: has it recorded by the work that sends it, or, where it is not
+    /// known which that is, by all that is under way. None where nobody records.
+    pub(crate) fn write(&self, target: impl FnOnce() -> Option<Target>) -> Option<Arc<Write>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Awaited));
+        let own = CURRENT
+            .with_borrow(|current| current.iter().rev().find(|open| open.recordings.server == self.server).cloned());
+        match own {
+            Some(open) => lock(&open.writes).push(write.clone()),
+            None => lock(&self.open).values().for_each(|open| lock(&open.writes).push(write.clone())),
+        }
+        Some(write)
+    }
+}
+
+impl Recording {
+    /// `work`, whose writes are recorded.
+    ///
+    /// What it spawns is not a part of it: writes that belong to no recorded work are recorded by all that is under way.
+    pub fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let open = self.open.clone();
+        async move {
+            let mut work = pin!(work);
+            let polled = poll_fn(|context| {
+                CURRENT.with_borrow_mut(|current| current.push(open.clone()));
+                let _current = Current;
+                work.as_mut().poll(context)
+            });
+            polled.await
+        }
+    }
+
+    /// What was recorded so far.
+    pub fn writes(&self) -> Writes {
+        lock(&self.open.writes).clone()
+    }
+
+    /// Adds what the work wrote by another client.
+    pub fn add(&self, writes: Writes) {
+        lock(&self.open.writes).extend(writes);
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let recordings = &self.open.recordings;
+        let mut all = lock(&recordings.open);
+        all.remove(&self.number);
+        recordings.count.store(all.len(), Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recording").field(&self.writes()).finish()
+    }
+}
+
+/// That work is being polled, also where that panics.
+struct Current;
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| drop(current.pop()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
