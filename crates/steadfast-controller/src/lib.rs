@@ -41,8 +41,13 @@
 //! | `workqueue::retries` | how long a key waits that failed, and all that fail together |
 //! | `workqueue::figures` | what is counted, under client-go's names |
 
+mod controller;
 mod workqueue;
 
+pub use controller::{
+    Action, Changes, Controller, ControllerFigures, ControllerNote, RunError, RunningController, Source, SourceError,
+    Stopped, WhenStale, back_off,
+};
 #[cfg(feature = "metrics")]
 pub use workqueue::WorkqueueMetrics;
 pub use workqueue::{

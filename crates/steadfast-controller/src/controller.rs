@@ -1,0 +1,543 @@
+//! A controller: what is called for each object, again and again, until the world is as the object says.
+
+mod action;
+mod changes;
+mod crew;
+mod figures;
+mod gate;
+mod note;
+mod notes;
+mod pulse;
+mod running;
+mod sights;
+mod source;
+mod spins;
+mod stage;
+mod view;
+
+use std::any::TypeId;
+use std::error::Error;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt};
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use serde::de::DeserializeOwned;
+use steadfast::environment::SharedEnvironment;
+use steadfast::{DynamicType, Freshness, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+pub use action::{Action, back_off};
+pub use changes::Changes;
+use crew::{Call, Caller, Crew, Failed};
+pub use figures::ControllerFigures;
+use figures::Counted;
+use gate::Gate;
+pub use gate::WhenStale;
+pub use note::ControllerNote;
+use notes::{Notes, Told};
+pub use running::{RunningController, Stopped};
+use sights::Sights;
+use source::Detach;
+pub use source::{Source, SourceError};
+use spins::Spins;
+use stage::{Point, Stage};
+use view::View;
+
+use crate::workqueue::{RateLimit, RetrySettings, Workqueue};
+
+/// So many calls at a time, unless something else is said.
+const CONCURRENCY: usize = 10;
+
+/// So long a call may take, unless something else is said.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// So long the first calls wait for caches that are not synced, and not refused either.
+const SYNC_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether calls keep their threads.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A controller that is about to be run: of which objects, and what else leads to them.
+///
+/// What `kube_runtime::Controller` does, with what a controller needs to be right, and nothing to be done for it:
+///
+/// - **no call sees a cache that lacks what the call before wrote** for the same key through
+///   [`Connection::client`](steadfast::Connection::client);
+/// - nothing is called on the word of a cache that has been in doubt for too long ([`WhenStale`]);
+/// - each key backs off by itself; a source that fails delays no other;
+/// - a call that panics, or takes too long, has failed, and that is all.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use k8s_openapi::api::core::v1::Pod;
+/// use steadfast::{Connection, InformerFactory, Scope};
+/// use steadfast_controller::{Action, Controller, back_off};
+///
+/// struct Context {
+///     client: kube::Client,
+/// }
+///
+/// async fn reconcile(deployment: Arc<Deployment>, context: Arc<Context>) -> Result<Action, kube::Error> {
+///     // Make the world as `deployment` says.
+///     Ok(Action::await_change())
+/// }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let connection = Connection::infer().await?;
+/// let informers = InformerFactory::new(&connection);
+/// let context = Context { client: connection.client() };
+/// let controller = Controller::<Deployment>::new(&informers, Scope::all())
+///     .owns::<Pod>(Scope::all())
+///     .run(reconcile, back_off, Arc::new(context))?;
+///
+/// tokio::signal::ctrl_c().await?;
+/// controller.stop(Duration::from_secs(30)).await;
+/// informers.shutdown();
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a controller is there once it is run"]
+pub struct Controller<K: Kept> {
+    factory: InformerFactory,
+    kind: DynamicType<K>,
+    source: Source<K>,
+    others: Vec<Other>,
+    reads: Vec<Arc<dyn View>>,
+    triggers: Vec<BoxStream<'static, ObjectKey>>,
+    queue: QueueChoices,
+    concurrency: usize,
+    timeout: Option<Duration>,
+    when_stale: WhenStale,
+    name: Option<Arc<str>>,
+    told: Option<Told>,
+    after: Option<BoxFuture<'static, ()>>,
+}
+
+/// How the keys are queued.
+struct QueueChoices {
+    retries: RetrySettings,
+    limit: Option<RateLimit>,
+    group: Option<Group>,
+}
+
+type Group = Box<dyn Fn(&ObjectKey) -> u64 + Send + Sync>;
+
+/// A source beside that of the objects themselves, about to be attached.
+type Other = Box<dyn FnOnce(&InformerFactory, &Workqueue<ObjectKey>, &Sights) -> Result<Attached, SourceError> + Send>;
+
+/// A source that is attached.
+struct Attached {
+    view: Arc<dyn View>,
+    detach: Detach,
+    /// Whether nothing may be called while it is in doubt.
+    is_read: bool,
+}
+
+/// Why a controller does not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A source cannot be had.
+    #[error("the controller has not been started: {0}")]
+    Source(#[from] SourceError),
+    /// No async runtime is current.
+    #[error("no async runtime is current: run controllers from within a tokio runtime, on which they make their calls")]
+    NoRuntime,
+    /// A setting makes no sense.
+    #[error("the controller has not been started: {0}")]
+    Setting(&'static str),
+}
+
+impl<K: Kept> Controller<K> {
+    /// A controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with choices.
+    ///
+    /// Its caches are those of `factory`, which it shares with whoever uses it.
+    pub fn new(factory: &InformerFactory, source: impl Into<Source<K>>) -> Self
+    where
+        DynamicType<K>: Default,
+    {
+        Self::new_with(factory, DynamicType::<K>::default(), source)
+    }
+
+    /// The same for objects of a type that says at run time what it is.
+    pub fn new_with(factory: &InformerFactory, kind: DynamicType<K>, source: impl Into<Source<K>>) -> Self {
+        Self {
+            factory: factory.clone(),
+            kind,
+            source: source.into(),
+            others: Vec::new(),
+            reads: Vec::new(),
+            triggers: Vec::new(),
+            queue: QueueChoices { retries: RetrySettings::default(), limit: Some(RateLimit::default()), group: None },
+            concurrency: CONCURRENCY,
+            timeout: Some(TIMEOUT),
+            when_stale: WhenStale::default(),
+            name: None,
+            told: None,
+            after: None,
+        }
+    }
+
+    /// Calls for the owners of the objects in `source` when these change. Of them only the metadata are kept.
+    ///
+    /// An owner is whatever their `ownerReferences` name that is of this controller's kind, in whichever version. Nothing is
+    /// called while this cache is in doubt for too long ([`WhenStale`]).
+    pub fn owns<C>(self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
+    where
+        C: Resource + 'static,
+        PartialObjectMeta<C>: Kept<Resource: Resource> + DeserializeOwned,
+    {
+        let kind = &self.kind;
+        let (group, kind) = (K::Resource::group(kind).into_owned(), K::Resource::kind(kind).into_owned());
+        let everywhere =
+            TypeId::of::<<K::Resource as Resource>::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>();
+        let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
+            let namespace = child.key().namespace().filter(|_| !everywhere);
+            let references = child.metadata.owner_references.as_deref().unwrap_or_default();
+            let of_kind = references.iter().filter(|reference| {
+                let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+                reference.kind == kind && own == group
+            });
+            of_kind.map(|owner| key(namespace, &owner.name)).collect()
+        };
+        self.attach(source.into(), owners, true)
+    }
+
+    /// Calls for what `keys` names for an object in `source` when that changes; where it has changed, for what `keys` names for
+    /// either state.
+    ///
+    /// It leads to calls and does not hold them up: where the calls read it from its cache, and are not to be made while that is
+    /// in doubt for too long, [say so](Self::reads).
+    pub fn watches<W: Kept, I>(
+        self,
+        source: impl Into<Source<W>>,
+        keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: IntoIterator<Item = ObjectKey> + 'static,
+    {
+        self.attach(source.into(), keys, false)
+    }
+
+    fn attach<W: Kept, I>(
+        mut self,
+        source: Source<W>,
+        keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
+        is_read: bool,
+    ) -> Self
+    where
+        I: IntoIterator<Item = ObjectKey> + 'static,
+    {
+        self.others.push(Box::new(move |factory, queue, sights| {
+            let (informer, detach) = source.attach(factory, queue, sights, keys)?;
+            Ok(Attached { view: Arc::new(informer), detach, is_read })
+        }));
+        self
+    }
+
+    /// Calls for each key that comes out of `keys`.
+    pub fn triggered_by(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.triggers.push(keys.boxed());
+        self
+    }
+
+    /// The calls read this cache too: nothing is called while it is in doubt for too long ([`WhenStale`]).
+    pub fn reads<W: Kept>(mut self, informer: &Informer<W>) -> Self {
+        self.reads.push(Arc::new(informer.clone()));
+        self
+    }
+
+    /// So many calls at a time, each for another key; 10 unless it is said.
+    pub fn concurrency(mut self, calls: usize) -> Self {
+        self.concurrency = calls;
+        self
+    }
+
+    /// A call that takes longer has failed, and is cancelled; 5 minutes unless it is said. None lets it take as long as it
+    /// likes.
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.timeout = timeout.into();
+        self
+    }
+
+    /// How long a key waits after each of its failures.
+    pub fn retries(mut self, retries: RetrySettings) -> Self {
+        self.queue.retries = retries;
+        self
+    }
+
+    /// How many retries there may be, all keys together; none for as many as the keys' own waits allow.
+    pub fn retry_limit(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
+        self.queue.limit = limit.into();
+        self
+    }
+
+    /// Gives each group of keys its turn, so that one with much to do does not keep the others waiting; groups are namespaces
+    /// unless it is said.
+    pub fn fair_by<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
+        let hasher = RandomState::new();
+        self.queue.group = Some(Box::new(move |key| hasher.hash_one(group(key))));
+        self
+    }
+
+    /// What is done while a cache that the calls read is in doubt: that of the objects, of what they own, and what else
+    /// [is said to be read](Self::reads).
+    pub fn when_stale(mut self, when_stale: WhenStale) -> Self {
+        self.when_stale = when_stale;
+        self
+    }
+
+    /// The first call waits for `ready` too, to be the leader for instance; the caches do not.
+    pub fn after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.after = Some(ready.boxed());
+        self
+    }
+
+    /// How notes and metrics call it; as its resource is called, unless it is said.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Tells `callback` what a log line would; it may be called from any thread, and delays the call that it is about.
+    pub fn on_note(mut self, callback: impl Fn(&ControllerNote) + Send + Sync + 'static) -> Self {
+        self.told = Some(Arc::new(callback));
+        self
+    }
+
+    /// Runs it: calls `reconcile` for each object, and again whenever it or something that leads to it has changed.
+    ///
+    /// The calls are made on the async runtime that is current now. `error_policy` says what is done after an error:
+    /// [`back_off`] where nothing else is needed. An object that is gone is not called for: what is to be done then takes a
+    /// finalizer, or [`run_by_key`](Self::run_by_key).
+    ///
+    /// # Errors
+    ///
+    /// Where no runtime is current, a source cannot be had, or a setting makes no sense.
+    pub fn run<F, Fut, E, P, C>(
+        self,
+        reconcile: F,
+        error_policy: P,
+        context: Arc<C>,
+    ) -> Result<RunningController, RunError>
+    where
+        F: Fn(Arc<K>, Arc<C>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Action, E>> + Send + 'static,
+        E: Error,
+        P: Fn(Arc<K>, &E, Arc<C>) -> Action + Send + Sync + 'static,
+        C: Send + Sync + 'static,
+    {
+        let work = Arc::new((reconcile, error_policy));
+        self.start(move |informer| {
+            Box::new(move |key| {
+                let object: Arc<K> = match informer.snapshot().get_by_key(key) {
+                    Lookup::Found(object) => object.into(),
+                    Lookup::Absent => return Call::Gone,
+                    Lookup::Unknown { .. } => return Call::Undecodable,
+                };
+                let (work, context) = (work.clone(), context.clone());
+                Call::Begun(Box::pin(async move {
+                    let done = (work.0)(object.clone(), context.clone()).await;
+                    done.map_err(|error| {
+                        let action = (work.1)(object, &error, context);
+                        Failed { error: with_causes(&error), action }
+                    })
+                }))
+            })
+        })
+    }
+
+    /// Runs it: calls `reconcile` for each key, also of what is gone or cannot be decoded. What there is, it looks up itself.
+    ///
+    /// As [`run`](Self::run) otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Where no runtime is current, a source cannot be had, or a setting makes no sense.
+    pub fn run_by_key<F, Fut, E, P, C>(
+        self,
+        reconcile: F,
+        error_policy: P,
+        context: Arc<C>,
+    ) -> Result<RunningController, RunError>
+    where
+        F: Fn(ObjectKey, Arc<C>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Action, E>> + Send + 'static,
+        E: Error,
+        P: Fn(ObjectKey, &E, Arc<C>) -> Action + Send + Sync + 'static,
+        C: Send + Sync + 'static,
+    {
+        let work = Arc::new((reconcile, error_policy));
+        self.start(move |_| {
+            Box::new(move |key| {
+                let (work, context, key) = (work.clone(), context.clone(), key.clone());
+                Call::Begun(Box::pin(async move {
+                    let done = (work.0)(key.clone(), context.clone()).await;
+                    done.map_err(|error| {
+                        let action = (work.1)(key, &error, context);
+                        Failed { error: with_causes(&error), action }
+                    })
+                }))
+            })
+        })
+    }
+
+    fn start(self, caller: impl FnOnce(Informer<K>) -> Caller) -> Result<RunningController, RunError> {
+        let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
+        if self.concurrency == 0 {
+            return Err(RunError::Setting("no calls at a time are no calls: set concurrency to 1 or more"));
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(RunError::Setting("no call ends in no time: set timeout to more than zero, or to none"));
+        }
+        let connection = self.factory.connection().clone();
+        let environment = connection.environment().clone();
+        let queue = self.queue.build(environment.clone());
+
+        let told = self.told;
+        let name = self.name.unwrap_or_else(|| K::Resource::plural(&self.kind).as_ref().into());
+        let notes = Notes::new(name, told);
+        let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
+        let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
+
+        let own = |object: &Object<K>| [object.key().clone()];
+        let (informer, detach) = self.source.attach(&self.factory, &queue, &sights, own)?;
+        let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
+        for other in self.others {
+            let other = other(&self.factory, &queue, &sights);
+            // What was attached before is of no use alone.
+            attached.push(other.inspect_err(|_| attached.iter().for_each(|attached| (attached.detach)()))?);
+        }
+        let views: Vec<_> = attached.iter().map(|attached| attached.view.clone()).collect();
+        let read = attached.iter().filter(|attached| attached.is_read).map(|attached| attached.view.clone());
+        let gate = Gate::new(read.chain(self.reads).collect(), self.when_stale);
+
+        let crew = Arc::new(Crew {
+            connection,
+            queue: queue.clone(),
+            caller: caller(informer),
+            gate,
+            sights,
+            notes,
+            counted,
+            spins: Spins::default(),
+            stage: stage.clone(),
+            timeout: self.timeout,
+            concurrency: self.concurrency,
+            runtime,
+            pulses: Mutex::default(),
+            members: AtomicUsize::new(0),
+            gone: watch::Sender::new(()),
+        });
+        (0..self.concurrency).for_each(|_| crew.recruit());
+
+        let mut tasks = vec![
+            environment.spawn_foreign(Box::pin(begin(crew.clone(), views, self.after))),
+            environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
+        ];
+        for mut keys in self.triggers {
+            let queue = queue.clone();
+            tasks.push(environment.spawn_foreign(Box::pin(async move {
+                while let Some(key) = keys.next().await {
+                    queue.add(key);
+                }
+            })));
+        }
+        let detach = attached.into_iter().map(|attached| attached.detach).collect();
+        Ok(RunningController::new(crew, tasks, detach))
+    }
+}
+
+impl QueueChoices {
+    fn build(self, environment: SharedEnvironment) -> Workqueue<ObjectKey> {
+        let queue = Workqueue::builder(environment).retries(self.retries).limit(self.limit);
+        match self.group {
+            Some(group) => queue.fair_by(group),
+            None => queue.fair_by(|key| key.namespace().map(str::to_owned)),
+        }
+        .build()
+    }
+}
+
+/// Waits for the caches, and for what the user wants to wait for; then the calls begin.
+async fn begin(crew: Arc<Crew>, views: Vec<Arc<dyn View>>, after: Option<BoxFuture<'static, ()>>) {
+    let environment = crew.connection.environment().clone();
+    let end = environment.now() + SYNC_PATIENCE;
+    for view in views {
+        let settled = || view.is_synced() || matches!(view.freshness(), Freshness::Failed(_) | Freshness::Stopped(_));
+        let mut changed = view.changed();
+        let mut late = environment.sleep_until(end);
+        while !settled() {
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = &mut late => break,
+            }
+        }
+        if !view.is_synced() {
+            let why = format!("{}: {}", view.name(), view.freshness());
+            crew.notes.tell(&ControllerNote::SourceMissing { why });
+        }
+    }
+    if let Some(after) = after {
+        after.await;
+    }
+    crew.stage.reach(Point::Working);
+}
+
+/// Looks after the calls and the caches, as long as it runs.
+async fn look_after(crew: Arc<Crew>) {
+    let environment = crew.connection.environment().clone();
+    loop {
+        let mut views = crew.gate.changes();
+        let changed = views.iter_mut().map(|view| view.changed().boxed());
+        let pause = environment.sleep_until(environment.now() + LOOK);
+        let is_closed = crew.gate.is_closed();
+        tokio::select! {
+            () = pause => {}
+            _ = futures::future::select_all(changed), if is_closed => {}
+        }
+        crew.look();
+    }
+}
+
+/// An error and what led to it.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many say what their cause says.
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn key(namespace: Option<&str>, name: &str) -> ObjectKey {
+    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
+}
+
+impl<K: Kept> fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("source", &self.source)
+            .field("others", &self.others.len())
+            .field("concurrency", &self.concurrency)
+            .field("timeout", &self.timeout)
+            .field("when_stale", &self.when_stale)
+            .finish_non_exhaustive()
+    }
+}

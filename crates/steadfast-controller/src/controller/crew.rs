@@ -1,0 +1,326 @@
+//! Those who make the calls: each takes a key, makes sure that it may be called, calls, and does what the call wants.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use steadfast::environment::SharedEnvironment;
+use steadfast::{Connection, ObjectKey, Recording};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::action::{Action, Next};
+use super::figures::{ControllerFigures, Counted};
+use super::gate::{Gate, Turn};
+use super::note::ControllerNote;
+use super::notes::Notes;
+use super::pulse::Pulse;
+use super::sights::Sights;
+use super::spins::Spins;
+use super::stage::Stage;
+use crate::workqueue::{Work, Workqueue};
+
+/// One that keeps its thread for longer is replaced by another, so that other keys do not wait for it.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What a call for a key comes to.
+pub(super) enum Call {
+    /// This is to be done.
+    Begun(BoxFuture<'static, Result<Action, Failed>>),
+    /// There is no such object, and nothing to do.
+    Gone,
+    /// The object cannot be decoded.
+    Undecodable,
+}
+
+/// A call ended with an error.
+pub(super) struct Failed {
+    /// The error, with its causes.
+    pub(super) error: String,
+    /// What the policy for errors wants.
+    pub(super) action: Action,
+}
+
+/// Begins a call.
+pub(super) type Caller = Box<dyn Fn(&ObjectKey) -> Call + Send + Sync>;
+
+/// What all who make the calls of a controller share.
+pub(super) struct Crew {
+    pub(super) connection: Connection,
+    pub(super) queue: Workqueue<ObjectKey>,
+    pub(super) caller: Caller,
+    pub(super) gate: Gate,
+    pub(super) sights: Sights,
+    pub(super) notes: Notes,
+    pub(super) counted: Arc<Counted>,
+    pub(super) spins: Spins,
+    pub(super) stage: Stage,
+    pub(super) timeout: Option<Duration>,
+    /// How many calls there may be at a time.
+    pub(super) concurrency: usize,
+    pub(super) runtime: Handle,
+    pub(super) pulses: Mutex<Vec<Arc<Pulse>>>,
+    /// How many are there who make calls.
+    pub(super) members: AtomicUsize,
+    /// Tells when one of them has gone.
+    pub(super) gone: watch::Sender<()>,
+}
+
+/// How a call has ended.
+enum End {
+    Well(Action),
+    Failed(Failed),
+    Panicked(String),
+    TimedOut(Duration),
+    Cancelled,
+}
+
+impl Crew {
+    fn environment(&self) -> &SharedEnvironment {
+        self.connection.environment()
+    }
+
+    /// One more who makes calls.
+    pub(super) fn recruit(self: &Arc<Self>) {
+        let pulse = Arc::new(Pulse::new(self.environment().clone()));
+        self.pulses.lock().unwrap_or_else(PoisonError::into_inner).push(pulse.clone());
+        self.members.fetch_add(1, Ordering::AcqRel);
+        let member = Member { crew: self.clone(), pulse };
+        self.runtime.spawn(async move { member.work().await });
+    }
+
+    /// Looks after those whose calls keep their threads, and after the caches.
+    pub(super) fn look(self: &Arc<Self>) {
+        let now = self.environment().now();
+        let pulses = self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut blocked = 0;
+        for pulse in &pulses {
+            let Some((key, lasting, is_news)) = pulse.blocked(now) else { continue };
+            blocked += 1;
+            if is_news {
+                self.notes.tell(&ControllerNote::Blocked { key, lasting });
+            }
+            let room = || self.members.load(Ordering::Acquire) < 2 * self.concurrency;
+            if lasting >= STUCK && !self.stage.is_ending() && room() && pulse.replace() {
+                self.recruit();
+            }
+        }
+        self.counted.blocked.store(blocked, Ordering::Relaxed);
+        self.look_at_caches();
+        self.sights.sweep();
+    }
+
+    /// Looks whether the caches are true enough to call.
+    pub(super) fn look_at_caches(&self) {
+        match self.gate.look(self.environment().now()) {
+            Turn::None => {}
+            Turn::Closed(why) => {
+                Counted::one(&self.counted.pauses);
+                self.notes.tell(&ControllerNote::Paused { why });
+            }
+            Turn::Opened(lasted, put_off) => {
+                for (key, priority) in put_off {
+                    self.queue.add_with(key, priority);
+                }
+                self.notes.tell(&ControllerNote::Resumed { lasted });
+            }
+        }
+    }
+
+    pub(super) fn figures(&self) -> ControllerFigures {
+        self.counted.read(self.sights.waiting(), self.spins.slowed(), self.gate.is_closed())
+    }
+}
+
+/// One who makes calls.
+struct Member {
+    crew: Arc<Crew>,
+    pulse: Arc<Pulse>,
+}
+
+impl Member {
+    async fn work(&self) {
+        let mut stage = self.crew.stage.clone();
+        stage.working().await;
+        loop {
+            let taken = async {
+                self.crew.gate.opened().await;
+                self.crew.queue.next().await
+            };
+            let mut ending = stage.clone();
+            let work = tokio::select! {
+                biased;
+                () = ending.ending() => return,
+                work = taken => work,
+            };
+            let Some(work) = work else { return };
+            // What the user's code does when it is dropped may panic too, and ends nothing but the call.
+            let key = work.key().clone();
+            if let Err(panic) = AssertUnwindSafe(self.take(work, &mut stage)).catch_unwind().await {
+                Counted::one(&self.crew.counted.panicked);
+                self.crew.notes.tell(&ControllerNote::Panicked { key, message: told(panic), again: None });
+            }
+            if self.pulse.is_replaced() {
+                return;
+            }
+        }
+    }
+
+    /// Has `work` done, if it may be done now.
+    async fn take(&self, work: Work<ObjectKey>, stage: &mut Stage) {
+        let crew = &*self.crew;
+        crew.look_at_caches();
+        if !crew.gate.admits(&work) {
+            // It waits for its turn as it did; or is put off, where others are still taken.
+            if !(crew.gate.puts_off() && crew.gate.put_off(work.key(), work.priority())) {
+                crew.queue.add_with(work.key().clone(), work.priority());
+            }
+            return;
+        }
+        if !crew.sights.are_there(&work, work.priority()) {
+            return;
+        }
+        match (crew.caller)(&work) {
+            Call::Begun(call) => {
+                let end = self.call(&work, call, stage).await;
+                crew.ended(work, end);
+            }
+            Call::Gone => {
+                crew.spins.calm(&work);
+                work.finish();
+            }
+            Call::Undecodable => crew.notes.tell(&ControllerNote::Undecodable { key: work.key().clone() }),
+        }
+    }
+
+    async fn call(&self, key: &ObjectKey, call: BoxFuture<'static, Result<Action, Failed>>, stage: &mut Stage) -> End {
+        let crew = &*self.crew;
+        let environment = crew.environment();
+        // Ends before anybody else can take the key, however the call ends.
+        let running = Running::begin(crew, key);
+        let call = AssertUnwindSafe(running.recording.of(call)).catch_unwind();
+        let call = self.pulse.beat(key, call);
+        let late = async {
+            match crew.timeout {
+                Some(timeout) => {
+                    environment.sleep_until(environment.now() + timeout).await;
+                    timeout
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = call => match ended {
+                Ok(Ok(action)) => End::Well(action),
+                Ok(Err(failed)) => End::Failed(failed),
+                Err(panic) => End::Panicked(told(panic)),
+            },
+            () = stage.cancelled() => End::Cancelled,
+            timeout = late => End::TimedOut(timeout),
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.crew.members.fetch_sub(1, Ordering::AcqRel);
+        let mut pulses = self.crew.pulses.lock().unwrap_or_else(PoisonError::into_inner);
+        pulses.retain(|pulse| !Arc::ptr_eq(pulse, &self.pulse));
+        self.crew.gone.send_replace(());
+    }
+}
+
+impl Crew {
+    /// Does what a call wants that has ended.
+    fn ended(&self, work: Work<ObjectKey>, end: End) {
+        let key = work.key().clone();
+        match end {
+            End::Well(action) => {
+                match action.next() {
+                    Next::Await => Counted::one(&self.counted.succeeded),
+                    Next::After(_) | Next::Retry => Counted::one(&self.counted.requeued),
+                }
+                self.follow(work, action);
+            }
+            End::Failed(Failed { error, action }) => {
+                Counted::one(&self.counted.failed);
+                let failures = self.queue.failures(&key).saturating_add(1);
+                let again = self.follow(work, action);
+                self.notes.tell(&ControllerNote::Failed { key, error, failures, again });
+            }
+            End::Panicked(message) => {
+                Counted::one(&self.counted.panicked);
+                self.spins.calm(&key);
+                let again = work.retry();
+                self.notes.tell(&ControllerNote::Panicked { key, message, again: Some(again) });
+            }
+            End::TimedOut(timeout) => {
+                Counted::one(&self.counted.timed_out);
+                self.spins.calm(&key);
+                let again = work.retry();
+                self.notes.tell(&ControllerNote::TimedOut { key, timeout, again });
+            }
+            End::Cancelled => Counted::one(&self.counted.cancelled),
+        }
+    }
+
+    /// Ends `work` as its call wants; returns when the key is called again at the latest.
+    fn follow(&self, work: Work<ObjectKey>, action: Action) -> Option<Duration> {
+        match action.next() {
+            Next::Await => {
+                self.spins.calm(&work);
+                work.finish();
+                None
+            }
+            Next::After(wait) => {
+                let slowed = self.spins.again(&work, wait);
+                if let Some(times) = slowed.told {
+                    self.notes.tell(&ControllerNote::Spins { key: work.key().clone(), times });
+                }
+                work.again_after(slowed.wait);
+                Some(slowed.wait)
+            }
+            Next::Retry => {
+                self.spins.calm(&work);
+                Some(work.retry())
+            }
+        }
+    }
+}
+
+/// That a call is under way, and what it writes.
+struct Running<'a> {
+    crew: &'a Crew,
+    key: &'a ObjectKey,
+    recording: Recording,
+}
+
+impl<'a> Running<'a> {
+    fn begin(crew: &'a Crew, key: &'a ObjectKey) -> Self {
+        crew.counted.running.fetch_add(1, Ordering::Relaxed);
+        Self { crew, key, recording: crew.connection.record_writes() }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.crew.counted.running.fetch_sub(1, Ordering::Relaxed);
+        self.crew.sights.written(self.key, self.recording.writes());
+    }
+}
+
+/// What a panic says, where it is text.
+fn told(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    // It may be of a type of the user's own, and panic in its turn.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
+    }
+    text.unwrap_or_else(|| "without a message".to_owned())
+}

@@ -1,0 +1,178 @@
+//! Whether anything may be called: not on the word of a cache that has been in doubt for too long.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast::ObjectKey;
+use steadfast::environment::Instant;
+use tokio::sync::watch;
+
+use super::view::View;
+use crate::workqueue::Priority;
+
+/// What a controller does while a cache that it reads has been in doubt for longer than a bound.
+///
+/// What counts is the doubt that [`Informer::freshness`](steadfast::Informer::freshness) tells, of a cache that was synced
+/// once: from one that was not nothing can be read.
+#[derive(Clone)]
+pub struct WhenStale {
+    bound: Duration,
+    choice: Choice,
+}
+
+#[derive(Clone)]
+enum Choice {
+    Act,
+    Wait,
+    Only(Safe),
+}
+
+type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+
+impl WhenStale {
+    /// Calls nothing once the doubt is older than `bound`, until it is over.
+    pub fn wait(bound: Duration) -> Self {
+        Self { bound, choice: Choice::Wait }
+    }
+
+    /// Calls as if there were no doubt: for controllers that read nothing from caches.
+    pub fn act() -> Self {
+        Self { bound: Duration::MAX, choice: Choice::Act }
+    }
+
+    /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything
+    /// else is put off until the doubt is over.
+    pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
+        Self { bound, choice: Choice::Only(Arc::new(safe)) }
+    }
+}
+
+impl Default for WhenStale {
+    /// Waits once a doubt is older than 30 s: longer than it takes to notice a server that has vanished (R1) and to resume.
+    fn default() -> Self {
+        Self::wait(Duration::from_secs(30))
+    }
+}
+
+impl fmt::Debug for WhenStale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.choice {
+            Choice::Act => f.write_str("act"),
+            Choice::Wait => write!(f, "wait after {:?}", self.bound),
+            Choice::Only(_) => write!(f, "only what is safe after {:?}", self.bound),
+        }
+    }
+}
+
+/// The caches that a controller reads, and what that says of its calls.
+pub(super) struct Gate {
+    views: Vec<Arc<dyn View>>,
+    when_stale: WhenStale,
+    state: Mutex<State>,
+    /// Whether it is closed.
+    closed: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    closed_since: Option<Instant>,
+    put_off: Vec<(ObjectKey, Priority)>,
+}
+
+/// What a look at the caches has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing.
+    None,
+    /// It is closed from now on: which cache is in doubt, since when, and why.
+    Closed(String),
+    /// It is open again, after so long; these were put off.
+    Opened(Duration, Vec<(ObjectKey, Priority)>),
+}
+
+impl Gate {
+    pub(super) fn new(views: Vec<Arc<dyn View>>, when_stale: WhenStale) -> Self {
+        Self { views, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
+    }
+
+    /// Looks whether the caches are true enough.
+    pub(super) fn look(&self, now: Instant) -> Turn {
+        let doubtful = match self.when_stale.choice {
+            Choice::Act => None,
+            Choice::Wait | Choice::Only(_) => self.views.iter().find_map(|view| self.doubt(&**view)),
+        };
+        if doubtful.is_none() && !*self.closed.borrow() {
+            return Turn::None;
+        }
+        let mut state = self.lock();
+        match (doubtful, state.closed_since) {
+            (Some(why), None) => {
+                state.closed_since = Some(now);
+                self.closed.send_replace(true);
+                Turn::Closed(why)
+            }
+            (None, Some(since)) => {
+                state.closed_since = None;
+                let put_off = std::mem::take(&mut state.put_off);
+                self.closed.send_replace(false);
+                Turn::Opened(now.since(since), put_off)
+            }
+            _ => Turn::None,
+        }
+    }
+
+    /// Why a cache cannot be relied on, if it cannot.
+    fn doubt(&self, view: &dyn View) -> Option<String> {
+        let freshness = view.freshness();
+        let lasting = freshness.doubt()?.lasting;
+        (lasting > self.when_stale.bound && view.is_synced()).then(|| format!("{}: {freshness}", view.name()))
+    }
+
+    /// Whether it was closed when it was last looked at.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Whether `key` may be called now; one that may not is to be put off or put back.
+    pub(super) fn admits(&self, key: &ObjectKey) -> bool {
+        match &self.when_stale.choice {
+            _ if !self.is_closed() => true,
+            Choice::Act => true,
+            Choice::Wait => false,
+            Choice::Only(safe) => safe(key),
+        }
+    }
+
+    /// Whether what may not be called is put off, so that the rest is; nothing is taken otherwise.
+    pub(super) fn puts_off(&self) -> bool {
+        matches!(self.when_stale.choice, Choice::Only(_))
+    }
+
+    /// Keeps `key` until the gate opens; returns whether it does, for it may be open by now.
+    pub(super) fn put_off(&self, key: &ObjectKey, priority: Priority) -> bool {
+        let mut state = self.lock();
+        let is_closed = state.closed_since.is_some();
+        if is_closed {
+            state.put_off.push((key.clone(), priority));
+        }
+        is_closed
+    }
+
+    /// Waits until keys may be taken.
+    pub(super) async fn opened(&self) {
+        if matches!(self.when_stale.choice, Choice::Wait) {
+            // This holds the other end.
+            drop(self.closed.subscribe().wait_for(|closed| !closed).await);
+        }
+    }
+
+    /// Tells when a look may find something else.
+    pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
+        self.views.iter().map(|view| view.changed()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

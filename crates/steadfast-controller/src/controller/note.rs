@@ -1,0 +1,144 @@
+//! What a log line of a controller would say.
+
+use std::fmt;
+use std::time::Duration;
+
+use steadfast::ObjectKey;
+
+/// What there is to tell of a controller's work: what went wrong, and what is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControllerNote {
+    /// A call ended with an error.
+    Failed {
+        /// What it was called for.
+        key: ObjectKey,
+        /// The error, with its causes.
+        error: String,
+        /// How often in a row.
+        failures: u32,
+        /// When it is called again at the latest; never, where the policy for errors waits for a change.
+        again: Option<Duration>,
+    },
+    /// A call panicked.
+    Panicked {
+        /// What it was called for.
+        key: ObjectKey,
+        /// What it panicked with, where that is text.
+        message: String,
+        /// When it is called again at the latest; not before a change, where the panic came after the call's end.
+        again: Option<Duration>,
+    },
+    /// A call took longer than it may, and was cancelled.
+    TimedOut {
+        /// What it was called for.
+        key: ObjectKey,
+        /// How long it may take.
+        timeout: Duration,
+        /// When it is called again at the latest.
+        again: Duration,
+    },
+    /// A call holds up its thread: it computes or blocks for so long without an await, and cannot be cancelled.
+    Blocked {
+        /// What it was called for.
+        key: ObjectKey,
+        /// How long so far.
+        lasting: Duration,
+    },
+    /// A key wants to be called again at once, time after time: it is slowed down.
+    Spins {
+        /// The key.
+        key: ObjectKey,
+        /// How often in a row.
+        times: u32,
+    },
+    /// A key waits, since a cache lacks what its last call wrote.
+    LacksWrites {
+        /// The key.
+        key: ObjectKey,
+        /// Which cache lacks what, and why.
+        why: String,
+        /// How long so far.
+        lasting: Duration,
+    },
+    /// It cannot be known whether a cache has what the last call wrote: versions there have no order. It is called.
+    CannotCompare {
+        /// The key.
+        key: ObjectKey,
+        /// Which cache, and why.
+        why: String,
+    },
+    /// Nothing is called, since a cache has been in doubt for too long.
+    Paused {
+        /// Which cache, since when, and why.
+        why: String,
+    },
+    /// Calls go on: every cache is true again.
+    Resumed {
+        /// How long nothing was called.
+        lasted: Duration,
+    },
+    /// A source is not there: what it would lead to is not called for its sake. Other sources do not wait for it.
+    SourceMissing {
+        /// Which one, since when, and why.
+        why: String,
+    },
+    /// The state of an object cannot be decoded: it is called again when there is one that can.
+    Undecodable {
+        /// The object.
+        key: ObjectKey,
+    },
+}
+
+impl ControllerNote {
+    /// Whether somebody should look at it; it is of interest only, otherwise.
+    pub fn is_grave(&self) -> bool {
+        !matches!(self, Self::Resumed { .. })
+    }
+}
+
+impl fmt::Display for ControllerNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { key, error, failures, again } => {
+                write!(f, "{key} failed: {error}; {failures} in a row, {}", Again(*again))
+            }
+            Self::Panicked { key, message, again } => {
+                write!(f, "the call for {key} panicked: {message}; {}", Again(*again))
+            }
+            Self::TimedOut { key, timeout, again } => {
+                write!(f, "the call for {key} took longer than {timeout:.1?} and was cancelled; again in {again:.1?}")
+            }
+            Self::Blocked { key, lasting } => write!(
+                f,
+                "the call for {key} holds up its thread for {lasting:.1?}: what blocks belongs into spawn_blocking; it cannot \
+                 be cancelled, and others of this runtime may wait"
+            ),
+            Self::Spins { key, times } => {
+                write!(f, "{key} was to be called again at once {times} times in a row: it waits longer and longer now")
+            }
+            Self::LacksWrites { key, why, lasting } => {
+                write!(f, "{key} waits for {lasting:.1?}, since a cache lacks what its last call wrote: {why}")
+            }
+            Self::CannotCompare { key, why } => {
+                write!(f, "{key} is called, though it is not known whether a cache has what its last call wrote: {why}")
+            }
+            Self::Paused { why } => write!(f, "nothing is called while a cache is in doubt: {why}"),
+            Self::Resumed { lasted } => write!(f, "calls go on, after {lasted:.1?}"),
+            Self::SourceMissing { why } => write!(f, "a source is not there, the others do without it: {why}"),
+            Self::Undecodable { key } => write!(f, "{key} cannot be decoded, and is not called"),
+        }
+    }
+}
+
+/// When a key is called again.
+struct Again(Option<Duration>);
+
+impl fmt::Display for Again {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(again) => write!(f, "again in {again:.1?}"),
+            None => f.write_str("not again before it changes"),
+        }
+    }
+}

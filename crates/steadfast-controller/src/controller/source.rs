@@ -1,0 +1,132 @@
+//! Where a controller's keys come from.
+
+use std::fmt;
+use std::time::Duration;
+
+use steadfast::{
+    DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Scope,
+};
+
+use super::changes::Changes;
+use super::sights::Sights;
+use crate::workqueue::{Priority, Workqueue};
+
+/// Objects whose changes a controller follows: a [`Scope`], or an [`Informer`] that there is already, and which changes count.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::apps::v1::Deployment;
+/// # use steadfast::Scope;
+/// # use steadfast_controller::{Changes, Source};
+/// let deployments = Source::<Deployment>::from(Scope::namespace("shop"))
+///     .on(Changes::of_generation())
+///     .resync(Duration::from_secs(600));
+/// ```
+#[must_use = "a source is to be handed to a controller"]
+pub struct Source<K: Kept> {
+    open: Open<K>,
+    changes: Changes<K::Resource>,
+    resync: Option<Duration>,
+}
+
+type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Informer<K>, InformerError> + Send>;
+
+/// Ends what a source gives.
+pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
+
+impl<K: Kept> Source<K> {
+    /// Only such changes count; all of them unless it is said.
+    pub fn on(mut self, changes: Changes<K::Resource>) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    /// Each object counts as changed once in such a period, whether it did or not; never unless it is said.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// Has the keys that `keys` names for an object added to `queue` when it has changed, and called for when all caches have
+    /// seen that.
+    pub(super) fn attach<I>(
+        self,
+        factory: &InformerFactory,
+        queue: &Workqueue<ObjectKey>,
+        sights: &Sights,
+        keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
+    ) -> Result<(Informer<K>, Detach), SourceError>
+    where
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        let Self { open, changes, resync } = self;
+        let informer = open(factory)?;
+        let handler = informer.handler();
+        let handler = match resync {
+            Some(period) => handler.resync(period),
+            None => handler,
+        };
+        let (queue, sights, factory, own) = (queue.clone(), sights.clone(), factory.clone(), informer.clone());
+        let registration = handler.on_event(move |event| {
+            let priority = match &event {
+                Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
+                Event::Updated { old, new } if !changes.matter::<K>(old, new) => return,
+                _ => Priority::NORMAL,
+            };
+            let unseen = factory.unseen_elsewhere(&own, &event);
+            let add = |object: &Object<K>| {
+                for key in keys(object) {
+                    if !unseen.is_empty() {
+                        sights.need(&key, unseen.clone());
+                    }
+                    queue.add_with(key, priority);
+                }
+            };
+            if let Event::Updated { old, .. } = &event {
+                // It may have led to others before.
+                add(old);
+            }
+            add(event.object());
+        })?;
+        let detach = move || {
+            registration.remove();
+        };
+        Ok((informer, Box::new(detach)))
+    }
+}
+
+impl<K: Kept> From<Scope> for Source<K>
+where
+    DynamicType<K>: Default,
+{
+    /// All changes of the objects in `scope`, by an informer of the controller's factory.
+    fn from(scope: Scope) -> Self {
+        let open: Open<K> = Box::new(move |factory| factory.informer(scope));
+        Self { open, changes: Changes::all(), resync: None }
+    }
+}
+
+impl<K: Kept> From<Informer<K>> for Source<K> {
+    /// All changes that `informer` sees: one with choices of its own, or of a type that says at run time what it is.
+    fn from(informer: Informer<K>) -> Self {
+        let open: Open<K> = Box::new(move |_| Ok(informer));
+        Self { open, changes: Changes::all(), resync: None }
+    }
+}
+
+impl<K: Kept> fmt::Debug for Source<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("changes", &self.changes).field("resync", &self.resync).finish_non_exhaustive()
+    }
+}
+
+/// Why a controller has no such source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// There is no such informer.
+    #[error(transparent)]
+    Informer(#[from] InformerError),
+    /// It was stopped.
+    #[error(transparent)]
+    Handler(#[from] HandlerError),
+}

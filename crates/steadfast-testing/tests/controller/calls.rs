@@ -1,0 +1,261 @@
+//! Calls that fail, block, never return or want to be made again at once: each is bounded and told, and no other is harmed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Action, Controller, RunningController, back_off};
+use steadfast_testing::{WorldError, config_map, kube_config, until};
+
+use super::{Failure, SECOND, Told, World, pass};
+
+/// A world with objects `bad` and `good`, and a controller that does with the bad one what `bad` does.
+async fn world_with<F, Fut>(
+    told: &Told,
+    bad: F,
+    choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
+) -> Result<(World, RunningController), WorldError>
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, Failure>> + Send + 'static,
+{
+    let world = World::new().await?;
+    for name in ["bad", "good"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let calls = told.clone();
+    let bad = Arc::new(bad);
+    let controller = choose(Controller::new(&world.factory, Scope::all()).on_note(told.notes()));
+    let controller = controller.run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            let (name, bad) = (map.name_any(), bad.clone());
+            calls.say(format!("call {name}"));
+            async move {
+                if name == "bad" {
+                    return bad().await;
+                }
+                Ok(Action::await_change())
+            }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    Ok((world, controller))
+}
+
+/// Has the good one changed, and sees that it is called at once.
+async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldError> {
+    let before = told.times("call good").len();
+    for round in 0..5 {
+        world.write("good", &format!("round {round}"))?;
+        pass(Duration::from_millis(100)).await;
+    }
+    assert_eq!(told.times("call good").len(), before + 5, "{:?}", told.all());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_for_ever_is_made_again_after_longer_and_longer_waits() -> Result<(), WorldError> {
+    let told = Told::default();
+    let (world, controller) =
+        world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
+    pass(1000 * SECOND).await;
+    let calls = told.times("call bad");
+    // 5 ms doubled up to 1,000 s, each between a half and the whole of it: no more than so many in a thousand seconds.
+    assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
+    the_good_one_is_called(&world, &told).await?;
+    let failures = told.times("default/bad failed: no way");
+    assert_eq!(failures.len(), calls.len());
+    assert!(
+        told.all().iter().any(|text| text.starts_with("default/bad failed: no way; 3 in a row, again in ")),
+        "{:?}",
+        told.all()
+    );
+    assert_eq!(controller.figures().failed, calls.len() as u64);
+    assert_eq!(controller.queue().figures().retries, calls.len() as u64);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panics_has_failed_and_ends_nobody() -> Result<(), WorldError> {
+    let told = Told::default();
+    let (world, controller) =
+        world_with(&told, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
+    pass(60 * SECOND).await;
+    let calls = told.times("call bad").len();
+    assert!((10..=16).contains(&calls), "{calls}");
+    the_good_one_is_called(&world, &told).await?;
+    assert_eq!(told.times("the call for default/bad panicked: by design; again in").len(), calls);
+    assert_eq!((controller.figures().panicked, controller.figures().running), (calls as u64, 0));
+    Ok(())
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "in the drop");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_drop_or_panic_panics_ends_nobody_either() -> Result<(), WorldError> {
+    for from_the_call in [true, false] {
+        let told = Told::default();
+        let bad = move || async move {
+            if from_the_call {
+                std::panic::panic_any(Bomb);
+            }
+            let _bomb = Bomb;
+            std::future::pending().await
+        };
+        let choose = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND);
+        let (world, controller) = world_with(&told, bad, choose).await?;
+        pass(30 * SECOND).await;
+        the_good_one_is_called(&world, &told).await?;
+        assert!(!told.times("the call for default/bad panicked").is_empty(), "{:?}", told.all());
+        assert_eq!(controller.figures().running, 0);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_never_returns_is_cancelled_and_has_failed() -> Result<(), WorldError> {
+    let told = Told::default();
+    let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
+    let (world, controller) = world_with(&told, std::future::pending, choose).await?;
+    pass(5 * SECOND).await;
+    assert_eq!(controller.figures().running, 1);
+    the_good_one_is_called(&world, &told).await?;
+    pass(100 * SECOND).await;
+    let calls = told.times("call bad");
+    assert!(calls.windows(2).all(|pair| pair[1] >= pair[0] + 10 * SECOND), "{calls:?}");
+    assert_eq!(
+        told.times("the call for default/bad took longer than 10.0s and was cancelled; again in").len(),
+        calls.len() - 1
+    );
+    assert_eq!(controller.figures().timed_out, calls.len() as u64 - 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_a_key_at_a_time_and_so_many_at_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 0..20 {
+        world.server.create(&config_map(&format!("m{number}"), "1"))?;
+    }
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, peak) = (running.clone(), most.clone());
+    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).concurrency(4).run(
+        move |_, _| {
+            let (now, peak) = (now.clone(), peak.clone());
+            async move {
+                peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                pass(SECOND).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, Failure>(Action::await_change())
+            }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    pass(SECOND / 2).await;
+    for _ in 0..10 {
+        controller.queue().add(super::key("m0"));
+    }
+    pass(60 * SECOND).await;
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+    assert_eq!(controller.figures().succeeded, 21, "once each, and the first once more");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_to_be_called_at_once_again_and_again_is_slowed_down() -> Result<(), WorldError> {
+    let told = Told::default();
+    let again = || async { Ok(Action::requeue(Duration::ZERO)) };
+    let (world, controller) = world_with(&told, again, |controller| controller.concurrency(1)).await?;
+    pass(100 * SECOND).await;
+    let calls = told.times("call bad").len();
+    assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
+    assert_eq!(told.times("default/bad was to be called again at once 11 times in a row").len(), 1);
+    assert_eq!(controller.figures().slowed, 1);
+    the_good_one_is_called(&world, &told).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_followed_as_the_policy_says() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let told = Told::default();
+    let calls = told.clone();
+    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_note(told.notes()).run(
+        move |map: Arc<ConfigMap>, _| {
+            calls.say("call");
+            async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
+        },
+        |_, error: &Failure, _| if error.0 == "1" { Action::requeue(10 * SECOND) } else { Action::await_change() },
+        Arc::new(()),
+    )?;
+    pass(25 * SECOND).await;
+    assert_eq!(told.times("call").len(), 3);
+    assert!(told.take().contains(&"default/a failed: 1; 1 in a row, again in 10.0s".to_owned()));
+    world.write("a", "2")?;
+    pass(100 * SECOND).await;
+    let then = told.take();
+    assert_eq!(then[..2], ["call", "default/a failed: 2; 1 in a row, not again before it changes"]);
+    // What was to be called again by then, is; and not once more.
+    assert!(then.len() <= 4, "{then:?}");
+    Ok(())
+}
+
+/// On real threads: virtual time stands still while a thread is blocked.
+#[test]
+fn a_call_that_blocks_its_thread_is_told_and_another_takes_its_place() -> Result<(), WorldError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build()?;
+    runtime.block_on(async {
+        let server = ApiServer::start().await?;
+        for name in ["bad", "good"] {
+            server.create(&config_map(name, "1"))?;
+        }
+        let connection = Connection::new(kube_config(&server).await?)?;
+        let factory = InformerFactory::new(&connection);
+        let told = Told::default();
+        let (calls, (release, released)) = (told.clone(), std::sync::mpsc::channel::<()>());
+        let released = Arc::new(std::sync::Mutex::new(released));
+        let controller =
+            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_note(told.notes()).run(
+                move |map: Arc<ConfigMap>, _| {
+                    let (calls, released) = (calls.clone(), released.clone());
+                    async move {
+                        calls.say(format!("call {}", map.name_any()));
+                        if map.name_any() == "bad" {
+                            // It blocks until the test is over.
+                            drop(released.lock().map(|released| released.recv()));
+                        }
+                        Ok::<_, Failure>(Action::await_change())
+                    }
+                },
+                back_off,
+                Arc::new(()),
+            )?;
+        let limit = Duration::from_secs(60);
+        until(limit, || controller.figures().blocked == 1).await?;
+        until(limit, || !told.times("the call for default/bad holds up its thread").is_empty()).await?;
+        for round in 0..20 {
+            let before = told.times("call good").len();
+            let patch = serde_json::json!({ "data": { "value": round.to_string() } });
+            server.merge_patch("configmaps", "default", "good", patch)?;
+            until(limit, || told.times("call good").len() > before).await?;
+        }
+        assert_eq!(told.times("call bad").len(), 1);
+        release.send(())?;
+        until(limit, || controller.figures().blocked == 0 && controller.figures().running == 0).await?;
+        Ok(())
+    })
+}

@@ -1,0 +1,73 @@
+//! What may be chosen, and what may not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
+use steadfast::{Lazy, Scope};
+use steadfast_controller::{Action, Controller, RunError, RunningController, back_off};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Failure, SECOND, Told, World, pass};
+
+fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunError> {
+    controller.run(|_, _| async { Ok::<_, Failure>(Action::await_change()) }, back_off, Arc::new(()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_refused_with_what_to_do() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let controller = || Controller::<ConfigMap>::new(&world.factory, Scope::all());
+    let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());
+    assert_eq!(
+        refused(controller().concurrency(0)),
+        Err("the controller has not been started: no calls at a time are no calls: set concurrency to 1 or more".into())
+    );
+    assert_eq!(
+        refused(controller().timeout(Duration::ZERO)),
+        Err("the controller has not been started: no call ends in no time: set timeout to more than zero, or to none"
+            .into())
+    );
+    let nodes = refused(controller().owns::<Node>(Scope::namespace("default")));
+    assert!(nodes.is_err_and(|error| error.contains("nodes")), "a namespace, for what is in none");
+    let factory = world.factory.clone();
+    let outside = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
+    assert_eq!(outside.join().ok(), Some(Err(RunError::NoRuntime)));
+    world.factory.shutdown();
+    assert!(refused(controller()).is_err_and(|error| error.contains("shut down")), "the factory has ended");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_kept_as_the_type_says() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let told = Told::default();
+    let (lazy, dynamic) = (told.clone(), told.clone());
+    let _lazy = Controller::<Lazy<ConfigMap>>::new(&world.factory, Scope::all()).run(
+        move |map: Arc<Lazy<ConfigMap>>, _| {
+            let name = map.get().map(|map| map.name_any());
+            lazy.say(format!("lazy {name:?}"));
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let informer = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let _dynamic = Controller::<DynamicObject>::new_with(&world.factory, kind, informer).run(
+        move |map: Arc<DynamicObject>, _| {
+            dynamic.say(format!("dynamic {}", map.name_any()));
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    pass(SECOND).await;
+    let mut all = told.all();
+    all.sort_unstable();
+    assert_eq!(all, ["dynamic a", "lazy Ok(\"a\")"]);
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Nothing is called on the word of a cache that has been in doubt for too long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt;
+use steadfast::Scope;
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Failure, SECOND, Told, World, key, pass};
+
+async fn called_while(
+    choose: impl FnOnce(&World, Controller<ConfigMap>) -> Controller<ConfigMap>,
+) -> Result<(World, RunningController, Told), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    world.server.create(&config_map("b", "1"))?;
+    let told = Told::default();
+    let calls = told.clone();
+    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_note(told.notes()));
+    let controller = controller.run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            calls.say(map.name_any());
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    pass(SECOND).await;
+    told.take();
+    Ok((world, controller, told))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_called_once_a_cache_is_in_doubt_for_longer_than_the_bound() -> Result<(), WorldError> {
+    let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
+    let (world, controller, told) = called_while(choose).await?;
+    world.network.cut();
+    pass(10 * SECOND).await;
+    controller.queue().add(key("a"));
+    pass(Duration::from_millis(100)).await;
+    assert_eq!(told.take(), ["a"], "it may be true still");
+    pass(20 * SECOND).await;
+    controller.queue().add(key("a"));
+    controller.queue().add(key("b"));
+    pass(300 * SECOND).await;
+    let paused = told.take();
+    assert_eq!(paused.len(), 1, "{paused:?}");
+    assert!(
+        paused[0].starts_with("nothing is called while a cache is in doubt: configmaps in all namespaces: "),
+        "{paused:?}"
+    );
+    assert!(controller.figures().paused);
+    assert_eq!(controller.queue().len(), 2, "what is to be called waits in the queue");
+
+    world.network.heal();
+    pass(20 * SECOND).await;
+    let resumed = told.take();
+    assert!(resumed[0].starts_with("calls go on, after "), "{resumed:?}");
+    assert_eq!(resumed[1..], ["a", "b"]);
+    let figures = controller.figures();
+    assert_eq!((figures.paused, figures.pauses), (false, 1));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_to_act_all_the_same_does() -> Result<(), WorldError> {
+    let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
+    let (world, controller, told) = called_while(choose).await?;
+    world.network.cut();
+    pass(600 * SECOND).await;
+    controller.queue().add(key("a"));
+    pass(SECOND).await;
+    assert_eq!(told.take(), ["a"]);
+    assert_eq!(controller.figures().pauses, 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_safe_is_called_and_the_rest_is_put_off() -> Result<(), WorldError> {
+    let safe = |key: &steadfast::ObjectKey| key.name() == "a";
+    let choose =
+        |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
+    let (world, controller, told) = called_while(choose).await?;
+    world.network.cut();
+    pass(60 * SECOND).await;
+    told.take();
+    for _ in 0..3 {
+        controller.queue().add(key("b"));
+        controller.queue().add(key("a"));
+        pass(SECOND).await;
+    }
+    assert_eq!(told.take(), ["a", "a", "a"]);
+    assert_eq!(controller.queue().len(), 0);
+    world.network.heal();
+    pass(20 * SECOND).await;
+    let resumed = told.take();
+    assert!(resumed[0].starts_with("calls go on"), "{resumed:?}");
+    assert_eq!(resumed[1..], ["b"], "once");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_and_what_is_said_to_be_read_count_and_what_only_leads_to_calls_does_not()
+-> Result<(), WorldError> {
+    for (source, counts) in [("owned", true), ("read", true), ("watched", false)] {
+        let choose = |world: &World, controller: Controller<ConfigMap>| match source {
+            "owned" => controller.owns::<Secret>(Scope::all()),
+            "read" => match world.factory.informer::<Secret>(Scope::all()) {
+                Ok(secrets) => controller.reads(&secrets),
+                Err(error) => panic!("{error}"),
+            },
+            _ => controller.watches::<Secret, _>(Scope::all(), |_| [key("a")]),
+        };
+        let (world, controller, told) = called_while(choose).await?;
+        world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(403));
+        world.server.faults().end_watches();
+        pass(120 * SECOND).await;
+        told.take();
+        controller.queue().add(key("a"));
+        pass(10 * SECOND).await;
+        assert_eq!(controller.figures().paused, counts, "{source}");
+        assert_eq!(told.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
+        world.server.faults().answer_truly();
+        pass(60 * SECOND).await;
+        assert!(!controller.figures().paused, "{source}");
+    }
+    Ok(())
+}

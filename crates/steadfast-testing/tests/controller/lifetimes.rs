@@ -1,0 +1,169 @@
+//! How controllers begin and end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use steadfast::Scope;
+use steadfast_controller::{Action, Controller, RunningController, back_off};
+use steadfast_testing::{WorldError, config_map};
+use tokio::sync::oneshot;
+
+use super::{Failure, SECOND, Told, World, key, lagging, pass};
+
+/// Each call takes ten seconds; says when they begin and end, and counts those that are under way.
+fn slow(
+    world: &World,
+    told: &Told,
+    running: &Arc<AtomicUsize>,
+    choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
+) -> Result<RunningController, WorldError> {
+    struct Running(Arc<AtomicUsize>);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let (calls, running) = (told.clone(), running.clone());
+    let controller = choose(Controller::new(&world.factory, Scope::all()).concurrency(2).on_note(told.notes()));
+    let controller = controller.run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            running.fetch_add(1, Ordering::SeqCst);
+            let (calls, running) = (calls.clone(), Running(running.clone()));
+            async move {
+                calls.say(format!("begins {}", map.name_any()));
+                pass(10 * SECOND).await;
+                calls.say(format!("ends {}", map.name_any()));
+                drop(running);
+                Ok::<_, Failure>(Action::await_change())
+            }
+        },
+        back_off,
+        Arc::new(()),
+    );
+    Ok(controller?)
+}
+
+async fn world_of(names: &[&str]) -> Result<World, WorldError> {
+    let world = World::new().await?;
+    for name in names {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    Ok(world)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_what_is_under_way_end_and_begins_nothing() -> Result<(), WorldError> {
+    let world = world_of(&["a", "b", "c"]).await?;
+    let (told, running) = (Told::default(), Arc::default());
+    let controller = slow(&world, &told, &running, |controller| controller)?;
+    pass(5 * SECOND).await;
+    let begun = tokio::time::Instant::now();
+    let left = controller.stop(60 * SECOND).await;
+    assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
+    assert_eq!((left.queued, left.cancelled, left.stuck), (1, 0, 0));
+    assert_eq!(told.all(), ["begins a", "begins b", "ends a", "ends b"]);
+    world.write("a", "2")?;
+    pass(60 * SECOND).await;
+    assert_eq!(told.all().len(), 4, "nothing is called after the stop");
+    assert_eq!(world.server.open_watches(0), 1, "the caches are the factory's");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_at_the_deadline_is_cancelled() -> Result<(), WorldError> {
+    let world = world_of(&["a", "b", "c"]).await?;
+    let (told, running) = (Told::default(), Arc::default());
+    let controller = slow(&world, &told, &running, |controller| controller)?;
+    pass(5 * SECOND).await;
+    assert_eq!(running.load(Ordering::SeqCst), 2);
+    let left = controller.stop(2 * SECOND).await;
+    assert_eq!((left.queued, left.cancelled, left.stuck), (1, 2, 0));
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+    pass(60 * SECOND).await;
+    assert_eq!(told.all(), ["begins a", "begins b"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_dropped_ends_at_once() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let (told, running) = (Told::default(), Arc::default());
+    let controller = slow(&world, &told, &running, |controller| controller)?;
+    pass(SECOND).await;
+    drop(controller);
+    pass(60 * SECOND).await;
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+    assert_eq!(told.all(), ["begins a"]);
+    world.factory.shutdown();
+    drop(world.factory);
+    drop(world.connection);
+    pass(60 * SECOND).await;
+    assert!(world.server.connections().iter().all(|connection| connection.ended.is_some()), "nothing holds them open");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_write_ends_with_the_controller() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let maps = world.config_maps();
+    let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
+        let maps = maps.clone();
+        async move {
+            let patch = Patch::Merge(serde_json::json!({ "data": { "value": "own" } }));
+            maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+            Ok::<_, kube::Error>(Action::await_change())
+        }
+    };
+    let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, Arc::new(()));
+    let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
+    pass(SECOND).await;
+    controller.queue().add(key("a"));
+    pass(SECOND).await;
+    assert_eq!(controller.figures().waiting_for_writes, 1);
+    let left = controller.stop(SECOND).await;
+    assert_eq!((left.cancelled, left.stuck), (0, 0));
+    world.factory.shutdown();
+    drop((world.factory, world.connection));
+    pass(60 * SECOND).await;
+    assert!(world.server.connections().iter().all(|connection| connection.ended.is_some()), "nothing holds them open");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_are_warm_before_the_first_call_may_be_made() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let (told, running) = (Told::default(), Arc::default());
+    let (lead, leads) = oneshot::channel::<()>();
+    let ready = async { drop(leads.await) };
+    let controller = slow(&world, &told, &running, |controller| controller.after(ready))?;
+    pass(100 * SECOND).await;
+    assert_eq!(told.all(), [""; 0]);
+    assert_eq!(world.server.open_watches(0), 1);
+    world.network.cut();
+    drop(lead);
+    pass(Duration::from_millis(10)).await;
+    assert_eq!(told.all(), ["begins a"], "without a word to the server");
+    drop(controller);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let late = steadfast_apiserver::RequestRule::any().resource("secrets");
+    world.server.faults().answer_late(late, 5 * SECOND);
+    let (told, running) = (Told::default(), Arc::default());
+    let _controller = slow(&world, &told, &running, |controller| {
+        controller.owns::<k8s_openapi::api::core::v1::Secret>(Scope::all())
+    })?;
+    pass(4 * SECOND).await;
+    assert_eq!(told.all(), [""; 0]);
+    pass(20 * SECOND).await;
+    assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
+    assert!(told.times("begins a")[0] >= 5 * SECOND);
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Controllers on an embedded server, in virtual time.
+
+mod calls;
+mod choices;
+mod gates;
+mod lifetimes;
+mod own_writes;
+mod sources;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::Api;
+use serde_json::json;
+use steadfast::{Connection, InformerFactory, Kept, ObjectKey};
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Controller, ControllerNote, RunError, RunningController};
+use steadfast_testing::proxy::NetworkFaults;
+use steadfast_testing::{InMemory, WorldError};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A server, and a program's view of it.
+struct World {
+    server: ApiServer,
+    network: NetworkFaults,
+    connection: Connection,
+    factory: InformerFactory,
+}
+
+impl World {
+    async fn new() -> Result<Self, WorldError> {
+        Self::seeded(0).await
+    }
+
+    async fn seeded(seed: u64) -> Result<Self, WorldError> {
+        let server = ApiServer::builder().seed(seed).in_memory().start().await?;
+        let network = NetworkFaults::seeded(seed);
+        let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
+        let connection = client.connection(&server).await?;
+        let factory = InformerFactory::new(&connection);
+        Ok(Self { server, network, connection, factory })
+    }
+
+    /// Writes `value` to a config map of `default`.
+    fn write(&self, name: &str, value: &str) -> Result<(), WorldError> {
+        self.server.merge_patch("configmaps", "default", name, json!({ "data": { "value": value } }))?;
+        Ok(())
+    }
+
+    /// The config maps of `default`, by the program's client.
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.connection.client(), "default")
+    }
+}
+
+/// What happened, in the order in which it did, each with its time.
+#[derive(Clone)]
+struct Told {
+    begun: tokio::time::Instant,
+    said: Arc<Mutex<Vec<(Duration, String)>>>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { begun: tokio::time::Instant::now(), said: Arc::default() }
+    }
+}
+
+impl Told {
+    fn say(&self, text: impl Into<String>) {
+        self.lock().push((self.begun.elapsed(), text.into()));
+    }
+
+    /// What is to be told the notes of a controller.
+    fn notes(&self) -> impl Fn(&ControllerNote) + Send + Sync + 'static {
+        let told = self.clone();
+        move |note| told.say(note.to_string())
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.lock().iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    /// All that was said since the last time.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lock()).into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// When what begins like this was said.
+    fn times(&self, beginning: &str) -> Vec<Duration> {
+        self.lock().iter().filter(|(_, text)| text.starts_with(beginning)).map(|(at, _)| *at).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Duration, String)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a call may fail with.
+#[derive(Debug)]
+struct Failure(String);
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+/// A controller whose caches are synced, and see nothing new from then on: then the first calls are made.
+async fn lagging<K: Kept>(
+    world: &World,
+    controller: Controller<K>,
+    run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,
+) -> Result<RunningController, WorldError> {
+    let (begin, begins) = tokio::sync::oneshot::channel::<()>();
+    let controller = run(controller.after(async { drop(begins.await) }))?;
+    world.factory.wait_for_sync(SECOND).await?;
+    world.server.faults().lag(true);
+    drop(begin);
+    Ok(controller)
+}
+
+/// Lets all that can happen now, happen, and so much time pass.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
