@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
 use crate::probes::Board;
-use crate::transport::{self, ClosedConnection, ConnectionReport, Pool, ResponseBody, TransportError};
+use crate::transport::{self, ClosedConnection, ConnectionReport, Fence, Pool, ResponseBody, TransportError};
 use crate::writes::recording::Recordings;
 pub use builder::ConnectionBuilder;
 pub use discreet::WithheldAnswer;
@@ -96,6 +96,36 @@ impl Connection {
     /// The last 16 connections that have ended, the latest first, and why.
     pub fn recently_closed(&self) -> Vec<ClosedConnection> {
         self.inner.pool.recently_closed()
+    }
+
+    /// Another connection to the same server, with the same credentials, which sends nothing unless `fence` is open.
+    ///
+    /// It has sockets of its own, which are aborted with what is under way on them when the fence closes; see [`Fence`].
+    #[must_use]
+    pub fn behind(&self, fence: Fence) -> Self {
+        let Inner { heading, keeper, server, default_namespace, takes_gzip, manners, environment, .. } = &*self.inner;
+        let pool = self.inner.pool.behind(fence);
+        inquiry::begin(&pool, heading, environment);
+        let inner = Inner {
+            pool,
+            heading: heading.clone(),
+            keeper: keeper.clone(),
+            server: server.clone(),
+            default_namespace: default_namespace.clone(),
+            takes_gzip: *takes_gzip,
+            places: self.inner.places.clone(),
+            manners: *manners,
+            probes: Board::default(),
+            paged: Remembered::default(),
+            in_json: Remembered::default(),
+            in_full: Remembered::default(),
+            // Its writes are the connection's, for the caches to know.
+            recordings: self.inner.recordings.clone(),
+            #[cfg(feature = "metrics")]
+            observed: crate::metrics::observed::Observed::default(),
+            environment: environment.clone(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The URL of the server, for messages.

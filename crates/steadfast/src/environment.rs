@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,6 +29,14 @@ pub use steadfast_core::Instant;
 pub trait Environment: Send + Sync + 'static {
     /// The present moment on this environment's monotonic clock.
     fn now(&self) -> Instant;
+
+    /// The present moment on a clock that goes on while the machine is suspended, where there is one; else [`now`](Self::now).
+    ///
+    /// Its zero is another one than that of `now`, and timers do not follow it. Whoever may act until some moment asks it when
+    /// acting.
+    fn boot_time(&self) -> Instant {
+        self.now()
+    }
 
     /// A future that is ready at `at`, at once if that has passed.
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()>;
@@ -88,6 +97,14 @@ pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// Nothing happens where nobody would give it up.
     fn allow_slow_peer(&self, allowed: bool) {
         let _ = allowed;
+    }
+
+    /// From now on nothing that is written reaches the peer more than `limit` later, whatever becomes of this program, and
+    /// nothing that lies here unsent does once this is dropped.
+    ///
+    /// Nothing happens where what is written is there at once.
+    fn limit_lateness(&self, limit: Duration) {
+        let _ = limit;
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
 //! | `turn`, `upload`, `windows` | the use of an HTTP/1.1 connection by one request; a request's body on its way; how much may come unread |
+//! | `fence` | until when requests may be sent, judged at each write to a socket |
 //! | `purpose`, `want`, `end`, `failure` | what a connection is for, what a request wants of it, why the one ended and the other failed |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, what can be reported, what goes wrong, bytes counted |
 //!
@@ -28,12 +29,14 @@ mod dispatch;
 mod end;
 mod error;
 mod failure;
+mod fence;
 mod heartbeat;
 mod http1;
 mod http2;
 mod inquiry;
 mod lease;
 mod life;
+mod nanos;
 mod pool;
 mod purpose;
 mod report;
@@ -52,6 +55,7 @@ pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
 pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
+pub use fence::Fence;
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};

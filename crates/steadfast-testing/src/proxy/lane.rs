@@ -51,6 +51,7 @@ enum Source {
 /// Bytes on their way.
 #[derive(Debug)]
 struct Piece {
+    taken: Instant,
     due: Instant,
     bytes: Vec<u8>,
     gone: usize,
@@ -108,10 +109,19 @@ impl Lane {
         context: &mut Context<'_>,
     ) -> io::Result<Turn> {
         let (mut moved, mut until) = (false, None);
-        if condition.hole[self.way as usize] {
-            return Ok(Turn::Waits { moved, until });
-        }
         let now = Instant::now();
+        let lateness = link.lateness(self.way);
+        let expires = |lane: &Self| Some(lane.held.front()?.taken + lateness?);
+        if expires(self).is_some_and(|expires| expires <= now) {
+            return Ok(Turn::Cut(Ended::Reset));
+        }
+        if condition.hole[self.way as usize] {
+            // Where it matters how long something has waited, it is dated.
+            while lateness.is_some() && self.take(source, condition, now, scratch, context)? {
+                moved = true;
+            }
+            return Ok(Turn::Waits { moved, until: expires(self) });
+        }
         // A source that never pauses must not keep this task to itself.
         for _ in 0..16 {
             let taken = self.take(source, condition, now, scratch, context)?;
@@ -120,14 +130,14 @@ impl Lane {
                 if taken {
                     continue;
                 }
-                return Ok(Turn::Waits { moved, until });
+                return Ok(Turn::Waits { moved, until: expires(self) });
             }
             let given = self.give(sink, condition, link, now, context)?;
             moved |= taken | given.moved;
             if let Some(cut) = given.cut {
                 return Ok(Turn::Cut(cut));
             }
-            until = given.until;
+            until = given.until.into_iter().chain(expires(self)).min();
             if !taken && !given.moved {
                 return Ok(Turn::Waits { moved, until });
             }
@@ -167,7 +177,7 @@ impl Lane {
         let due = self.last_due.map_or(now + delay, |last| last.max(now + delay));
         self.last_due = Some(due);
         self.held_bytes += bytes.len();
-        self.held.push_back(Piece { due, bytes: bytes.to_vec(), gone: 0 });
+        self.held.push_back(Piece { taken: now, due, bytes: bytes.to_vec(), gone: 0 });
     }
 
     /// Gives the sink what is due.

@@ -69,6 +69,8 @@ struct LinkState {
     /// By way.
     carried: [u64; 2],
     ended: Option<(Duration, Ended)>,
+    /// How long the client's kernel keeps what is not acknowledged.
+    lateness: Option<Duration>,
     /// Of the one task that this connection has.
     waiting: Option<Waker>,
 }
@@ -136,6 +138,16 @@ impl Link {
                 cut.after = cut.after.saturating_sub(bytes as u64);
             }
         });
+    }
+
+    /// Has the connection broken off once something that the client has written has not arrived for so long.
+    pub(super) fn limit_lateness(&self, limit: Duration) {
+        self.look(|state| state.lateness = Some(limit));
+    }
+
+    /// How late something that goes this way may arrive.
+    pub(super) fn lateness(&self, way: Way) -> Option<Duration> {
+        self.look(|state| state.lateness.filter(|_| way == Way::ToServer))
     }
 
     /// Waits until it is to be reset.

@@ -1,15 +1,19 @@
 //! The network in memory.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast::environment::Socket;
-use steadfast::environment::local::Pipe;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::end::{Resettable, pipe};
+use super::end::{ClientEnd, Resettable, pipe};
 use super::faults::NetworkFaults;
+use super::link::Link;
 use super::network::Network;
 use super::report::Ended;
 
@@ -38,7 +42,12 @@ where
 {
     let open = network.admit_when_passable().await?;
     let (client, near) = pipe();
-    let socket = Box::new(Pipe::new(client, format!("target {}", open.target)));
+    let socket = Box::new(ClientSocket {
+        client,
+        link: open.link.clone(),
+        target: open.target,
+        discards: AtomicBool::new(false),
+    });
     if network.turns_away() {
         open.end(Ended::TurnedAway);
         return Ok(socket);
@@ -68,5 +77,53 @@ where
             open.end(Ended::Unreachable);
             Err(error)
         }
+    }
+}
+
+/// The client's end as its environment has it: a socket whose kernel is the network's relay.
+struct ClientSocket {
+    client: ClientEnd,
+    link: Arc<Link>,
+    target: usize,
+    /// Whether its end discards what has not arrived.
+    discards: AtomicBool,
+}
+
+impl Socket for ClientSocket {
+    fn peer(&self) -> String {
+        format!("target {}", self.target)
+    }
+
+    fn limit_lateness(&self, limit: Duration) {
+        self.discards.store(true, Ordering::Relaxed);
+        self.link.limit_lateness(limit);
+    }
+}
+
+impl Drop for ClientSocket {
+    fn drop(&mut self) {
+        if self.discards.load(Ordering::Relaxed) {
+            self.link.order(|orders| orders.reset = true);
+        }
+    }
+}
+
+impl AsyncRead for ClientSocket {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.client).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for ClientSocket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.client).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.client).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.client).poll_shutdown(context)
     }
 }

@@ -30,7 +30,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How much later than it did who fell silent the last time is taken to have come.
 const HANDICAP: Duration = Duration::from_secs(10);
 
-/// The places for full transfers from one server.
+/// The places for full transfers from one server; cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Places {
     shared: Arc<Shared>,
 }

@@ -28,6 +28,14 @@ impl Socket for TcpStream {
             tracing::debug!(%error, "the kernel does not let a peer be slow");
         }
     }
+
+    fn limit_lateness(&self, limit: Duration) {
+        // Without linger a close discards what was not sent, and is a reset; also where this process is killed.
+        let discarding = SockRef::from(self).set_linger(Some(Duration::ZERO));
+        if let Err(error) = discarding.and_then(|()| limit_unacknowledged(self, Some(limit))) {
+            tracing::warn!(%error, "the kernel may send late what was written: it takes no limit");
+        }
+    }
 }
 
 /// The addresses of `host`, in the system's order.
@@ -63,7 +71,11 @@ fn limit_unacknowledged(stream: &TcpStream, limit: Option<Duration>) -> io::Resu
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -93,6 +105,43 @@ mod tests {
         slow.read_to_end(&mut read).await?;
         writing.await.expect("no panic")?;
         assert_eq!(read.len(), MUCH);
+        Ok(())
+    }
+
+    /// What a program has written and the peer's kernel has no room for never gets there once the socket is dropped; without the
+    /// limit it does.
+    #[tokio::test]
+    async fn what_a_socket_holds_that_is_not_to_be_late_is_discarded_with_it() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        for limited in [true, false] {
+            let (near, far) = tokio::join!(dial(address), listener.accept());
+            let (mut near, mut far) = (near?, far?.0);
+            if limited {
+                near.limit_lateness(Duration::from_secs(60));
+            }
+            let mut written = 0;
+            let full = poll_fn(|context| {
+                loop {
+                    match Pin::new(&mut near).poll_write(context, &[b'x'; 16_000]) {
+                        Poll::Ready(Ok(bytes)) => written += bytes,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => return Poll::Ready(Ok(())),
+                    }
+                }
+            });
+            full.await?;
+            drop(near);
+            let mut read = Vec::new();
+            let end = far.read_to_end(&mut read).await;
+            if limited {
+                assert_eq!(end.expect_err("a reset").kind(), io::ErrorKind::ConnectionReset);
+                assert!(read.len() < written, "{} of {written}", read.len());
+            } else {
+                end?;
+                assert_eq!(read.len(), written);
+            }
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
@@ -73,9 +74,27 @@ impl Threads {
     }
 }
 
+/// The time since the machine was started, in which it may have been suspended.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn since_boot() -> Option<Duration> {
+    // Linux has the clock since 2.6.39, and Rust asks for 3.2.
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).ok()
+}
+
+/// Elsewhere no clock is known that counts that without `unsafe`.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn since_boot() -> Option<Duration> {
+    None
+}
+
 impl Environment for Threads {
     fn now(&self) -> Instant {
         Instant::from_zero(self.origin.elapsed())
+    }
+
+    fn boot_time(&self) -> Instant {
+        since_boot().map_or_else(|| self.now(), Instant::from_zero)
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
@@ -152,7 +171,6 @@ impl<T> Drop for AbortOnDrop<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
 
@@ -173,6 +191,20 @@ mod tests {
             task.abort();
         }
         drop(Threads::new().expect("threads"));
+    }
+
+    #[test]
+    fn the_time_since_the_machine_was_started_goes_on_as_the_other_clock_does() {
+        let threads = Threads::new().expect("threads");
+        let (before, boot) = (threads.now(), threads.boot_time());
+        let limit = before + Duration::from_millis(5);
+        while threads.now() < limit {
+            std::hint::spin_loop();
+        }
+        // Asked after the one and before the other, it has gone on at least as far.
+        let gone = threads.boot_time().since(boot);
+        assert!(gone >= Duration::from_millis(4), "{gone:?}");
+        assert!(gone <= threads.now().since(before) + Duration::from_secs(3600), "{gone:?}");
     }
 
     #[tokio::test]

@@ -122,5 +122,6 @@ fn error_name(error: &TransportError) -> &'static str {
         TransportError::Upload { .. } => "upload",
         TransportError::Invalid { .. } => "invalid",
         TransportError::Closed { .. } => "closed",
+        TransportError::Fenced { .. } => "fenced",
     }
 }

@@ -13,9 +13,11 @@ use tokio::sync::{Notify, watch};
 
 use super::end::End;
 use super::error::TransportError;
+use super::fence::Fence;
+use super::nanos::nanos;
 use super::purpose::{Purpose, Role};
 use super::report::{ConnectionReport, Protocol};
-use super::socket::{Traffic, nanos};
+use super::socket::Traffic;
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic as Counts;
@@ -76,20 +78,21 @@ struct Shared {
 }
 
 impl Connection {
-    /// A connection that is about to be dialled.
+    /// A connection that is about to be dialled, on which nothing is written unless `fence` is open.
     pub(super) fn new(
         id: u64,
         purpose: Purpose,
         server: String,
         environment: SharedEnvironment,
         breaches: Breaches,
+        fence: Option<Fence>,
     ) -> Self {
         let opened = environment.now();
         Self {
             id,
             purpose,
             opened,
-            traffic: Arc::new(Traffic::new(opened)),
+            traffic: Arc::new(Traffic::new(opened, fence)),
             unused: Notify::new(),
             ending: Notify::new(),
             leave: watch::Sender::new(false),
@@ -372,6 +375,9 @@ impl Connection {
             return refusal;
         }
         let peer = self.peer();
+        if self.traffic.is_fenced() {
+            return TransportError::Fenced { peer, maybe_sent };
+        }
         match self.ended() {
             Some(End::Closed) => TransportError::Closed { peer, maybe_sent },
             Some(End::Failed(how)) => TransportError::ConnectionLost { peer, how, maybe_sent },

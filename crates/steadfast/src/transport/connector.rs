@@ -134,6 +134,9 @@ impl Connector {
             Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
+        if let Some(fence) = traffic.fence() {
+            socket.limit_lateness(fence.lateness());
+        }
         let peer = socket.peer();
         let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic.clone(), self.environment.clone()));
         if let Some(proxy) = &route.proxy {

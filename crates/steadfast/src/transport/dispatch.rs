@@ -72,6 +72,12 @@ impl Pool {
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
         let kind = Kind::of(request.uri());
+        let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
+        let under_way = match &self.inner.fence {
+            Some(fence) if fence.is_open() && is_read => None,
+            Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.over())?),
+            None => None,
+        };
         let deadlines = request
             .extensions()
             .get()
@@ -88,6 +94,9 @@ impl Pool {
         } else {
             self.attempts(request, want, limit, kind.late && deadlines.headers.is_none()).await
         };
+        if let Some(under_way) = under_way.filter(|_| is_settled(&answer)) {
+            under_way.settle();
+        }
         self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
         let mut answer = answer?;
         answer.body_mut().limit_progress(deadlines.progress);
@@ -119,7 +128,7 @@ impl Pool {
         let environment = &self.inner.environment;
         let begun = environment.now();
         let mut deadline = environment.sleep_until(begun + limit);
-        let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
         let mut next = Some(request);
         let mut attempt = 0;
@@ -197,6 +206,20 @@ impl Pool {
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
         TransportError::Busy { peer: self.server(), detail, waited }
+    }
+}
+
+/// Whether a request changes nothing at the server.
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Whether the server acts on a request no more to which this is the answer. What failed there may go on, as a write to etcd
+/// that was waited for in vain.
+fn is_settled(answer: &Result<Response<ResponseBody>, TransportError>) -> bool {
+    match answer {
+        Ok(answer) => !answer.status().is_server_error(),
+        Err(error) => !error.maybe_sent(),
     }
 }
 

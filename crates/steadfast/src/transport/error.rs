@@ -150,6 +150,17 @@ pub enum TransportError {
         /// The server may have acted on the request.
         maybe_sent: bool,
     },
+    /// The time within which this client may act is over: its [`Fence`](super::Fence) is closed.
+    #[error(
+        "{peer} is to be asked nothing more by this client: the time for which it may act is over, as when a leader's lease may \
+         have lapsed; use the client of the next term ({})", next(*.maybe_sent)
+    )]
+    Fenced {
+        /// The server.
+        peer: String,
+        /// The server may have acted on the request; not where nothing of it was, or will be, written to the socket.
+        maybe_sent: bool,
+    },
 }
 
 /// What to do next with a request on which the server may, or surely did not, act.
@@ -184,7 +195,8 @@ impl TransportError {
             | Self::BodyStalled { peer, .. }
             | Self::Upload { peer, .. }
             | Self::Invalid { peer, .. }
-            | Self::Closed { peer, .. } => peer,
+            | Self::Closed { peer, .. }
+            | Self::Fenced { peer, .. } => peer,
         }
     }
 
@@ -203,7 +215,8 @@ impl TransportError {
             | Self::Reset { maybe_sent, .. }
             | Self::ConnectionLost { maybe_sent, .. }
             | Self::HeadersTimeout { maybe_sent, .. }
-            | Self::Closed { maybe_sent, .. } => *maybe_sent,
+            | Self::Closed { maybe_sent, .. }
+            | Self::Fenced { maybe_sent, .. } => *maybe_sent,
         }
     }
 

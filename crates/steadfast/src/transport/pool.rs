@@ -1,7 +1,7 @@
 //! The connections to one server: which one a request goes to, and when another is opened.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_core::Instant;
@@ -12,6 +12,7 @@ use super::connection::{Connection, Sender};
 use super::connector::{Connector, Route};
 use super::end::End;
 use super::error::TransportError;
+use super::fence::Fence;
 use super::inquiry::Inquiries;
 use super::lease::{Home, Lease};
 use super::life;
@@ -21,7 +22,7 @@ use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
 use super::want::Want;
 use super::windows::MOST_STREAMS;
-use crate::environment::SharedEnvironment;
+use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic;
 
 /// How many connections of one role are being opened at once.
@@ -54,6 +55,12 @@ pub(super) struct Inner {
     reachable: watch::Sender<u64>,
     pub(super) inquiries: Arc<Inquiries>,
     pub(super) traffic: Arc<Traffic>,
+    /// Beyond which nothing is sent.
+    pub(super) fence: Option<Fence>,
+    /// Waits for the fence to be closed.
+    guard: OnceLock<Task>,
+    /// The pools to the same server behind fences: they drain with this one.
+    fenced: Mutex<Vec<Weak<Inner>>>,
 }
 
 struct State {
@@ -103,6 +110,29 @@ impl Pool {
     /// No connection yet; the first request opens one.
     pub(crate) fn new(connector: Connector, mut settings: Settings) -> Self {
         settings.streams = settings.streams.clamp(1, MOST_STREAMS);
+        Self::of(Arc::new(connector), settings, None)
+    }
+
+    /// Another pool to the same server, by the same route, which sends nothing unless `fence` is open.
+    pub(crate) fn behind(&self, fence: Fence) -> Self {
+        let fenced = Self::of(self.inner.connector.clone(), self.inner.settings.clone(), Some(fence.clone()));
+        {
+            let mut all = self.inner.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|pool| pool.strong_count() > 0);
+            all.push(Arc::downgrade(&fenced.inner));
+        }
+        let inner = Arc::downgrade(&fenced.inner);
+        let guard = self.inner.environment.spawn(Box::pin(async move {
+            fence.closed().await;
+            if let Some(inner) = inner.upgrade() {
+                inner.abort();
+            }
+        }));
+        fenced.inner.guard.get_or_init(|| guard);
+        fenced
+    }
+
+    fn of(connector: Arc<Connector>, settings: Settings, fence: Option<Fence>) -> Self {
         let state = State {
             connections: Vec::new(),
             waiting: std::array::from_fn(|_| VecDeque::new()),
@@ -118,11 +148,14 @@ impl Pool {
         let inner = Inner {
             environment: connector.environment().clone(),
             settings,
-            connector: Arc::new(connector),
+            connector,
             state: Mutex::new(state),
             reachable: watch::Sender::new(0),
             inquiries: Arc::new(Inquiries::new(traffic.clone())),
             traffic,
+            fence,
+            guard: OnceLock::new(),
+            fenced: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -154,6 +187,10 @@ impl Pool {
             connection.supersede();
         }
         self.inner.clone().unsettled();
+        let fenced = self.inner.fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for inner in fenced.iter().filter_map(Weak::upgrade) {
+            Self { inner }.drain();
+        }
     }
 
     /// How many connections were ever dialled.
@@ -196,7 +233,7 @@ impl Pool {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
-                return Err(TransportError::Closed { peer: self.server(), maybe_sent: false });
+                return Err(self.inner.over());
             }
             // Who avoids a connection keeps nobody from it.
             let first = state.waiting[want.index()].iter().all(|waiter| !waiter.avoid.is_empty());
@@ -214,7 +251,7 @@ impl Pool {
             self.inner.dial(&mut state, want.purpose());
             place
         };
-        place.await.unwrap_or_else(|_| Err(TransportError::Closed { peer: self.server(), maybe_sent: false }))
+        place.await.unwrap_or_else(|_| Err(self.inner.over()))
     }
 
     /// A place on that connection, if it still has one at once.
@@ -235,6 +272,33 @@ impl Pool {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connection(&self, id: u64, purpose: Purpose, server: String) -> Connection {
+        Connection::new(id, purpose, server, self.environment.clone(), self.settings.breaches, self.fence.clone())
+    }
+
+    /// Why there is no place any more, for a request that has not left.
+    pub(super) fn over(&self) -> TransportError {
+        let (peer, maybe_sent) = (self.connector.name(), false);
+        match &self.fence {
+            Some(fence) if !fence.is_open() => TransportError::Fenced { peer, maybe_sent },
+            _ => TransportError::Closed { peer, maybe_sent },
+        }
+    }
+
+    /// Ends all connections without a word, and what runs and waits on them.
+    fn abort(&self) {
+        let (connections, waiting) = {
+            let mut state = self.lock();
+            state.closed = true;
+            let waiting: Vec<Waiter> = state.waiting.iter_mut().flat_map(std::mem::take).collect();
+            (state.connections.clone(), waiting)
+        };
+        for connection in connections {
+            connection.cut();
+        }
+        drop(waiting);
     }
 
     /// The pool as its connections know it.
@@ -324,8 +388,7 @@ impl Inner {
     fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
         state.opened += 1;
         let server = self.connector.name();
-        let connection =
-            Arc::new(Connection::new(state.opened, purpose, server, self.environment.clone(), self.settings.breaches));
+        let connection = Arc::new(self.connection(state.opened, purpose, server));
         state.connections.push(connection.clone());
         let (inquiries, connector) = (self.inquiries.clone(), self.connector.clone());
         let life = life::run(connection.clone(), self.home(), inquiries, connector, self.settings.clone());
@@ -343,15 +406,14 @@ impl Inner {
         let mut state = self.lock();
         let server = self.connector.name();
         if state.closed {
-            return Err(TransportError::Closed { peer: server, maybe_sent: false });
+            return Err(self.over());
         }
         if !self.may_open(&state, ALONE.reader) {
             let detail = format!("{} connections are open; raise `Settings::connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
-        let breaches = self.settings.breaches;
-        let connection = Arc::new(Connection::new(state.opened, ALONE, server, self.environment.clone(), breaches));
+        let connection = Arc::new(self.connection(state.opened, ALONE, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let life = life(connection.clone(), self.connector.clone(), self.home());
@@ -516,6 +578,9 @@ fn clear_suspects(state: &State) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(guard) = self.guard.get() {
+            guard.abort();
+        }
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.closed = true;
         for connection in state.connections.drain(..) {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use steadfast_core::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::fence::Fence;
+use super::nanos::nanos;
 use crate::environment::{SharedEnvironment, Socket};
 
 /// A byte stream, with TLS on it or without.
@@ -40,11 +42,13 @@ pub(super) struct Traffic {
     slow: AtomicBool,
     /// What TLS said where the peer does not take us as we are.
     refusal: OnceLock<rustls::Error>,
+    /// Beyond which nothing is written.
+    fence: Option<Fence>,
 }
 
 impl Traffic {
-    /// Nothing yet, as of `now`.
-    pub(super) fn new(now: Instant) -> Self {
+    /// Nothing yet, as of `now`; and nothing is written ever unless `fence` is open.
+    pub(super) fn new(now: Instant, fence: Option<Fence>) -> Self {
         Self {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -52,6 +56,7 @@ impl Traffic {
             answered: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             refusal: OnceLock::new(),
+            fence,
         }
     }
 
@@ -75,9 +80,19 @@ impl Traffic {
         }
     }
 
-    /// Whether the peer may take its time to read what is written from now on.
+    /// Whether the peer may take its time to read what is written from now on; behind a fence it never may.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
-        self.slow.store(allowed, Ordering::SeqCst);
+        self.slow.store(allowed && self.fence.is_none(), Ordering::SeqCst);
+    }
+
+    /// Beyond which nothing is written.
+    pub(super) fn fence(&self) -> Option<&Fence> {
+        self.fence.as_ref()
+    }
+
+    /// Whether nothing is written any more since the time for it is over.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| !fence.is_open())
     }
 
     /// The peer does not take us as we are, before it has looked at anything that was sent.
@@ -95,7 +110,12 @@ impl Traffic {
         if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were given up")));
         }
-        let written = write();
+        // The last moment at which it can be looked: what follows is the call of the kernel.
+        let written = if self.is_fenced() {
+            Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, "the time for requests is over")))
+        } else {
+            write()
+        };
         let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes as u64 } else { 0 };
         // There is one writer, so that its mark is still there to be taken off.
         self.sent.fetch_add((bytes << COUNT).wrapping_sub(WRITING), Ordering::SeqCst);
@@ -111,11 +131,6 @@ impl Traffic {
     pub(super) fn heard(&self) -> Instant {
         Instant::from_zero(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
     }
-}
-
-/// The nanoseconds since time began.
-pub(super) fn nanos(at: Instant) -> u64 {
-    u64::try_from(at.since_zero().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A socket that counts.
@@ -191,7 +206,7 @@ mod tests {
     use super::*;
 
     fn traffic() -> Traffic {
-        Traffic::new(Instant::from_zero(Duration::ZERO))
+        Traffic::new(Instant::from_zero(Duration::ZERO), None)
     }
 
     fn write(traffic: &Traffic, bytes: usize) -> Poll<io::Result<usize>> {
