@@ -5,6 +5,8 @@ mod changes;
 mod crew;
 mod figures;
 mod gate;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod note;
 mod notes;
 mod pulse;
@@ -13,14 +15,15 @@ mod sights;
 mod source;
 mod spins;
 mod stage;
+mod start;
 mod view;
 
 use std::any::TypeId;
 use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -29,26 +32,21 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
-use steadfast::environment::SharedEnvironment;
-use steadfast::{DynamicType, Freshness, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
+use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
 pub use changes::Changes;
-use crew::{Call, Caller, Crew, Failed};
+use crew::{Call, Failed};
 pub use figures::ControllerFigures;
-use figures::Counted;
-use gate::Gate;
 pub use gate::WhenStale;
+#[cfg(feature = "metrics")]
+pub use metrics::ControllerMetrics;
 pub use note::ControllerNote;
-use notes::{Notes, Told};
+use notes::Told;
 pub use running::{RunningController, Stopped};
 use sights::Sights;
 use source::Detach;
 pub use source::{Source, SourceError};
-use spins::Spins;
-use stage::{Point, Stage};
 use view::View;
 
 use crate::workqueue::{RateLimit, RetrySettings, Workqueue};
@@ -58,12 +56,6 @@ const CONCURRENCY: usize = 10;
 
 /// So long a call may take, unless something else is said.
 const TIMEOUT: Duration = Duration::from_secs(300);
-
-/// So long the first calls wait for caches that are not synced, and not refused either.
-const SYNC_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often it is looked whether calls keep their threads.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// A controller that is about to be run: of which objects, and what else leads to them.
 ///
@@ -258,7 +250,8 @@ impl<K: Kept> Controller<K> {
         self
     }
 
-    /// So many calls at a time, each for another key; 10 unless it is said.
+    /// So many calls at a time, each for another key; 10 unless it is said. One that holds up its thread for ten seconds does
+    /// not count any more.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls;
         self
@@ -287,7 +280,9 @@ impl<K: Kept> Controller<K> {
     /// unless it is said.
     pub fn fair_by<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
-        self.queue.group = Some(Box::new(move |key| hasher.hash_one(group(key))));
+        // One that panics is no reason to lose a key.
+        let group = move |key: &ObjectKey| catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key)))).unwrap_or(0);
+        self.queue.group = Some(Box::new(group));
         self
     }
 
@@ -391,123 +386,6 @@ impl<K: Kept> Controller<K> {
                 }))
             })
         })
-    }
-
-    fn start(self, caller: impl FnOnce(Informer<K>) -> Caller) -> Result<RunningController, RunError> {
-        let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
-        if self.concurrency == 0 {
-            return Err(RunError::Setting("no calls at a time are no calls: set concurrency to 1 or more"));
-        }
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(RunError::Setting("no call ends in no time: set timeout to more than zero, or to none"));
-        }
-        let connection = self.factory.connection().clone();
-        let environment = connection.environment().clone();
-        let queue = self.queue.build(environment.clone());
-
-        let told = self.told;
-        let name = self.name.unwrap_or_else(|| K::Resource::plural(&self.kind).as_ref().into());
-        let notes = Notes::new(name, told);
-        let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
-        let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
-
-        let own = |object: &Object<K>| [object.key().clone()];
-        let (informer, detach) = self.source.attach(&self.factory, &queue, &sights, own)?;
-        let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
-        for other in self.others {
-            let other = other(&self.factory, &queue, &sights);
-            // What was attached before is of no use alone.
-            attached.push(other.inspect_err(|_| attached.iter().for_each(|attached| (attached.detach)()))?);
-        }
-        let views: Vec<_> = attached.iter().map(|attached| attached.view.clone()).collect();
-        let read = attached.iter().filter(|attached| attached.is_read).map(|attached| attached.view.clone());
-        let gate = Gate::new(read.chain(self.reads).collect(), self.when_stale);
-
-        let crew = Arc::new(Crew {
-            connection,
-            queue: queue.clone(),
-            caller: caller(informer),
-            gate,
-            sights,
-            notes,
-            counted,
-            spins: Spins::default(),
-            stage: stage.clone(),
-            timeout: self.timeout,
-            concurrency: self.concurrency,
-            runtime,
-            pulses: Mutex::default(),
-            members: AtomicUsize::new(0),
-            gone: watch::Sender::new(()),
-        });
-        (0..self.concurrency).for_each(|_| crew.recruit());
-
-        let mut tasks = vec![
-            environment.spawn_foreign(Box::pin(begin(crew.clone(), views, self.after))),
-            environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
-        ];
-        for mut keys in self.triggers {
-            let queue = queue.clone();
-            tasks.push(environment.spawn_foreign(Box::pin(async move {
-                while let Some(key) = keys.next().await {
-                    queue.add(key);
-                }
-            })));
-        }
-        let detach = attached.into_iter().map(|attached| attached.detach).collect();
-        Ok(RunningController::new(crew, tasks, detach))
-    }
-}
-
-impl QueueChoices {
-    fn build(self, environment: SharedEnvironment) -> Workqueue<ObjectKey> {
-        let queue = Workqueue::builder(environment).retries(self.retries).limit(self.limit);
-        match self.group {
-            Some(group) => queue.fair_by(group),
-            None => queue.fair_by(|key| key.namespace().map(str::to_owned)),
-        }
-        .build()
-    }
-}
-
-/// Waits for the caches, and for what the user wants to wait for; then the calls begin.
-async fn begin(crew: Arc<Crew>, views: Vec<Arc<dyn View>>, after: Option<BoxFuture<'static, ()>>) {
-    let environment = crew.connection.environment().clone();
-    let end = environment.now() + SYNC_PATIENCE;
-    for view in views {
-        let settled = || view.is_synced() || matches!(view.freshness(), Freshness::Failed(_) | Freshness::Stopped(_));
-        let mut changed = view.changed();
-        let mut late = environment.sleep_until(end);
-        while !settled() {
-            tokio::select! {
-                _ = changed.changed() => {}
-                () = &mut late => break,
-            }
-        }
-        if !view.is_synced() {
-            let why = format!("{}: {}", view.name(), view.freshness());
-            crew.notes.tell(&ControllerNote::SourceMissing { why });
-        }
-    }
-    if let Some(after) = after {
-        after.await;
-    }
-    crew.stage.reach(Point::Working);
-}
-
-/// Looks after the calls and the caches, as long as it runs.
-async fn look_after(crew: Arc<Crew>) {
-    let environment = crew.connection.environment().clone();
-    loop {
-        let mut views = crew.gate.changes();
-        let changed = views.iter_mut().map(|view| view.changed().boxed());
-        let pause = environment.sleep_until(environment.now() + LOOK);
-        let is_closed = crew.gate.is_closed();
-        tokio::select! {
-            () = pause => {}
-            _ = futures::future::select_all(changed), if is_closed => {}
-        }
-        crew.look();
     }
 }
 

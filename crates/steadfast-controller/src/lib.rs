@@ -1,40 +1,40 @@
-//! What controllers are made of: a workqueue so far.
+//! Controllers on Steadfast's caches: what is called for each object until the world is as the object says, and cannot act on
+//! a view that is stale.
 //!
 //! ```no_run
-//! use steadfast::{Connection, Event, InformerFactory, ObjectKey, Scope};
-//! use steadfast_controller::{Priority, Workqueue};
-//! # use k8s_openapi::api::core::v1::Pod;
-//! # async fn reconcile(_: &ObjectKey) -> Result<(), std::io::Error> { Ok(()) }
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use k8s_openapi::api::core::v1::Pod;
+//! use steadfast::{Connection, InformerFactory, Scope};
+//! use steadfast_controller::{Action, Controller, back_off};
+//!
+//! async fn reconcile(deployment: Arc<Deployment>, client: Arc<kube::Client>) -> Result<Action, kube::Error> {
+//!     // Make the world as `deployment` says.
+//!     Ok(Action::await_change())
+//! }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let connection = Connection::infer().await?;
-//! let queue = Workqueue::<ObjectKey>::new(connection.environment().clone());
-//!
 //! let informers = InformerFactory::new(&connection);
-//! let pods = informers.informer::<Pod>(Scope::all())?;
-//! let changed = queue.clone();
-//! pods.on_event(move |event| {
-//!     let priority = match &event {
-//!         Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
-//!         _ => Priority::NORMAL,
-//!     };
-//!     changed.add_with(event.object().key().clone(), priority);
-//! })?;
+//! let controller = Controller::<Deployment>::new(&informers, Scope::all())
+//!     .owns::<Pod>(Scope::all())
+//!     .run(reconcile, back_off, Arc::new(connection.client()))?;
 //!
-//! while let Some(pod) = queue.next().await {
-//!     match reconcile(&pod).await {
-//!         Ok(()) => pod.finish(),
-//!         Err(_) => {
-//!             pod.retry();
-//!         }
-//!     }
-//! }
+//! tokio::signal::ctrl_c().await?;
+//! controller.stop(Duration::from_secs(30)).await;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! | room | what it is |
 //! |---|---|
+//! | `controller` | what is chosen of a controller, and how it is run |
+//! | `controller::source`, `controller::changes` | what leads to calls, and which changes count |
+//! | `controller::crew`, `controller::pulse`, `controller::spins` | those who make the calls; whether a call gives its thread back, or wants to be called again at once |
+//! | `controller::sights` | what the next call of a key has to see, and waits for |
+//! | `controller::gate` | whether anything may be called, while caches are in doubt |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
 //! | `workqueue::schedule` | what is ready, delayed and worked on, without a clock |
 //! | `workqueue::order` | who is next among those that are ready: priorities, and fairness among groups |
@@ -44,6 +44,8 @@
 mod controller;
 mod workqueue;
 
+#[cfg(feature = "metrics")]
+pub use controller::ControllerMetrics;
 pub use controller::{
     Action, Changes, Controller, ControllerFigures, ControllerNote, RunError, RunningController, Source, SourceError,
     Stopped, WhenStale, back_off,

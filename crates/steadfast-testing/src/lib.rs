@@ -33,6 +33,7 @@ pub mod proxy;
 mod recorder;
 pub mod reference;
 mod told;
+mod upsets;
 mod world;
 
 pub use error::Error;
@@ -41,4 +42,5 @@ pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};
 pub use recorder::{Recorder, Recording};
+pub use upsets::Upsets;
 pub use world::{InMemory, WorldError, connection, informers, kube_config, until};

@@ -16,7 +16,7 @@ use crate::driver::Command;
 use crate::error::WaitError;
 use crate::informer::{Informer, is_at, is_unversioned};
 use crate::shared::Shared;
-use crate::writes::{Outcome, Target, Write, Writes};
+use crate::writes::{GRACE, Outcome, Target, Write, Writes};
 
 /// So long is waited before the server is asked whether it still has what is waited for: it may have been restored from a
 /// backup since.
@@ -61,6 +61,25 @@ impl<K: Kept> Informer<K> {
         Ok(())
     }
 
+    /// What this cache has seen so far, as a write: for other caches of the resource to be waited for that have come as far.
+    /// Nothing, where it has no version, or one that cannot be compared.
+    pub fn seen(&self) -> Writes {
+        let (origin, mut seen) = (self.origin(), Writes::default());
+        if let Some(version) = self.snapshot().version().filter(|version| version.is_ordered()) {
+            let target = Target {
+                group: origin.group.clone(),
+                plural: origin.plural.clone(),
+                namespace: origin.scope.in_namespace().map(str::to_owned),
+                name: None,
+            };
+            let now = self.shared().environment.now();
+            let write = Write::new(Some(origin.server.clone()), target, Outcome::Unknown(now));
+            write.reach(version.clone());
+            seen.push(Arc::new(write));
+        }
+        seen
+    }
+
     fn has(&self, write: &Write) -> bool {
         if !self.origin().concerns(write) || self.is_refused() {
             return true;
@@ -77,7 +96,7 @@ impl<K: Kept> Informer<K> {
             Outcome::Nothing => true,
             Outcome::Held { key, version, labels } => {
                 // One that does not belong here, and is not here, makes no event.
-                let is_strange = || !self.origin().may_hold(&key, &labels) && !holds(&snapshot, &key, None);
+                let is_strange = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
                 is_past(Some(&version)) || is_strange()
             }
             Outcome::Gone { key, uid, version } => {
@@ -105,22 +124,29 @@ impl<K: Kept> Informer<K> {
             return Ok(());
         }
         let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
+        let mut lost = None;
         let (gone, told) = match outcome {
             Outcome::Awaited | Outcome::Nothing => return Ok(()),
             Outcome::Held { version, .. } => (None, Some(version)),
             Outcome::Gone { key, uid, version } => (Some((key, uid)), version),
-            Outcome::Unknown(_) => (None, None),
+            Outcome::Unknown(since) => {
+                lost = Some(since);
+                (None, None)
+            }
         };
         if is_unversioned(shared) {
             return self.wait_for_list(self.left(limit)).await;
         }
         let holds = |snapshot: &Snapshot<K>| gone.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
-        // What is held and then no more is gone. What is not held may be gone, or not be there yet.
-        let was_held = holds(&self.snapshot());
+        // What is held and then no more is gone. What is not held may be gone, or not be there yet. In another epoch the
+        // write is no more, or the list that began it has it.
+        let begun = self.snapshot();
+        let (was_held, epoch) = (holds(&begun), begun.epoch());
+        drop(begun);
         let wanted = match told {
             Some(version) => Some(version),
             None if was_held => None,
-            None => Some(self.reached(write, limit).await?),
+            None => Some(self.reached(write, lost, limit).await?),
         };
         if let Some(version) = wanted.as_ref().filter(|version| !version.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
@@ -129,7 +155,8 @@ impl<K: Kept> Informer<K> {
             let reached = |shared: &Shared<K>| {
                 let snapshot = shared.snapshot();
                 let at = snapshot.version().zip(wanted.as_ref());
-                (was_held || at.is_some_and(|(at, version)| is_at(at, version))) && !holds(&snapshot)
+                let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
+                (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
             };
             match self.wait_aided(self.left(limit).min(STEP), write.to_string(), reached).await {
                 Err(WaitError::Deadline { .. }) => {}
@@ -147,8 +174,16 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// What the server had come to when it was asked after `write`.
-    async fn reached(&self, write: &Write, limit: Limit) -> Result<ResourceVersion, WaitError> {
+    /// What the server had come to when it was asked after `write`: a while after its answer was `lost`.
+    async fn reached(&self, write: &Write, lost: Option<Instant>, limit: Limit) -> Result<ResourceVersion, WaitError> {
+        let settled = async {
+            if let Some(lost) = lost.filter(|_| write.reached().is_none()) {
+                self.shared().environment.sleep_until(lost + GRACE).await;
+            }
+        };
+        if self.before(limit, settled).await.is_none() {
+            return Err(self.unmet(write, limit));
+        }
         loop {
             if let Some(version) = write.reached() {
                 return Ok(version.clone());
@@ -205,12 +240,17 @@ pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writ
         namespace: key.namespace().map(str::to_owned),
         name: Some(key.name().to_owned()),
     };
-    let outcome = if let Event::Deleted { version, .. } = event {
-        Outcome::Gone { key, uid: Some(object.identity().uid.clone()), version: version.clone() }
-    } else {
-        let labels = object.labels().map(Cow::into_owned).unwrap_or_default();
-        Outcome::Held { key, version: object.version().clone(), labels }
+    // Who has come past that version has seen it. It may hold the object rightly, where that has left the other one's scope.
+    let version = match event {
+        Event::Deleted { version: Some(version), .. } => version.clone(),
+        // Nobody said in which version it ended: in one that this cache has come to.
+        Event::Deleted { .. } => match informer.snapshot().version() {
+            Some(version) => version.clone(),
+            None => return Writes::default(),
+        },
+        _ => object.version().clone(),
     };
+    let outcome = Outcome::Held { key, version, labels: object.labels().map(Cow::into_owned) };
     let mut told = Writes::default();
     told.push(Arc::new(Write::new(Some(origin.server.clone()), target, outcome)));
     told

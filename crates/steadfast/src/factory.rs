@@ -33,6 +33,12 @@ use crate::scope::Scope;
 use crate::shared::{Shared, Undelivered};
 use crate::writes::Writes;
 
+/// A cache that has been in doubt for longer is not waited for.
+const DOUBTED: Duration = Duration::from_secs(30);
+
+/// So long is waited for a cache before it is looked whether it is in doubt.
+const STEP: Duration = Duration::from_secs(10);
+
 /// Makes informers on one connection, and ends them together; it keeps those that run, and forgets what was stopped.
 /// Cheap to clone.
 #[derive(Clone)]
@@ -78,6 +84,7 @@ trait Control: Send + Sync {
     fn is_drained(&self) -> bool;
     fn close_handlers(&self) -> Undelivered;
     fn origin(&self) -> &Origin;
+    fn is_waited_for(&self, writes: &Writes) -> bool;
     fn has_writes(&self, writes: &Writes) -> bool;
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
 }
@@ -117,6 +124,11 @@ impl<K: Kept> Control for Informer<K> {
 
     fn origin(&self) -> &Origin {
         Informer::origin(self)
+    }
+
+    fn is_waited_for(&self, writes: &Writes) -> bool {
+        let concerns = writes.iter().any(|write| Informer::origin(self).concerns(write));
+        concerns && !self.shared().is_stopped() && self.freshness().doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
     }
 
     fn has_writes(&self, writes: &Writes) -> bool {
@@ -219,9 +231,11 @@ impl InformerFactory {
     }
 
     /// Whether each cache of this factory has all of `writes` that it is going to hold: see
-    /// [`Informer::has_writes`](crate::Informer::has_writes).
+    /// [`Informer::has_writes`](crate::Informer::has_writes), and [`wait_for_writes`](Self::wait_for_writes) for those that
+    /// are not asked.
     pub fn has_writes(&self, writes: &Writes) -> bool {
-        writes.is_empty() || self.controls().iter().all(|control| control.is_stopped() || control.has_writes(writes))
+        writes.is_empty()
+            || self.controls().iter().all(|control| !control.is_waited_for(writes) || control.has_writes(writes))
     }
 
     /// What `event` of `informer` tells, where another cache of this factory that is going to hold it too does not have it
@@ -244,11 +258,16 @@ impl InformerFactory {
             return Writes::default();
         }
         let told = told_by(informer, event);
-        if others.iter().all(|other| other.has_writes(&told)) { Writes::default() } else { told }
+        if others.iter().all(|other| !other.is_waited_for(&told) || other.has_writes(&told)) {
+            Writes::default()
+        } else {
+            told
+        }
     }
 
     /// Waits until each cache of this factory has all of `writes` that it is going to hold: see
-    /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes). Those that are stopped are not waited for.
+    /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes). Those that are stopped, or have been in doubt for longer
+    /// than 30 s, are not waited for: what they hold is not to be relied on, as they say themselves.
     ///
     /// # Errors
     ///
@@ -256,14 +275,27 @@ impl InformerFactory {
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
         let environment = self.inner.connection.environment().clone();
         let begun = environment.now();
+        let mut incomparable = Ok(());
         for control in self.controls() {
-            let left = deadline.saturating_sub(environment.now().since(begun));
-            match control.wait_for_writes(writes, left).await {
-                Err(WaitError::Stopped { .. }) => {}
-                waited => waited?,
+            loop {
+                if !control.is_waited_for(writes) {
+                    break;
+                }
+                let left = deadline.saturating_sub(environment.now().since(begun));
+                match control.wait_for_writes(writes, left.min(STEP)).await {
+                    Ok(()) | Err(WaitError::Stopped { .. }) => break,
+                    Err(error @ WaitError::Deadline { .. }) if left <= STEP => return Err(error.waited(deadline)),
+                    // It may be in doubt by now.
+                    Err(WaitError::Deadline { .. }) => {}
+                    // The others are waited for all the same.
+                    Err(error) => {
+                        incomparable = incomparable.and(Err(error));
+                        break;
+                    }
+                }
             }
         }
-        Ok(())
+        incomparable
     }
 
     /// How true the caches of this factory are: the worst of all, which one that is and why, and what a readiness probe

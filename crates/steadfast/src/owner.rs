@@ -38,7 +38,8 @@ impl Origin {
     }
 
     /// Whether an object of this name with these labels may be held here, as far as that can be told.
-    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: &Labels) -> bool {
-        self.scope.may_hold_name(key.name()) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
+        let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
+        self.scope.may_hold_name(key.name()) && selected
     }
 }

@@ -1,7 +1,7 @@
 //! What was written through a client: so that a cache can be waited for that has it (C12).
 //!
 //! A write is known by what the server has answered. Where that was lost, the write may have been made all the same: then
-//! it is no newer than what the server has come to when it is asked afterwards.
+//! it is taken to be no newer than what the server has come to when it is asked a while afterwards ([`GRACE`]).
 
 pub(crate) mod answer;
 pub(crate) mod recording;
@@ -10,11 +10,16 @@ pub(crate) mod request;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use kube::Resource;
 use kube::core::ObjectMeta;
 use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid};
 use tokio::sync::watch;
+
+/// So long after an answer was lost the server is asked: it may act until it notices that nobody waits. One that is behind
+/// something which does not tell it may act later, for as long as a request may take there.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// Writes that were made, or may have been.
 ///
@@ -69,8 +74,8 @@ pub(crate) enum Outcome {
     Awaited,
     /// Nothing was written.
     Nothing,
-    /// The object is in this version, and has these labels.
-    Held { key: ObjectKey, version: ResourceVersion, labels: Labels },
+    /// The object is, or was, in this version, and has these labels, where they are known.
+    Held { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
     /// The object is gone; in this version, if the server has said so.
     Gone { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
     /// It may have been made, before this moment.
@@ -97,7 +102,7 @@ impl Writes {
     {
         let meta = written.meta();
         let Some((key, version)) = key_of(meta).zip(meta.resource_version.as_deref()) else { return };
-        let labels = meta.labels.clone().unwrap_or_default();
+        let labels = Some(meta.labels.clone().unwrap_or_default());
         self.tell::<K>(&key, Outcome::Held { key: key.clone(), version: version.into(), labels });
     }
 
@@ -127,15 +132,19 @@ impl Writes {
         self.push(Arc::new(Write::new(None, target, outcome)));
     }
 
-    /// Adds those of `others`.
+    /// Adds those of `others`; of two states of one object the newer is enough.
     pub fn extend(&mut self, others: Self) {
-        self.made.extend(others.made);
+        for write in others.made {
+            match self.made.iter_mut().find(|known| write.covers(known)) {
+                Some(known) => *known = write,
+                None => self.made.push(write),
+            }
+        }
     }
 
-    /// Whether these are the very same writes as `others`.
-    pub fn is_same(&self, others: &Self) -> bool {
-        let same = |(own, other): (&Arc<Write>, &Arc<Write>)| Arc::ptr_eq(own, other);
-        self.len() == others.len() && self.made.iter().zip(&others.made).all(same)
+    /// Takes out those that are among `others`, the very same.
+    pub fn remove(&mut self, others: &Self) {
+        self.made.retain(|write| !others.made.iter().any(|other| Arc::ptr_eq(write, other)));
     }
 
     pub(crate) fn push(&mut self, write: Arc<Write>) {
@@ -160,6 +169,17 @@ impl Write {
     /// Whether it may have been made on `server`.
     pub(crate) fn is_on(&self, server: &Server) -> bool {
         self.server.as_ref().is_none_or(|own| own == server)
+    }
+
+    /// Whether a cache that has this also has `other`, and is to hold both if it is to hold one.
+    fn covers(&self, other: &Self) -> bool {
+        let (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) =
+            (&*self.outcome.borrow(), &*other.outcome.borrow())
+        else {
+            return false;
+        };
+        (&self.server, &self.target, labels) == (&other.server, &other.target, before)
+            && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
     }
 
     pub(crate) fn target(&self) -> &Target {

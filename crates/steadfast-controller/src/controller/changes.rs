@@ -1,6 +1,7 @@
 //! Which changes of an object matter to a controller.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kube::Resource;
@@ -72,16 +73,18 @@ impl<R: Resource + 'static> Changes<R> {
         Self { matters: Some(Arc::new(matters)) }
     }
 
-    /// Whether `new` matters to who knows `old`. What cannot be decoded does.
+    /// Whether `new` matters to who knows `old`. What cannot be decoded does, and so does what makes the choice panic.
     pub(super) fn matter<K: Kept<Resource = R>>(&self, old: &K, new: &K) -> bool {
         let Some(matters) = &self.matters else { return true };
-        let read = old.read_whole(|old| {
-            new.read_whole(|new| {
-                let (was, is) = (old.meta(), new.meta());
-                was.deletion_timestamp != is.deletion_timestamp || was.uid != is.uid || matters(old, new)
+        let read = || {
+            old.read_whole(|old| {
+                new.read_whole(|new| {
+                    let (was, is) = (old.meta(), new.meta());
+                    was.deletion_timestamp != is.deletion_timestamp || was.uid != is.uid || matters(old, new)
+                })
             })
-        });
-        !matches!(read, Ok(Ok(false)))
+        };
+        !matches!(catch_unwind(AssertUnwindSafe(read)), Ok(Ok(Ok(false))))
     }
 }
 

@@ -27,6 +27,9 @@ use crate::workqueue::{Work, Workqueue};
 /// One that keeps its thread for longer is replaced by another, so that other keys do not wait for it.
 const STUCK: Duration = Duration::from_secs(10);
 
+/// What has panicked when it was dropped is called again after so long.
+const AFTER_A_PANIC: Duration = Duration::from_secs(1);
+
 /// What a call for a key comes to.
 pub(super) enum Call {
     /// This is to be done.
@@ -111,7 +114,6 @@ impl Crew {
         }
         self.counted.blocked.store(blocked, Ordering::Relaxed);
         self.look_at_caches();
-        self.sights.sweep();
     }
 
     /// Looks whether the caches are true enough to call.
@@ -159,10 +161,12 @@ impl Member {
             };
             let Some(work) = work else { return };
             // What the user's code does when it is dropped may panic too, and ends nothing but the call.
-            let key = work.key().clone();
+            let (key, priority) = (work.key().clone(), work.priority());
             if let Err(panic) = AssertUnwindSafe(self.take(work, &mut stage)).catch_unwind().await {
                 Counted::one(&self.crew.counted.panicked);
-                self.crew.notes.tell(&ControllerNote::Panicked { key, message: told(panic), again: None });
+                self.crew.queue.add_after_with(key.clone(), AFTER_A_PANIC, priority);
+                let again = AFTER_A_PANIC;
+                self.crew.notes.tell(&ControllerNote::Panicked { key, message: told(panic), again });
             }
             if self.pulse.is_replaced() {
                 return;
@@ -182,6 +186,10 @@ impl Member {
             return;
         }
         if !crew.sights.are_there(&work, work.priority()) {
+            return;
+        }
+        if stage.is_ending() {
+            crew.queue.add_with(work.key().clone(), work.priority());
             return;
         }
         match (crew.caller)(&work) {
@@ -215,12 +223,12 @@ impl Member {
         };
         tokio::select! {
             biased;
+            () = stage.cancelled() => End::Cancelled,
             ended = call => match ended {
                 Ok(Ok(action)) => End::Well(action),
                 Ok(Err(failed)) => End::Failed(failed),
                 Err(panic) => End::Panicked(told(panic)),
             },
-            () = stage.cancelled() => End::Cancelled,
             timeout = late => End::TimedOut(timeout),
         }
     }
@@ -257,7 +265,7 @@ impl Crew {
                 Counted::one(&self.counted.panicked);
                 self.spins.calm(&key);
                 let again = work.retry();
-                self.notes.tell(&ControllerNote::Panicked { key, message, again: Some(again) });
+                self.notes.tell(&ControllerNote::Panicked { key, message, again });
             }
             End::TimedOut(timeout) => {
                 Counted::one(&self.counted.timed_out);
@@ -315,7 +323,7 @@ impl Drop for Running<'_> {
 }
 
 /// What a panic says, where it is text.
-fn told(panic: Box<dyn Any + Send>) -> String {
+pub(super) fn told(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     // It may be of a type of the user's own, and panic in its turn.

@@ -31,9 +31,9 @@ pub struct ControllerFigures {
     pub waits_for_writes: u64,
     /// How long all those waits took together.
     pub waited_for_writes: Duration,
-    /// Whether nothing is called since a cache is in doubt.
+    /// Whether nothing is called, or only what is safe, since a cache is in doubt.
     pub paused: bool,
-    /// How often nothing was called for that.
+    /// How often that was so.
     pub pauses: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Whether anything may be called: not on the word of a cache that has been in doubt for too long.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,6 +42,10 @@ impl WhenStale {
         Self { bound: Duration::MAX, choice: Choice::Act }
     }
 
+    pub(super) fn acts(&self) -> bool {
+        matches!(self.choice, Choice::Act)
+    }
+
     /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything
     /// else is put off until the doubt is over.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
@@ -77,7 +82,7 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct State {
     closed_since: Option<Instant>,
-    put_off: Vec<(ObjectKey, Priority)>,
+    put_off: HashMap<ObjectKey, Priority>,
 }
 
 /// What a look at the caches has changed.
@@ -88,7 +93,7 @@ pub(super) enum Turn {
     /// It is closed from now on: which cache is in doubt, since when, and why.
     Closed(String),
     /// It is open again, after so long; these were put off.
-    Opened(Duration, Vec<(ObjectKey, Priority)>),
+    Opened(Duration, HashMap<ObjectKey, Priority>),
 }
 
 impl Gate {
@@ -154,9 +159,15 @@ impl Gate {
         let mut state = self.lock();
         let is_closed = state.closed_since.is_some();
         if is_closed {
-            state.put_off.push((key.clone(), priority));
+            let known = state.put_off.entry(key.clone()).or_insert(priority);
+            *known = priority.max(*known);
         }
         is_closed
+    }
+
+    /// How many keys are put off.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().put_off.len()
     }
 
     /// Waits until keys may be taken.

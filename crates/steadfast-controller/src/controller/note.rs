@@ -26,8 +26,8 @@ pub enum ControllerNote {
         key: ObjectKey,
         /// What it panicked with, where that is text.
         message: String,
-        /// When it is called again at the latest; not before a change, where the panic came after the call's end.
-        again: Option<Duration>,
+        /// When it is called again at the latest.
+        again: Duration,
     },
     /// A call took longer than it may, and was cancelled.
     TimedOut {
@@ -68,7 +68,7 @@ pub enum ControllerNote {
         /// Which cache, and why.
         why: String,
     },
-    /// Nothing is called, since a cache has been in doubt for too long.
+    /// Nothing is called, or only what is safe, since a cache has been in doubt for too long.
     Paused {
         /// Which cache, since when, and why.
         why: String,
@@ -78,10 +78,19 @@ pub enum ControllerNote {
         /// How long nothing was called.
         lasted: Duration,
     },
-    /// A source is not there: what it would lead to is not called for its sake. Other sources do not wait for it.
+    /// A source is not there: what it would lead to is not called for its sake.
     SourceMissing {
         /// Which one, since when, and why.
         why: String,
+        /// Whether the first calls wait for it, since they read it; the other sources do not, otherwise.
+        waits: bool,
+    },
+    /// Something of the user's beside the calls has panicked, and is over: what the first calls wait for, or a stream of keys.
+    Broken {
+        /// What it was.
+        what: &'static str,
+        /// What it panicked with, where that is text.
+        message: String,
     },
     /// The state of an object cannot be decoded: it is called again when there is one that can.
     Undecodable {
@@ -104,7 +113,7 @@ impl fmt::Display for ControllerNote {
                 write!(f, "{key} failed: {error}; {failures} in a row, {}", Again(*again))
             }
             Self::Panicked { key, message, again } => {
-                write!(f, "the call for {key} panicked: {message}; {}", Again(*again))
+                write!(f, "the call for {key} panicked: {message}; again in {again:.1?}")
             }
             Self::TimedOut { key, timeout, again } => {
                 write!(f, "the call for {key} took longer than {timeout:.1?} and was cancelled; again in {again:.1?}")
@@ -123,9 +132,15 @@ impl fmt::Display for ControllerNote {
             Self::CannotCompare { key, why } => {
                 write!(f, "{key} is called, though it is not known whether a cache has what its last call wrote: {why}")
             }
-            Self::Paused { why } => write!(f, "nothing is called while a cache is in doubt: {why}"),
+            Self::Paused { why } => write!(f, "no calls while a cache is in doubt, unless they are safe: {why}"),
             Self::Resumed { lasted } => write!(f, "calls go on, after {lasted:.1?}"),
-            Self::SourceMissing { why } => write!(f, "a source is not there, the others do without it: {why}"),
+            Self::SourceMissing { why, waits: false } => {
+                write!(f, "a source is not there, the others do without it: {why}")
+            }
+            Self::SourceMissing { why, waits: true } => {
+                write!(f, "a source is not there, and the first calls, which read it, wait for it: {why}")
+            }
+            Self::Broken { what, message } => write!(f, "{what} panicked, and is over: {message}"),
             Self::Undecodable { key } => write!(f, "{key} cannot be decoded, and is not called"),
         }
     }

@@ -27,7 +27,7 @@ pub struct RunningController {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
-    /// Keys that were to be called.
+    /// Keys that were to be called, in the queue or not yet there, since they waited for a cache.
     pub queued: usize,
     /// Calls that were cancelled.
     pub cancelled: u64,
@@ -48,6 +48,12 @@ impl RunningController {
     /// What it has done, and how it is.
     pub fn figures(&self) -> ControllerFigures {
         self.crew.figures()
+    }
+
+    /// What is read of it, without keeping it.
+    #[cfg(feature = "metrics")]
+    pub(super) fn weak(&self) -> std::sync::Weak<Crew> {
+        Arc::downgrade(&self.crew)
     }
 
     /// Ends it: no call is begun any more; those under way have so long to end, and are cancelled then.
@@ -84,7 +90,7 @@ impl RunningController {
                 () = environment.sleep_until(moment) => {}
             }
         }
-        let queued = crew.queue.len();
+        let queued = crew.queue.len() + crew.gate.waiting() + crew.sights.waiting();
         crew.queue.shut_down();
         let figures = crew.figures();
         Stopped { queued, cancelled: figures.cancelled - cancelled_before, stuck: figures.running }

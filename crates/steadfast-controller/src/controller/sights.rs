@@ -1,7 +1,8 @@
 //! What the next call of a key has to see: what the call before has written, and what has led to it.
 //!
 //! Caches may lack either: a watch lags behind the writes that were answered, and two watches of one resource behind each
-//! other.
+//! other. The caches that calls are said to read are waited for however long it takes. Others of the factory may be read too,
+//! and are waited for unless they are in doubt.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use super::figures::Counted;
 use super::note::ControllerNote;
 use super::notes::Notes;
 use super::stage::Stage;
+use super::view::View;
 use crate::workqueue::{Priority, Workqueue};
 
 /// After so long it is told that a cache still lacks something; and again after as long.
@@ -30,15 +32,19 @@ struct Inner {
     notes: Notes,
     counted: Arc<Counted>,
     stage: Stage,
+    /// The caches that calls are said to read.
+    read: Mutex<Vec<Arc<dyn View>>>,
     lacking: Mutex<HashMap<ObjectKey, Lacking>>,
 }
 
-/// What a cache lacks, or lacked when it was looked at.
+/// What a cache lacked when it was looked at, and is waited for.
 #[derive(Default)]
 struct Lacking {
     writes: Writes,
-    /// With which priority the key is called once all is there, where it was to be called before.
-    wanted: Option<Priority>,
+    /// With which priority the key is called once all is there, since when: where it was to be called before.
+    wanted: Option<(Priority, Instant)>,
+    /// Whether the next call may be made, since all is there that was to be when it was wanted, though more has come since.
+    granted: bool,
 }
 
 impl Sights {
@@ -50,19 +56,40 @@ impl Sights {
         stage: Stage,
     ) -> Self {
         let environment = factory.connection().environment().clone();
-        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, lacking: Mutex::default() }))
+        let (read, lacking) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking }))
+    }
+
+    /// Calls read `views`.
+    pub(super) fn reads(&self, views: Vec<Arc<dyn View>>) {
+        *self.0.read.lock().unwrap_or_else(PoisonError::into_inner) = views;
     }
 
     /// A call for `key` has ended, and has made `writes`.
     pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
-        if !writes.is_empty() && !self.0.factory.has_writes(&writes) {
+        if !writes.is_empty() && !self.0.have(&writes) {
             self.need(key, writes);
         }
     }
 
     /// The next call for `key` has to see `writes`.
     pub(super) fn need(&self, key: &ObjectKey, writes: Writes) {
-        self.0.lock().entry(key.clone()).or_default().writes.extend(writes);
+        let mut all = self.0.lock();
+        let is_new = !all.contains_key(key);
+        all.entry(key.clone()).or_default().writes.extend(writes);
+        drop(all);
+        if is_new {
+            let (inner, key) = (self.0.clone(), key.clone());
+            let environment = inner.environment.clone();
+            environment.spawn(Box::pin(async move {
+                let mut ending = inner.stage.clone();
+                tokio::select! {
+                    biased;
+                    () = ending.ending() => {}
+                    () = inner.wait(&key) => {}
+                }
+            }));
+        }
     }
 
     /// Whether caches have all that a call for `key` has to see. If not, it is added to the queue again when they have, with
@@ -70,42 +97,35 @@ impl Sights {
     ///
     /// To be asked by whoever works on the key.
     pub(super) fn are_there(&self, key: &ObjectKey, priority: Priority) -> bool {
-        loop {
-            let writes = match self.0.lock().get_mut(key) {
-                None => return true,
-                Some(lacking) if lacking.wanted.is_some() => {
-                    lacking.wanted = lacking.wanted.max(Some(priority));
-                    return false;
-                }
-                Some(lacking) => lacking.writes.clone(),
-            };
-            let are_there = self.0.factory.has_writes(&writes);
-            let mut all = self.0.lock();
-            let Some(lacking) = all.get_mut(key) else { return true };
-            match are_there {
-                // More has come meanwhile.
-                true if !lacking.writes.is_same(&writes) => {}
-                true => {
-                    all.remove(key);
-                    return true;
-                }
-                false => {
-                    lacking.wanted = Some(priority);
-                    break;
-                }
+        let writes = match self.0.lock().get_mut(key) {
+            None => return true,
+            Some(lacking) => (!std::mem::take(&mut lacking.granted)).then(|| lacking.writes.clone()),
+        };
+        let Some(writes) = writes else {
+            // What has come since leads to another call.
+            self.0.queue.add_with(key.clone(), priority);
+            return true;
+        };
+        let are_there = self.0.have(&writes);
+        let mut all = self.0.lock();
+        let Some(lacking) = all.get_mut(key) else { return true };
+        if are_there {
+            // More may have come meanwhile, and leads to another call.
+            lacking.writes.remove(&writes);
+            lacking.wanted = None;
+            if lacking.writes.is_empty() {
+                all.remove(key);
             }
+            return true;
         }
-        Counted::one(&self.0.counted.waits);
-        let (inner, key) = (self.0.clone(), key.clone());
-        let environment = inner.environment.clone();
-        environment.spawn(Box::pin(async move {
-            let mut ending = inner.stage.clone();
-            tokio::select! {
-                biased;
-                () = ending.ending() => {}
-                () = inner.wait(&key) => {}
-            }
-        }));
+        let wanted = lacking.wanted.map_or_else(
+            || {
+                Counted::one(&self.0.counted.waits);
+                (priority, self.0.environment.now())
+            },
+            |(before, since)| (before.max(priority), since),
+        );
+        lacking.wanted = Some(wanted);
         false
     }
 
@@ -113,32 +133,30 @@ impl Sights {
     pub(super) fn waiting(&self) -> usize {
         self.0.lock().values().filter(|lacking| lacking.wanted.is_some()).count()
     }
-
-    /// Forgets what caches have by now, of keys that nobody has called since.
-    pub(super) fn sweep(&self) {
-        let idle: Vec<(ObjectKey, Writes)> = {
-            let lacking = self.0.lock();
-            let idle = lacking.iter().filter(|(_, lacking)| lacking.wanted.is_none());
-            idle.map(|(key, lacking)| (key.clone(), lacking.writes.clone())).collect()
-        };
-        for (key, writes) in idle {
-            if self.0.factory.has_writes(&writes) {
-                let mut all = self.0.lock();
-                if all.get(&key).is_some_and(|lacking| lacking.wanted.is_none() && lacking.writes.is_same(&writes)) {
-                    all.remove(&key);
-                }
-            }
-        }
-    }
 }
 
 impl Inner {
-    /// Waits until caches have all that a call for `key` has to see, then has it called.
+    /// Whether caches have `writes`.
+    fn have(&self, writes: &Writes) -> bool {
+        self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
+    }
+
+    /// Waits until caches have all that a call for `key` has to see, then has it called, if it was to be.
     async fn wait(&self, key: &ObjectKey) {
         let begun = self.environment.now();
         loop {
             let Some(writes) = self.lock().get(key).map(|lacking| lacking.writes.clone()) else { return };
-            match self.factory.wait_for_writes(&writes, PATIENCE).await {
+            let seen = async {
+                for view in self.read() {
+                    match view.wait_for_writes(&writes, PATIENCE).await {
+                        // Its reader is told of that in other ways.
+                        Ok(()) | Err(WaitError::Stopped { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                self.factory.wait_for_writes(&writes, PATIENCE).await
+            };
+            match seen.await {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
                     let lasting = self.since(begun);
@@ -150,17 +168,28 @@ impl Inner {
                 }
             }
             let mut all = self.lock();
-            // More may have come meanwhile.
-            if all.get(key).is_none_or(|lacking| lacking.writes.is_same(&writes)) {
-                let lacking = all.remove(key);
-                drop(all);
-                self.counted.waited(self.since(begun));
-                if let Some(priority) = lacking.and_then(|lacking| lacking.wanted) {
-                    self.queue.add_with(key.clone(), priority);
-                }
+            let Some(lacking) = all.get_mut(key) else { return };
+            lacking.writes.remove(&writes);
+            let wanted = lacking.wanted.take();
+            let is_all = lacking.writes.is_empty();
+            // More has come meanwhile; a key to which something happens all the time is called all the same.
+            lacking.granted |= !is_all && wanted.is_some();
+            if is_all {
+                all.remove(key);
+            }
+            drop(all);
+            if let Some((priority, since)) = wanted {
+                self.counted.waited(self.since(since));
+                self.queue.add_with(key.clone(), priority);
+            }
+            if is_all {
                 return;
             }
         }
+    }
+
+    fn read(&self) -> Vec<Arc<dyn View>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn since(&self, begun: Instant) -> Duration {

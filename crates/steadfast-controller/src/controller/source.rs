@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use steadfast::{
-    DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Scope,
+    DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Scope, Writes,
 };
 
 use super::changes::Changes;
@@ -73,7 +73,11 @@ impl<K: Kept> Source<K> {
                 Event::Updated { old, new } if !changes.matter::<K>(old, new) => return,
                 _ => Priority::NORMAL,
             };
-            let unseen = factory.unseen_elsewhere(&own, &event);
+            let unseen = match &event {
+                // No call is made before the others have come as far as this cache was then.
+                Event::Added { initial: true, .. } | Event::Resynced { .. } => Writes::default(),
+                _ => factory.unseen_elsewhere(&own, &event),
+            };
             let add = |object: &Object<K>| {
                 for key in keys(object) {
                     if !unseen.is_empty() {

@@ -1,6 +1,9 @@
 //! The caches that a controller looks at, whatever they hold.
 
-use steadfast::{Freshness, Informer, Kept};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use steadfast::{Freshness, Informer, Kept, WaitError, Writes};
 use tokio::sync::watch;
 
 /// A cache, as a controller needs to know it.
@@ -11,7 +14,13 @@ pub(super) trait View: Send + Sync {
     fn is_synced(&self) -> bool;
     /// Whether it is true.
     fn freshness(&self) -> Freshness;
-    /// Tells when either may have changed.
+    /// What it has seen, for others to be waited for.
+    fn seen(&self) -> Writes;
+    /// Whether it has these, as far as it is going to.
+    fn has_writes(&self, writes: &Writes) -> bool;
+    /// Waits until it has these.
+    fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
+    /// Tells when any of this may have changed.
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
@@ -26,6 +35,18 @@ impl<K: Kept> View for Informer<K> {
 
     fn freshness(&self) -> Freshness {
         Informer::freshness(self)
+    }
+
+    fn seen(&self) -> Writes {
+        Informer::seen(self)
+    }
+
+    fn has_writes(&self, writes: &Writes) -> bool {
+        Informer::has_writes(self, writes)
+    }
+
+    fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>> {
+        Box::pin(Informer::wait_for_writes(self, writes, deadline))
     }
 
     fn changed(&self) -> watch::Receiver<u64> {

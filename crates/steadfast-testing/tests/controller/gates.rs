@@ -50,7 +50,8 @@ async fn nothing_is_called_once_a_cache_is_in_doubt_for_longer_than_the_bound() 
     let paused = told.take();
     assert_eq!(paused.len(), 1, "{paused:?}");
     assert!(
-        paused[0].starts_with("nothing is called while a cache is in doubt: configmaps in all namespaces: "),
+        paused[0]
+            .starts_with("no calls while a cache is in doubt, unless they are safe: configmaps in all namespaces: "),
         "{paused:?}"
     );
     assert!(controller.figures().paused);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use steadfast::Scope;
@@ -157,13 +157,29 @@ async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
     let late = steadfast_apiserver::RequestRule::any().resource("secrets");
     world.server.faults().answer_late(late, 5 * SECOND);
     let (told, running) = (Told::default(), Arc::default());
-    let _controller = slow(&world, &told, &running, |controller| {
-        controller.owns::<k8s_openapi::api::core::v1::Secret>(Scope::all())
-    })?;
+    let _controller = slow(&world, &told, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
     pass(4 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
     pass(20 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     assert!(told.times("begins a")[0] >= 5 * SECOND);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_read_is_waited_for_however_long_it_takes_and_that_is_told() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let late = steadfast_apiserver::RequestRule::any().resource("secrets");
+    world.server.faults().answer_late(late, 100 * SECOND);
+    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    let (told, running) = (Told::default(), Arc::default());
+    let _controller = slow(&world, &told, &running, |controller| controller.reads(&secrets))?;
+    pass(300 * SECOND).await;
+    let missing = told.take();
+    let beginning = "a source is not there, and the first calls, which read it, wait for it: secrets in all";
+    assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
+    world.server.faults().answer_truly();
+    pass(60 * SECOND).await;
+    assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     Ok(())
 }

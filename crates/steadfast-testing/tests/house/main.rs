@@ -74,7 +74,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 10] = [
     ),
     ("steadfast-cli", &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-testing"], &[]),
     ("steadfast-guard", &["steadfast-core"], &[]),
-    ("bench", &["steadfast", "steadfast-apiserver", "steadfast-testing"], &[]),
+    ("bench", &["steadfast", "steadfast-apiserver", "steadfast-controller", "steadfast-testing"], &[]),
     ("fuzz", &["steadfast", "steadfast-core"], &[]),
 ];
 

@@ -13,16 +13,16 @@ use super::{SOON, World, settled};
 
 const LATER: Duration = Duration::from_secs(60);
 
-async fn connected(world: &World) -> Result<(Connection, Api<ConfigMap>), WorldError> {
+fn connected(world: &World) -> (Connection, Api<ConfigMap>) {
     let connection = world.factory.connection().clone();
     let maps = Api::namespaced(connection.client(), "default");
-    Ok((connection, maps))
+    (connection, maps)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_has_what_was_written_once_it_has_come_to_that_version() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
@@ -47,7 +47,7 @@ async fn a_cache_has_what_was_written_once_it_has_come_to_that_version() -> Resu
 #[tokio::test(start_paused = true)]
 async fn what_is_deleted_is_waited_for_until_it_is_gone() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
     world.server.faults().lag(true);
@@ -65,7 +65,7 @@ async fn what_is_deleted_is_waited_for_until_it_is_gone() -> Result<(), WorldErr
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_tried_or_elsewhere_is_not_waited_for() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     informer.wait_for_sync(SOON).await?;
@@ -96,7 +96,7 @@ async fn what_is_refused_tried_or_elsewhere_is_not_waited_for() -> Result<(), Wo
 #[tokio::test(start_paused = true)]
 async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     let (one, other) = (connection.record_writes(), connection.record_writes());
     let create = |name: &'static str| {
         let maps = maps.clone();
@@ -118,7 +118,7 @@ async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Resu
 #[tokio::test(start_paused = true)]
 async fn where_the_answer_was_lost_the_server_is_asked_how_far_it_is() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
@@ -140,7 +140,7 @@ async fn where_the_answer_was_lost_the_server_is_asked_how_far_it_is() -> Result
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_given_up_may_have_been_made_and_one_under_way_is_waited_for() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     let late = RequestRule::any().resource("configmaps").times(2);
     world.server.faults().answer_late(late, Duration::from_secs(5));
@@ -166,7 +166,7 @@ async fn a_request_that_is_given_up_may_have_been_made_and_one_under_way_is_wait
 #[tokio::test(start_paused = true)]
 async fn what_a_restored_server_has_no_more_is_not_waited_for() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
+    let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     let backup = world.server.revision();
     world.server.faults().lag(true);
@@ -186,7 +186,6 @@ async fn what_a_restored_server_has_no_more_is_not_waited_for() -> Result<(), Wo
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_refused_holds_nothing_to_be_waited_for() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, maps) = connected(&world).await?;
     let reads = RequestRule::any().resource("secrets");
     world.server.faults().answer_with(reads, Answer::code(403));
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
@@ -196,7 +195,6 @@ async fn a_cache_that_is_refused_holds_nothing_to_be_waited_for() -> Result<(), 
     assert!(secrets.wait_for_sync(SOON).await.is_err());
     assert!(secrets.has_writes(&writes));
     world.factory.wait_for_writes(&writes, SOON).await?;
-    drop((connection, maps));
     Ok(())
 }
 
@@ -218,6 +216,10 @@ async fn writes_of_other_clients_may_be_told_by_hand() -> Result<(), WorldError>
     let mut deleted = Writes::default();
     deleted.add_deleted(&made);
     assert!(!informer.has_writes(&deleted));
+    let connection = world.factory.connection();
+    let (own, other) = (connection.record_writes(), connection.record_writes());
+    own.of(async { connection.tell_writes(&deleted) }).await;
+    assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "told by the work that is under way here");
     world.server.faults().lag(false);
     informer.wait_for_writes(&deleted, LATER).await?;
     Ok(())
@@ -226,7 +228,7 @@ async fn writes_of_other_clients_may_be_told_by_hand() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn a_write_through_a_patch_of_a_subresource_counts() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (connection, _) = connected(&world).await?;
+    let (connection, _) = connected(&world);
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
     world.server.create(&steadfast_testing::pod("web", "n1"))?;
     let informer = world.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
@@ -238,5 +240,43 @@ async fn a_write_through_a_patch_of_a_subresource_counts() -> Result<(), WorldEr
     assert!(!informer.has_writes(&recording.writes()));
     world.server.faults().lag(false);
     informer.wait_for_writes(&recording.writes(), LATER).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cache_has_seen_is_what_others_are_waited_for_to_have() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let elsewhere = InMemory::default().connection(&world.server).await?;
+    let own = steadfast::InformerFactory::new(world.factory.connection());
+    let other = own.informer::<ConfigMap>(Scope::all())?;
+    other.wait_for_sync(SOON).await?;
+    world.server.create(&config_map("a", "1"))?;
+    settled().await;
+    own.wait_for_writes(&informer.seen(), SOON).await?;
+    assert!(other.lister()?.get("default", "a")?.is_some());
+    // Of another connection nothing is known: it may lead to another server.
+    let third = steadfast::InformerFactory::new(&elsewhere).informer::<ConfigMap>(Scope::all())?;
+    assert!(third.has_writes(&informer.seen()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_states_of_one_object_the_newer_is_enough() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let mut writes = Writes::default();
+    for value in ["1", "2", "3"] {
+        let made = match value {
+            "1" => world.server.create(&config_map("a", value))?,
+            _ => world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": value } }))?,
+        };
+        let mut one = Writes::default();
+        one.add::<ConfigMap>(&serde_json::from_value(made)?);
+        writes.extend(one);
+        assert_eq!(writes.len(), 1, "{writes:?}");
+    }
+    let held = writes.clone();
+    writes.remove(&held);
+    assert!(writes.is_empty());
     Ok(())
 }

@@ -14,6 +14,7 @@ use tower::{BoxError, Service};
 use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError, patience};
 use crate::transport::{Keep, ResponseBody, is_upgrade};
+use crate::writes::Writes;
 use crate::writes::answer::Witness;
 use crate::writes::recording::Recording;
 use crate::writes::request;
@@ -50,6 +51,12 @@ impl Connection {
     /// ```
     pub fn record_writes(&self) -> Recording {
         self.inner.recordings.begin()
+    }
+
+    /// Tells of writes that were made some other way, by another client or another program on behalf of this one: they are
+    /// recorded as if they had passed through a client of this connection here and now.
+    pub fn tell_writes(&self, writes: &Writes) {
+        self.inner.recordings.tell(writes);
     }
 }
 

@@ -43,8 +43,7 @@ struct Metadata {
     deletion_grace_period_seconds: Option<i64>,
     #[serde(default)]
     finalizers: Vec<String>,
-    #[serde(default)]
-    labels: Labels,
+    labels: Option<Labels>,
 }
 
 /// Of which object a `Status` speaks.
@@ -72,7 +71,8 @@ impl Witness {
 
     /// The head of the answer has come; whether its body is to be [seen](Self::see).
     pub(crate) fn answered(&self, status: StatusCode) -> bool {
-        if status.is_redirection() || status.is_client_error() {
+        // A timeout may be told by what stands between, after the server has acted.
+        if status.is_redirection() || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) {
             self.refused();
         }
         status.is_success()
@@ -115,7 +115,10 @@ impl Witness {
         target.name.as_deref().or((!self.deletes).then_some(name))?;
         let key = key(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
-        let stays = !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
+        // Namespaces have finalizers of another kind, and are never gone at once.
+        let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
+        let has_time = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
+        let stays = is_namespace || !meta.finalizers.is_empty() || has_time;
         let ends = if self.deletes {
             meta.deletion_timestamp.is_none() || !stays
         } else {
@@ -166,6 +169,22 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_namespace_that_is_being_deleted_is_there_until_its_own_finalizers_are_gone() {
+        let target =
+            Target { group: String::new(), plural: "namespaces".into(), namespace: None, name: Some("web".into()) };
+        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let _current = runtime.enter();
+        let mut witness = Witness::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
+        let answer = r#"{"kind":"Namespace","metadata":{"name":"web","uid":"u","resourceVersion":"7","deletionTimestamp":"t"},
+            "spec":{"finalizers":["kubernetes"]}}"#;
+        witness.see(answer.as_bytes());
+        witness.complete();
+        let held = Outcome::Held { key: ObjectKey::cluster("web"), version: "7".into(), labels: None };
+        assert_eq!(write.outcome(), held);
+    }
+
     fn web() -> ObjectKey {
         ObjectKey::namespaced("shop", "web")
     }
@@ -174,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_is_held_in_the_version_of_the_answer() {
-        let held = Outcome::Held { key: web(), version: "7".into(), labels: Labels::default() };
+        let held = Outcome::Held { key: web(), version: "7".into(), labels: None };
         assert_eq!(answer(&Method::POST, None, POD), held);
         assert_eq!(answer(&Method::PUT, Some("web"), POD), held);
         let deleted = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","finalizers":["f"],"uid""#);

@@ -60,13 +60,22 @@ impl Recordings {
             return None;
         }
         let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Awaited));
+        self.record(|writes| writes.push(write.clone()));
+        Some(write)
+    }
+
+    /// Has these recorded by the work that is being polled here, or by all that is under way.
+    pub(crate) fn tell(&self, told: &Writes) {
+        self.record(|writes| writes.extend(told.clone()));
+    }
+
+    fn record(&self, add: impl Fn(&mut Writes)) {
         let own = CURRENT
             .with_borrow(|current| current.iter().rev().find(|open| open.recordings.server == self.server).cloned());
         match own {
-            Some(open) => lock(&open.writes).push(write.clone()),
-            None => lock(&self.open).values().for_each(|open| lock(&open.writes).push(write.clone())),
+            Some(open) => add(&mut lock(&open.writes)),
+            None => lock(&self.open).values().for_each(|open| add(&mut lock(&open.writes))),
         }
-        Some(write)
     }
 }
 
@@ -90,11 +99,6 @@ impl Recording {
     /// What was recorded so far.
     pub fn writes(&self) -> Writes {
         lock(&self.open.writes).clone()
-    }
-
-    /// Adds what the work wrote by another client.
-    pub fn add(&self, writes: Writes) {
-        lock(&self.open.writes).extend(writes);
     }
 }
 

@@ -1,0 +1,210 @@
+//! A controller that keeps so many children of each parent by what its cache says, as any tutorial has it, on a server whose
+//! watch lags and whose connections are cut: how many children too many it makes. With ours, and with kube-runtime's.
+//!
+//! In virtual time, the same upsets for both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, PostParams};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{self, WatchStreamExt, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use steadfast::{Connection, Informer, InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Action, Controller, back_off};
+use steadfast_testing::proxy::NetworkFaults;
+use steadfast_testing::{InMemory, Upsets, config_map};
+
+use crate::Trouble;
+
+/// So many children each parent is to have.
+const CHILDREN: usize = 3;
+
+/// Upsets of one story.
+const UPSETS: usize = 60;
+
+/// Children too many, with each of both.
+#[derive(clap::Args)]
+pub(crate) struct DuplicatesArgs {
+    /// How many stories.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+}
+
+/// What becomes of the stories.
+#[derive(Default)]
+struct Tally {
+    /// In how many there was a child too many.
+    stories: u64,
+    /// The most that a parent had at once.
+    most: usize,
+    /// How many there were too many, over all.
+    children: u64,
+}
+
+/// Plays all stories, and tells what came of them.
+pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
+    println!("{} stories, two parents with {CHILDREN} children each, {UPSETS} upsets a story", args.seeds);
+    for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
+        let mut tally = Tally::default();
+        for seed in args.first..args.first + args.seeds {
+            // On a thread of its own, for each has a clock of its own.
+            let played = std::thread::scope(|scope| scope.spawn(|| play(seed, is_ours)).join());
+            let most = played.map_err(|_| format!("seed {seed} panicked"))??;
+            let beyond = most.saturating_sub(CHILDREN);
+            tally.stories += u64::from(beyond > 0);
+            tally.children += beyond as u64;
+            tally.most = tally.most.max(most);
+        }
+        let Tally { stories, most, children } = tally;
+        println!("{name}: in {stories} of them a child too many; {most} at once at most; {children} too many over all");
+    }
+    Ok(())
+}
+
+/// One story; returns the most children that a parent had at once.
+fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(async {
+        let server = ApiServer::builder().seed(seed).in_memory().start().await?;
+        let network = NetworkFaults::seeded(seed);
+        let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
+        let connection = client.connection(&server).await?;
+        for parent in ["a", "b"] {
+            server.create(&config_map(parent, "1"))?;
+        }
+        if is_ours {
+            let factory = InformerFactory::new(&connection);
+            let (client, children) = (connection.client(), factory.informer::<Pod>(Scope::all())?);
+            let context = Arc::new((client, Children::Informer(children)));
+            let controller = Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all());
+            let controller = controller.run(ours, back_off, context)?;
+            upset(seed, &server, &network).await?;
+            drop(controller);
+        } else {
+            let running = tokio::spawn(theirs(connection));
+            upset(seed, &server, &network).await?;
+            running.abort();
+        }
+        Ok(most(&server))
+    })
+}
+
+async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), Trouble> {
+    let mut upsets = Upsets::new(seed, server, network);
+    for step in 0..UPSETS {
+        upsets.another().await;
+        match upsets.random(8) {
+            0 => {
+                if let Some(name) = live(server).into_values().flatten().nth(upsets.random(6) as usize) {
+                    server.delete_named("pods", "default", &name)?;
+                }
+            }
+            1 => {
+                let parent = ["a", "b"][upsets.random(2) as usize];
+                let patch = json!({ "data": { "value": step.to_string() } });
+                server.merge_patch("configmaps", "default", parent, patch)?;
+            }
+            _ => {}
+        }
+    }
+    upsets.end();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    Ok(())
+}
+
+/// Where it looks for children.
+enum Children {
+    Informer(Informer<Pod>),
+    Store(Store<Pod>),
+}
+
+type Context = (Client, Children);
+
+/// Makes the children that the cache does not have.
+async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Result<(), kube::Error> {
+    let uid = parent.uid().unwrap_or_default();
+    let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
+    let own = match children {
+        Children::Informer(pods) => match pods.lister() {
+            Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
+            Err(_) => return Ok(()),
+        },
+        Children::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
+    };
+    let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    for _ in own..CHILDREN {
+        let mut child = steadfast_testing::pod("", "");
+        child.metadata.name = None;
+        child.metadata.generate_name = Some(format!("{}-", parent.name_any()));
+        child.metadata.namespace = Some("default".to_owned());
+        child.metadata.owner_references = parent.controller_owner_ref(&()).map(|owner| vec![owner]);
+        pods.create(&PostParams::default(), &child).await?;
+    }
+    Ok(())
+}
+
+async fn ours(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    keep_children(&parent, &context).await?;
+    Ok(Action::await_change())
+}
+
+/// The same with kube-runtime: its store is filled by a watch, and calls are led to by another, as with `owns`.
+async fn theirs(connection: Connection) {
+    let client = connection.client();
+    let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    let (store, writer) = reflector::store();
+    let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
+    let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
+    let context = Arc::new((client.clone(), Children::Store(store.clone())));
+    drop(store.wait_until_ready().await);
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    let reconcile = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
+        keep_children(&parent, &context).await?;
+        Ok::<_, kube::Error>(runtime::controller::Action::await_change())
+    };
+    let policy = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Context>| {
+        runtime::controller::Action::requeue(Duration::from_secs(1))
+    };
+    let controller = runtime::Controller::new(maps, watcher::Config::default()).owns(pods, watcher::Config::default());
+    controller.run(reconcile, policy, context).for_each(|_| std::future::ready(())).await;
+    filled.abort();
+}
+
+/// The children that there are, by their parents.
+fn live(server: &ApiServer) -> BTreeMap<String, BTreeSet<String>> {
+    let mut live = BTreeMap::new();
+    follow(server, &mut live, |_| {});
+    live
+}
+
+/// The most children that a parent ever had at once, by the server's own history.
+fn most(server: &ApiServer) -> usize {
+    let mut most = 0;
+    follow(server, &mut BTreeMap::new(), |children| most = children.max(most));
+    most
+}
+
+fn follow(server: &ApiServer, live: &mut BTreeMap<String, BTreeSet<String>>, mut told: impl FnMut(usize)) {
+    let history = server.history();
+    for change in history.of("", "pods") {
+        let state = change.object.as_deref().or(change.previous.as_deref());
+        let owner = state.and_then(|pod| pod.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
+        let Some(owner) = owner else { continue };
+        let children = live.entry(owner.to_owned()).or_default();
+        if change.object.is_some() {
+            children.insert(change.name.clone());
+        } else {
+            children.remove(&change.name);
+        }
+        told(children.len());
+    }
+}
