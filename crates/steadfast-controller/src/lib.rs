@@ -40,8 +40,13 @@
 //! | `workqueue::order` | who is next among those that are ready: priorities, and fairness among groups |
 //! | `workqueue::retries` | how long a key waits that failed, and all that fail together |
 //! | `workqueue::figures` | what is counted, under client-go's names |
+//! | `election` | who of several processes acts: the holder of a lease, for as long as it is held and no longer |
+//! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
+//! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
+//! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
 
 mod controller;
+mod election;
 mod workqueue;
 
 #[cfg(feature = "metrics")]
@@ -50,6 +55,9 @@ pub use controller::{
     Action, Changes, Controller, ControllerFigures, ControllerNote, RunError, RunningController, Source, SourceError,
     Stopped, WhenStale, back_off,
 };
+#[cfg(feature = "metrics")]
+pub use election::ElectionMetrics;
+pub use election::{ElectionError, Leader, LeaderElection, LeaderElectionBuilder};
 #[cfg(feature = "metrics")]
 pub use workqueue::WorkqueueMetrics;
 pub use workqueue::{

@@ -112,6 +112,29 @@ fn a_silent_peer_that_is_there_is_kept_beyond_these_15_s() {
     });
 }
 
+/// What a [`Fence`](steadfast::transport::Fence) relies on: the program does nothing after it has written, as if it were frozen.
+#[test]
+fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does() {
+    let name = "what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does";
+    in_a_network(4, name, async |network| {
+        let threads = Threads::new().expect("threads");
+        let limit = Duration::from_millis(2500);
+        let mut ordinary = TcpStream::connect(network.peer).await.expect("a connection");
+        let mut limited = threads.dial(network.peer).await.expect("a connection");
+        limited.limit_lateness(limit);
+        network.cut();
+        ordinary.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
+        limited.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
+        // Twice as long as it may be late, and no longer than an ordinary kernel tries.
+        tokio::time::sleep(2 * limit).await;
+        network.mend();
+        let late = timeout(2 * BOUND, ordinary.read_u8()).await.expect("it arrives").expect("an answer");
+        assert_eq!(late, b'H');
+        let error = timeout(BOUND, limited.read_u8()).await.expect("an end").expect_err("no answer");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it was given up when the cable was cut still");
+    });
+}
+
 /// A watch over HTTP/1.1 whose head and first event have come.
 async fn watch(peer: SocketAddr) -> (Connection, ResponseBody) {
     let url = format!("http://{peer}").parse().expect("a URL");
@@ -221,6 +244,13 @@ impl Network {
         ip(&format!("neigh replace {peer} dev {here} {nobody}")).expect("a cut cable");
         ip(&format!("-n {namespace} neigh replace {host} dev {there} {nobody}")).expect("a cut cable");
     }
+
+    /// From now on they arrive again.
+    fn mend(&self) {
+        let Self { namespace, here, there, host, .. } = self;
+        ip(&format!("neigh delete {} dev {here}", self.peer.ip())).expect("a cable");
+        ip(&format!("-n {namespace} neigh delete {host} dev {there}")).expect("a cable");
+    }
 }
 
 impl Drop for Network {
@@ -261,7 +291,7 @@ fn answer(mut stream: std::net::TcpStream) {
     let mut request = BufReader::new(stream.try_clone().expect("a socket"));
     let mut line = String::new();
     let mut upgrade = false;
-    while request.read_line(&mut line).expect("a request") > 0 {
+    while request.read_line(&mut line).is_ok_and(|read| read > 0) {
         upgrade |= line.to_lowercase().starts_with("upgrade:");
         if line == "\r\n" && upgrade {
             let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";

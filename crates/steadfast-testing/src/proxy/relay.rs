@@ -73,6 +73,12 @@ impl Relay<'_> {
     fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<Ended> {
         loop {
             let (mut condition, orders) = self.link.present(context);
+            if orders.reset && condition.hole[Way::ToServer as usize] && self.link.lateness(Way::ToServer).is_some() {
+                // The client's kernel has discarded what it had, and its reset does not get through yet: the server does not
+                // know, and acts on what it has.
+                self.to_server.drop_all();
+                return Poll::Pending;
+            }
             if orders.reset {
                 return Poll::Ready(Ended::Reset);
             }

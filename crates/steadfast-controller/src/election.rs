@@ -1,0 +1,316 @@
+//! Who of several processes acts: the holder of a lease, and nobody beyond the time for which it is held.
+
+mod campaign;
+mod candidacy;
+mod leases;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod office;
+mod record;
+mod timing;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use steadfast::Connection;
+use steadfast::k8s_openapi::jiff::Timestamp;
+use steadfast::kube;
+
+use campaign::{Campaign, WallClock};
+use office::{Office, Term};
+use timing::Timing;
+
+pub use timing::ElectionError;
+
+/// A candidate for one lease, and its leadership while it holds that. Cheap to clone.
+///
+/// It begins when it is built, and goes on until it is [stopped](Self::stop) or until all that came of it is dropped: a leader
+/// that has lost its lease is a candidate again. Renewals run on the connection's own threads, which the program cannot block.
+///
+/// ```no_run
+/// # use steadfast::Connection;
+/// # use steadfast_controller::LeaderElection;
+/// # async fn work(client: steadfast::kube::Client) {}
+/// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let election = LeaderElection::builder(&connection, "default", "my-controller").build()?;
+/// while let Some(leader) = election.until_leader().await {
+///     tokio::select! {
+///         () = leader.lost() => {}
+///         () = work(leader.client()) => break,
+///     }
+/// }
+/// election.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LeaderElection {
+    handle: Arc<Handle>,
+}
+
+/// Has the campaign stop when nobody holds it any more.
+struct Handle {
+    office: Arc<Office>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.office.stopping.send_replace(true);
+    }
+}
+
+/// What a [`LeaderElection`] is made of.
+pub struct LeaderElectionBuilder {
+    connection: Connection,
+    namespace: String,
+    name: String,
+    identity: Option<String>,
+    timing: Timing,
+    wall: WallClock,
+}
+
+impl LeaderElectionBuilder {
+    /// Who this is, for those who read the lease; the host's name unless it is said, which is the pod's in a cluster.
+    ///
+    /// A random ending is added, so that no two processes are taken for the same holder: not those of one name, nor one that
+    /// was started again for the one before it, of which something may still be under way.
+    #[must_use]
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
+    /// For how long a leader of whom nothing is seen is waited for; whole seconds. 15 s.
+    #[must_use]
+    pub fn lease_duration(mut self, lease_duration: Duration) -> Self {
+        self.timing.lease = lease_duration;
+        self
+    }
+
+    /// For how long a leader acts that cannot renew its lease, counted from before the last renewal was sent; at most four
+    /// fifths of the lease's duration. 10 s.
+    ///
+    /// What is left of the lease then is the time for what was sent to arrive and to be acted on.
+    #[must_use]
+    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
+        self.timing.renew = renew_deadline;
+        self
+    }
+
+    /// How often a leader renews; and others ask, drawn out by up to 1.2 of it by chance. 2 s.
+    #[must_use]
+    pub fn retry_period(mut self, retry_period: Duration) -> Self {
+        self.timing.retry = retry_period;
+        self
+    }
+
+    /// Where the times that are written into the lease come from; the system's clock unless it is said.
+    ///
+    /// They are for those who read it: nothing is judged by them.
+    #[must_use]
+    pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.wall = Arc::new(move || Timestamp::try_from(wall_clock()).unwrap_or(Timestamp::UNIX_EPOCH));
+        self
+    }
+
+    /// The candidate, which stands from now on.
+    ///
+    /// # Errors
+    ///
+    /// The times do not fit together, or something has no name.
+    pub fn build(self) -> Result<LeaderElection, ElectionError> {
+        let Self { connection, namespace, name, identity, timing, wall } = self;
+        timing.check()?;
+        if namespace.is_empty() || name.is_empty() {
+            return Err(ElectionError::Name { namespace, name });
+        }
+        let identity = match identity {
+            Some(identity) if identity.is_empty() => return Err(ElectionError::Identity),
+            Some(identity) => identity,
+            None => host(),
+        };
+        let environment = connection.environment().clone();
+        let identity = format!("{identity}_{:016x}", environment.random());
+        let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
+        let campaign = Campaign::new(connection, office.clone(), timing, wall);
+        // Goes on without its handle, which would only end it before it has released the lease.
+        drop(environment.spawn(Box::pin(campaign.run())));
+        Ok(LeaderElection { handle: Arc::new(Handle { office }) })
+    }
+}
+
+/// What this machine is called; a pod's machine has the pod's name.
+fn host() -> String {
+    let name = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+impl fmt::Debug for LeaderElectionBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderElectionBuilder")
+            .field("namespace", &self.namespace)
+            .field("name", &self.name)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LeaderElection {
+    /// A candidate for the lease `name` in `namespace`, with more to say about it.
+    ///
+    /// It needs `get`, `create` and `update` of `leases` in `coordination.k8s.io` there.
+    pub fn builder(
+        connection: &Connection,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+    ) -> LeaderElectionBuilder {
+        LeaderElectionBuilder {
+            connection: connection.clone(),
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: None,
+            timing: Timing::default(),
+            wall: Arc::new(Timestamp::now),
+        }
+    }
+
+    /// Who this is, as the lease has it when it is the leader.
+    pub fn identity(&self) -> &str {
+        &self.handle.office.identity
+    }
+
+    /// Whether this is the leader at this moment. It may not be at the next: what must not be done by anyone else is to be
+    /// requested by [`Leader::client`].
+    pub fn is_leader(&self) -> bool {
+        self.handle.office.term().is_some()
+    }
+
+    /// Who holds the lease, by what was last seen of it; none if nobody does or nothing was seen.
+    pub fn holder(&self) -> Option<String> {
+        self.handle.office.standing.borrow().holder.clone()
+    }
+
+    /// Waits until this is the leader; none once the election is stopped.
+    pub async fn until_leader(&self) -> Option<Leader> {
+        let mut standing = self.handle.office.standing.subscribe();
+        loop {
+            {
+                let standing = standing.borrow_and_update();
+                if standing.over.is_some() || *self.handle.office.stopping.borrow() {
+                    return None;
+                }
+                if let Some(term) = standing.term.clone().filter(|term| term.fence.is_open()) {
+                    return Some(Leader { term, handle: self.handle.clone() });
+                }
+            }
+            // Its sender is what this is a handle of.
+            standing.changed().await.ok()?;
+        }
+    }
+
+    /// Stops being a candidate, and a leader: first nothing is sent any more by its client, then the lease is released if it
+    /// is still ours. Says whether it was, so that another may be the leader at once.
+    ///
+    /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
+    /// act on it, or is left to expire. So end the work first.
+    pub async fn stop(&self) -> bool {
+        let office = &self.handle.office;
+        office.stopping.send_replace(true);
+        let mut standing = office.standing.subscribe();
+        let over = standing.wait_for(|standing| standing.over.is_some()).await;
+        over.ok().and_then(|standing| standing.over).unwrap_or(false)
+    }
+}
+
+impl fmt::Debug for LeaderElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderElection")
+            .field("namespace", &self.handle.office.namespace)
+            .field("name", &self.handle.office.name)
+            .field("identity", &self.handle.office.identity)
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One term as the leader. Cheap to clone; the candidate stands as long as any of its clones is there.
+///
+/// A term that is over does not begin again: wait for the [next](LeaderElection::until_leader).
+#[derive(Clone)]
+pub struct Leader {
+    term: Arc<Term>,
+    handle: Arc<Handle>,
+}
+
+impl Leader {
+    /// A client whose requests are sent within this term or not at all.
+    ///
+    /// - Whether the lease may have lapsed is judged at each write to a socket, by a clock that goes on while the machine is
+    ///   suspended. A request that comes later fails unsent: `TransportError::Fenced`, in `kube::Error::Service`.
+    /// - Its sockets are nobody else's. When the term ends they are aborted, and the requests under way fail; nor does the
+    ///   kernel send anything again that was not acknowledged in half of the time by which the lease outlasts the term, with
+    ///   the usual settings 2.5 s. Linux alone keeps that.
+    /// - What the server has read by then it may still act on, and has the other half of that time for it. One that takes
+    ///   longer, or is stopped in the middle of a request, can act on it when another is the leader. Where that must not be
+    ///   either, write with the `resourceVersion` that was read: then what is late conflicts.
+    pub fn client(&self) -> kube::Client {
+        self.term.client.clone()
+    }
+
+    /// Whether the term is not over at this moment.
+    pub fn is_leader(&self) -> bool {
+        self.term.fence.is_open()
+    }
+
+    /// How long the term lasts if the lease is not renewed.
+    pub fn remaining(&self) -> Duration {
+        self.term.fence.remaining()
+    }
+
+    /// Waits until the term is over.
+    pub async fn lost(&self) {
+        self.term.fence.closed().await;
+    }
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leader")
+            .field("identity", &self.handle.office.identity)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The metrics of some elections, under client-go's names; to be registered once for all elections of a program.
+///
+/// `leader_election_master_status` is 1 for the leader, and `leader_election_slowpath_total` counts the renewals that failed at
+/// the first attempt. It keeps no election alive.
+#[cfg(feature = "metrics")]
+#[derive(Default)]
+pub struct ElectionMetrics(metrics::Elections);
+
+#[cfg(feature = "metrics")]
+impl ElectionMetrics {
+    /// These and those of `election`, with `name` as their label; client-go's is that of the lease.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, election: &LeaderElection) -> Self {
+        self.0.add(name.into(), Arc::downgrade(&election.handle.office));
+        self
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl prometheus_client::collector::Collector for ElectionMetrics {
+    fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.encode(encoder)
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl fmt::Debug for ElectionMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ElectionMetrics").field("elections", &self.0.len()).finish()
+    }
+}

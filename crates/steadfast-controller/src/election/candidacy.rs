@@ -1,0 +1,292 @@
+//! One candidate's view of a lease, without I/O or a clock: when it may try to acquire it, when it renews it, and until when
+//! it may act.
+//!
+//! All moments are those of one clock that never goes back and that no wall clock moves. What the lease says of time is
+//! written for those who read it, and not believed.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use steadfast::environment::Instant;
+use steadfast::k8s_openapi::api::coordination::v1::Lease;
+use steadfast::k8s_openapi::jiff::Timestamp;
+
+use super::record;
+use super::timing::{JITTER, Timing};
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Nothing before this moment.
+    Wait(Instant),
+    /// The lease is to be read.
+    Get,
+    /// The lease is to be created.
+    Create(Box<Lease>),
+    /// The lease is to be replaced, in the version that this has and no other.
+    Update(Box<Lease>),
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// The lease as it is at the server.
+    Lease(Box<Lease>),
+    /// There is none.
+    Missing,
+    /// It has another version, or is there already.
+    Conflict,
+    /// None that can be relied on: it may have been done or not.
+    None,
+}
+
+/// What an attempt to hold the lease comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    /// Counts the terms of this candidate.
+    pub(super) number: u64,
+    /// When acting ends, unless the lease is renewed.
+    pub(super) until: Instant,
+    /// The lease that is held: another one of its name is not.
+    uid: String,
+}
+
+/// One candidate's view of a lease.
+#[derive(Debug)]
+pub(super) struct Candidacy {
+    namespace: String,
+    name: String,
+    /// Nobody else's, not that of an earlier process either: a lease with this holder is ours.
+    identity: String,
+    timing: Timing,
+    known: Known,
+    /// Whether the server may have another version than the one known: it is read before it is written.
+    doubted: bool,
+    /// Whether the last attempt was made at once, after one that was overtaken.
+    hurried: bool,
+    term: Option<Term>,
+    terms: u64,
+    next: Instant,
+}
+
+/// What is known of the lease.
+#[derive(Debug)]
+enum Known {
+    Nothing,
+    Lease(Observed),
+    /// It is not there. It was held by another when it was last seen, who may act until `free`.
+    Missing {
+        free: Instant,
+    },
+}
+
+/// A lease, as it was last seen.
+#[derive(Debug)]
+struct Observed {
+    lease: Box<Lease>,
+    /// When this record was first seen: later than it was written.
+    since: Instant,
+}
+
+impl Candidacy {
+    /// A candidate that has seen nothing yet, and asks at once.
+    pub(super) fn new(namespace: &str, name: &str, identity: String, timing: Timing, now: Instant) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity,
+            timing,
+            known: Known::Nothing,
+            doubted: true,
+            hurried: false,
+            term: None,
+            terms: 0,
+            next: now,
+        }
+    }
+
+    /// The term in which we may act, if there is one at `now`.
+    pub(super) fn term(&self, now: Instant) -> Option<&Term> {
+        self.term.as_ref().filter(|term| now < term.until)
+    }
+
+    /// Who holds the lease, by what was last seen of it.
+    pub(super) fn holder(&self) -> Option<&str> {
+        match &self.known {
+            Known::Lease(observed) => record::holder(&observed.lease),
+            Known::Nothing | Known::Missing { .. } => None,
+        }
+    }
+
+    /// What is to be done at `now`, when the wall clock says `wall`.
+    pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
+        self.lapse(now);
+        if now < self.next {
+            let lapse = self.term.as_ref().map_or(self.next, |term| term.until);
+            return Step::Wait(self.next.min(lapse));
+        }
+        match &self.known {
+            Known::Lease(observed) if !self.doubted && self.may_hold(observed, now) => {
+                Step::Update(Box::new(record::held(&observed.lease, &self.identity, &self.timing, wall)))
+            }
+            Known::Missing { free } if !self.doubted && *free <= now => {
+                Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
+            }
+            _ => Step::Get,
+        }
+    }
+
+    /// Takes in the answer to a [`Step::Get`] that was sent at `sent`. `chance`, between 0 and 1, draws a wait out.
+    pub(super) fn read(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
+        self.lapse(now);
+        match answer {
+            Answer::Lease(lease) => {
+                self.observe(lease, now);
+                let Known::Lease(observed) = &self.known else { unreachable!("it has just been observed") };
+                let lost = self.term.as_ref().is_some_and(|term| {
+                    record::uid(&observed.lease) != term.uid || record::holder(&observed.lease) != Some(&self.identity)
+                });
+                self.next = if self.may_hold(observed, now) {
+                    now
+                } else {
+                    self.hurried = false;
+                    // A little after it expires, so that not all who wait for it ask at once.
+                    let expired = self.expires(observed) + self.timing.retry.mul_f64(chance / 4.0);
+                    expired.min(now + self.drawn_out(chance))
+                };
+                if lost {
+                    self.term = None;
+                }
+            }
+            Answer::Missing => {
+                self.missing(now);
+                let Known::Missing { free } = self.known else { unreachable!("it is known to be missing") };
+                self.next = free.max(now).min(now + self.drawn_out(chance));
+            }
+            Answer::Conflict | Answer::None => self.fail(sent, now, chance),
+        }
+    }
+
+    /// Takes in the answer to a [`Step::Create`] or a [`Step::Update`] that was sent at `sent`, a moment before anything of it
+    /// left.
+    pub(super) fn written(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
+        self.lapse(now);
+        match answer {
+            Answer::Lease(lease) if record::holder(&lease) == Some(&self.identity) => {
+                let uid = record::uid(&lease).to_owned();
+                self.observe(lease, now);
+                self.hurried = false;
+                self.next = now.max(sent + self.timing.retry);
+                self.hold(uid, sent + self.timing.acting(), now);
+            }
+            // Something at the server has changed what we wrote.
+            Answer::Lease(lease) => {
+                self.term = None;
+                self.observe(lease, now);
+                self.next = now + self.drawn_out(chance);
+            }
+            Answer::Missing => {
+                self.missing(now);
+                self.next = now;
+            }
+            Answer::Conflict => {
+                self.doubted = true;
+                let hurry = !std::mem::replace(&mut self.hurried, true);
+                self.next = if hurry { now } else { now + self.drawn_out(chance) };
+            }
+            Answer::None => self.fail(sent, now, chance),
+        }
+    }
+
+    /// The lease without a holder, to be written once nothing is done any more in our name; what is to be read first, if it is
+    /// not known; or nothing, where it is not ours.
+    pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
+        let term = self.term(now)?;
+        if self.doubted {
+            return Some(Step::Get);
+        }
+        let Known::Lease(observed) = &self.known else { return None };
+        let ours = record::uid(&observed.lease) == term.uid && record::holder(&observed.lease) == Some(&self.identity);
+        ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
+    }
+
+    /// Ends the term, whatever is left of it; the lease is still ours, and another may begin.
+    pub(super) fn resign(&mut self, now: Instant) {
+        self.term = None;
+        self.next = now;
+    }
+
+    /// Ends the term whose time is over.
+    fn lapse(&mut self, now: Instant) {
+        if self.term.as_ref().is_some_and(|term| now >= term.until) {
+            self.term = None;
+        }
+    }
+
+    /// The lease is ours until then, if it is not too late already.
+    fn hold(&mut self, uid: String, until: Instant, now: Instant) {
+        if now >= until {
+            return;
+        }
+        match &mut self.term {
+            Some(term) if term.uid == uid => term.until = term.until.max(until),
+            other => {
+                self.terms += 1;
+                *other = Some(Term { number: self.terms, until, uid });
+            }
+        }
+    }
+
+    /// Whether we may write ourselves into the lease: it is ours, nobody's, or its holder has not been seen to renew it for
+    /// as long as it lasts.
+    fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
+        match record::holder(&observed.lease) {
+            None => true,
+            Some(holder) => holder == self.identity || self.expires(observed) <= now,
+        }
+    }
+
+    fn expires(&self, observed: &Observed) -> Instant {
+        observed.since + record::duration(&observed.lease, &self.timing)
+    }
+
+    /// The lease was seen at `now`. Only another record begins another time: that somebody else has labelled it is no renewal.
+    fn observe(&mut self, lease: Box<Lease>, now: Instant) {
+        self.doubted = false;
+        let since = match &self.known {
+            Known::Lease(before)
+                if record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec =>
+            {
+                before.since
+            }
+            _ => now,
+        };
+        self.known = Known::Lease(Observed { lease, since });
+    }
+
+    /// The lease was seen to be gone. Whoever else held it does not know that yet.
+    fn missing(&mut self, now: Instant) {
+        self.doubted = false;
+        self.term = None;
+        let free = match &self.known {
+            Known::Lease(observed) if !self.may_hold(observed, now) => self.expires(observed),
+            Known::Missing { free } => *free,
+            Known::Lease(_) | Known::Nothing => now,
+        };
+        self.known = Known::Missing { free };
+    }
+
+    /// Nobody knows what came of it.
+    fn fail(&mut self, sent: Instant, now: Instant, chance: f64) {
+        self.doubted = true;
+        // Who holds the lease has no time to lose.
+        let wait = if self.term.is_some() { self.timing.retry } else { self.drawn_out(chance) };
+        self.next = now.max(sent + wait);
+    }
+
+    fn drawn_out(&self, chance: f64) -> Duration {
+        self.timing.retry.mul_f64(1.0 + JITTER * chance)
+    }
+}

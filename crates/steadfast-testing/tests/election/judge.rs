@@ -1,0 +1,86 @@
+//! The judge: by the server's own history, whose writes were accepted when.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use steadfast_apiserver::ApiServer;
+use steadfast_contract::History;
+
+use crate::program::OBJECT;
+
+/// The writes of one holder that were accepted one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Reign {
+    pub(crate) holder: String,
+    pub(crate) first: Duration,
+    pub(crate) last: Duration,
+    pub(crate) writes: usize,
+}
+
+/// Who wrote to the embedded server, in the order in which it accepted it.
+pub(crate) fn reigns(server: &ApiServer) -> Vec<Reign> {
+    let history = server.history();
+    let written = history.of("", "configmaps").filter(|change| change.name == OBJECT);
+    of(written.filter_map(|change| Some((change.at, change.object.as_deref()?))))
+}
+
+/// The same by the history of a real one.
+pub(crate) fn reigns_in(history: &History) -> Vec<Reign> {
+    let written = history.changes().iter().filter(|change| change.name == OBJECT);
+    of(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
+}
+
+/// By the states that the object had, and since when.
+fn of<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
+    let mut reigns: Vec<Reign> = Vec::new();
+    for (at, object) in states {
+        let Some(holder) = object["data"]["holder"].as_str() else { continue };
+        match reigns.last_mut().filter(|reign| reign.holder == holder) {
+            Some(reign) => {
+                reign.last = at;
+                reign.writes += 1;
+            }
+            None => reigns.push(Reign { holder: holder.to_owned(), first: at, last: at, writes: 1 }),
+        }
+    }
+    reigns
+}
+
+/// Where a write was accepted from a holder after another's first one.
+pub(crate) fn violations(reigns: &[Reign]) -> Vec<String> {
+    let mut over = BTreeSet::new();
+    let mut found = Vec::new();
+    for (index, reign) in reigns.iter().enumerate() {
+        if over.contains(reign.holder.as_str()) {
+            let before = &reigns[index - 1];
+            found.push(format!(
+                "{} wrote at {:?}, after {} had written from {:?} on",
+                reign.holder, reign.first, before.holder, before.first
+            ));
+        }
+        over.insert(reign.holder.as_str());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(holders: &[&str]) -> Vec<String> {
+        let reign = |(at, holder): (usize, &&str)| {
+            let at = Duration::from_secs(at as u64);
+            Reign { holder: (*holder).to_owned(), first: at, last: at, writes: 1 }
+        };
+        violations(&holders.iter().enumerate().map(reign).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn who_writes_again_after_another_is_found() {
+        assert_eq!(judged(&["a#1", "b#1", "a#2"]), [""; 0], "another term is another holder");
+        let found = judged(&["a#1", "b#1", "a#1", "c#1", "b#1"]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("a#1 wrote at 2s, after b#1 had written from 1s on"), "{found:?}");
+    }
+}

@@ -1,0 +1,322 @@
+//! What an election promises to one program, each as a story.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use steadfast::{Connection, kube};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_controller::{ElectionMetrics, Leader, LeaderElection};
+use steadfast_testing::proxy::Direction;
+use steadfast_testing::{WorldError, config_map};
+use tokio::time::{Instant, sleep};
+
+use crate::process::Process;
+use crate::program::OBJECT;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A server with the object that leaders write to.
+async fn server() -> Result<ApiServer, WorldError> {
+    let server = ApiServer::builder().in_memory().http2(true).start().await?;
+    server.create(&config_map(OBJECT, ""))?;
+    Ok(server)
+}
+
+/// A process, and its connection.
+async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), WorldError> {
+    let process = Process::start(server, seed, None);
+    let connection = process.connection(server, true).await?;
+    Ok((process, connection))
+}
+
+fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, WorldError> {
+    Ok(LeaderElection::builder(connection, "default", "it").identity(identity).build()?)
+}
+
+async fn leader(election: &LeaderElection) -> Result<Leader, WorldError> {
+    Ok(election.until_leader().await.ok_or("it is stopped")?)
+}
+
+/// Writes `value` to the object.
+async fn write(client: kube::Client, value: &str) -> kube::Result<()> {
+    let objects: Api<ConfigMap> = Api::namespaced(client, "default");
+    let patch = Patch::Merge(json!({ "data": { "holder": value } }));
+    objects.patch(OBJECT, &PatchParams::default(), &patch).await.map(drop)
+}
+
+async fn lease(connection: &Connection) -> Result<Lease, WorldError> {
+    Ok(Api::<Lease>::namespaced(connection.client(), "default").get("it").await?)
+}
+
+/// How many requests to change a config map have reached the server.
+fn changes(server: &ApiServer) -> usize {
+    let on = |request: &steadfast_apiserver::RequestRecord| {
+        request.verb == Verb::Patch
+            && request.resource.as_ref().is_some_and(|resource| resource.resource() == "configmaps")
+    };
+    server.requests().iter().filter(|request| on(request)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_three_leads_and_goes_on_leading_without_reading_its_lease() -> Result<(), WorldError> {
+    let server = server().await?;
+    let mut elections = Vec::new();
+    for seed in 0..3 {
+        let (process, connection) = process(&server, seed).await?;
+        elections.push((candidate(&connection, &format!("candidate-{seed}"))?, process));
+    }
+    sleep(SECOND).await;
+    let leads: Vec<bool> = elections.iter().map(|(election, _)| election.is_leader()).collect();
+    assert_eq!(leads.iter().filter(|leads| **leads).count(), 1, "{leads:?}");
+    sleep(3600 * SECOND).await;
+    assert_eq!(leads, elections.iter().map(|(election, _)| election.is_leader()).collect::<Vec<_>>());
+    let (election, _) = elections.iter().find(|(election, _)| election.is_leader()).ok_or("nobody leads")?;
+    for (other, _) in &elections {
+        assert_eq!(other.holder().as_deref(), Some(election.identity()), "all know who it is");
+    }
+    let updates = server.requests().iter().filter(|request| request.verb == Verb::Update).count();
+    assert!((1795..=1801).contains(&updates), "one every two seconds, and not {updates}");
+    let lease = server.get("leases.coordination.k8s.io", "default", "it")?;
+    assert_eq!(lease["spec"]["leaseTransitions"], 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_ends_in_time_and_its_client_sends_nothing_more() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    write(leader.client(), "before").await?;
+    process.network.black_hole(Direction::Both, true);
+    let cut = Instant::now();
+    leader.lost().await;
+    let took = cut.elapsed();
+    assert!((8 * SECOND..=10 * SECOND).contains(&took), "the renew deadline after the last renewal, and not {took:?}");
+    assert!(!leader.is_leader() && !election.is_leader() && leader.remaining().is_zero());
+    process.network.black_hole(Direction::Both, false);
+    let refused = write(leader.client(), "after").await.expect_err("the term is over").to_string();
+    assert!(refused.contains("to be asked nothing more") && refused.contains("has not acted"), "{refused}");
+    assert_eq!(changes(&server), 1);
+    write(connection.client(), "by an ordinary client").await?;
+    let again = self::leader(&election).await?;
+    write(again.client(), "the next term").await?;
+    write(leader.client(), "the first term").await.expect_err("what is over stays over");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_when_the_lease_may_lapse_ends_then() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    let late = RequestRule::any().resource("configmaps").verb(Verb::Patch);
+    server.faults().answer_late(late, 60 * SECOND);
+    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::code(500));
+    let begun = Instant::now();
+    let failed = write(leader.client(), "late").await.expect_err("the term is over").to_string();
+    assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
+    assert!(begun.elapsed() <= 10 * SECOND, "and not the server's minute: {:?}", begun.elapsed());
+    sleep(120 * SECOND).await;
+    let object = server.get("configmaps", "default", OBJECT)?;
+    assert_ne!(object["data"]["holder"], "late", "its connection was aborted, and the server gave it up");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_frozen_is_no_leader_when_it_goes_on() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    let client = leader.client();
+    process.freeze(true);
+    sleep(11 * SECOND).await;
+    // Nothing of it has run yet, no timer either: it is the clock that says it.
+    let refused = write(client, "after").await.expect_err("the term is over").to_string();
+    assert!(refused.contains("to be asked nothing more"), "{refused}");
+    assert!(!leader.is_leader());
+    process.freeze(false);
+    self::leader(&election).await?;
+    assert_eq!(changes(&server), 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_hands_over_at_once() -> Result<(), WorldError> {
+    let server = server().await?;
+    let ((_a, one), (_b, other)) = (process(&server, 1).await?, process(&server, 2).await?);
+    let first = candidate(&one, "a")?;
+    let leader = leader(&first).await?;
+    write(leader.client(), "a").await?;
+    let second = candidate(&other, "b")?;
+    sleep(SECOND).await;
+    let stopped = Instant::now();
+    assert!(first.stop().await, "it is released");
+    assert_eq!(stopped.elapsed(), Duration::ZERO);
+    assert!(first.until_leader().await.is_none() && !leader.is_leader());
+    let released = lease(&one).await?.spec.ok_or("no spec")?;
+    assert_eq!((released.holder_identity, released.lease_duration_seconds), (None, Some(1)));
+    self::leader(&second).await?;
+    assert!(stopped.elapsed() <= Duration::from_millis(4400), "a retry period at most: {:?}", stopped.elapsed());
+    assert!(!first.stop().await || !first.is_leader(), "twice is as good as once");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_with_a_write_under_way_hands_over_when_the_server_has_had_its_time() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    server.faults().answer_late(RequestRule::any().resource("configmaps"), 60 * SECOND);
+    let client = leader.client();
+    process.run(async move { drop(write(client, "under way").await) });
+    sleep(Duration::from_millis(100)).await;
+    let stopped = Instant::now();
+    assert!(election.stop().await);
+    assert_eq!(stopped.elapsed(), 5 * SECOND, "by as much as the lease outlasts the term");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_dropped_with_all_that_came_of_it_releases_the_lease() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    drop(election);
+    sleep(60 * SECOND).await;
+    assert!(leader.is_leader(), "what it has given is there still");
+    drop(leader);
+    sleep(SECOND).await;
+    assert_eq!(lease(&connection).await?.spec.and_then(|spec| spec.holder_identity), None);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_overwrites_nobody_who_has_the_lease_by_then() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    leader(&election).await?;
+    let thief = json!({ "spec": { "holderIdentity": "thief" } });
+    server.merge_patch("leases.coordination.k8s.io", "default", "it", thief)?;
+    assert!(!election.stop().await, "it was not ours any more");
+    let holder = lease(&connection).await?.spec.and_then(|spec| spec.holder_identity);
+    assert_eq!(holder.as_deref(), Some("thief"));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_lost_costs_no_leadership() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (process, connection) = process(&server, 1).await?;
+    let election = candidate(&connection, "a")?;
+    let leader = leader(&election).await?;
+    for _ in 0..20 {
+        process.network.black_hole(Direction::ToClient, true);
+        sleep(5 * SECOND).await;
+        process.network.reset();
+        process.network.black_hole(Direction::ToClient, false);
+        sleep(6 * SECOND).await;
+        assert!(leader.is_leader());
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_may_not_read_the_lease_goes_on_trying() -> Result<(), WorldError> {
+    let server = server().await?;
+    let (_process, connection) = process(&server, 1).await?;
+    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::Forbidden);
+    let election = candidate(&connection, "a")?;
+    sleep(600 * SECOND).await;
+    assert!(!election.is_leader() && election.holder().is_none());
+    let asked = server.requests().len();
+    assert!((136..=300).contains(&asked), "every 2 to 4.4 s, and not {asked} times");
+    server.faults().answer_truly();
+    leader(&election).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_tells_who_leads_under_client_gos_names() -> Result<(), WorldError> {
+    let server = server().await?;
+    let ((process, one), (_b, other)) = (process(&server, 1).await?, self::process(&server, 2).await?);
+    let first = candidate(&one, "a")?;
+    leader(&first).await?;
+    let second = candidate(&other, "b")?;
+    process.network.reset();
+    process.network.refuse(true);
+    sleep(5 * SECOND).await;
+    process.network.refuse(false);
+    sleep(5 * SECOND).await;
+    let mut registry = Registry::default();
+    let metrics = ElectionMetrics::default().with("first", &first).with("second", &second);
+    registry.register_collector(Box::new(metrics));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    for line in [
+        "leader_election_master_status{name=\"first\"} 1",
+        "leader_election_master_status{name=\"second\"} 0",
+        "leader_election_slowpath_total{name=\"first\"} 1",
+        "leader_election_slowpath_total{name=\"second\"} 0",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is not in {text}");
+    }
+    Ok(())
+}
+
+/// How long it takes from a leader's end until another one's first write, in the usual settings.
+#[test]
+fn a_leader_that_is_killed_is_followed_within_the_lease_and_a_retry_period() -> Result<(), WorldError> {
+    let runs = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20_u64);
+    let (mut killed, mut stopped) = (Vec::new(), Vec::new());
+    for seed in 0..runs {
+        for (stop, took) in [(false, &mut killed), (true, &mut stopped)] {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+            took.push(runtime.block_on(fail_over(seed, stop))?);
+        }
+    }
+    // The lease, from when its last renewal was seen, up to 4.4 s late; and up to half a second so that not all ask at once.
+    for (how, took, most) in [("killed", &mut killed, 15.0 + 4.4 + 0.5), ("stopped", &mut stopped, 4.5)] {
+        took.sort();
+        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+        println!("a leader that is {how} is followed after {median:?}, at worst {worst:?}, of {runs}");
+        assert!(worst.as_secs_f64() <= most, "{worst:?}");
+    }
+    Ok(())
+}
+
+async fn fail_over(seed: u64, stop: bool) -> Result<Duration, WorldError> {
+    let server = server().await?;
+    let (first, connection) = process(&server, 3 * seed).await?;
+    let leading = candidate(&connection, "a")?;
+    leader(&leading).await?;
+    let mut others = Vec::new();
+    for number in 1..3 {
+        let (process, connection) = process(&server, 3 * seed + number).await?;
+        others.push((candidate(&connection, "other")?, process));
+    }
+    sleep(20 * SECOND + Duration::from_millis(seed % 97 * 97)).await;
+    let begun = Instant::now();
+    if stop {
+        leading.stop().await;
+    } else {
+        first.kill();
+    }
+    let (one, other) = (&others[0].0, &others[1].0);
+    let next = tokio::select! {
+        next = leader(one) => next?,
+        next = leader(other) => next?,
+    };
+    write(next.client(), "next").await?;
+    Ok(begun.elapsed())
+}

@@ -1,0 +1,219 @@
+//! A process among others that can be frozen and killed: an environment whose tasks run only while it does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use steadfast::Connection;
+use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::{Environment, Instant, SharedEnvironment, Socket, Task};
+use steadfast::transport::Settings;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::proxy::NetworkFaults;
+use steadfast_testing::{WorldError, kube_config};
+use tokio::task::AbortHandle;
+
+/// What is missing on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// The holder looks whether it is the leader, and then writes by an ordinary client.
+    OrdinaryClient,
+    /// The kernel sends what it has been given, for as long as it takes.
+    PatientKernel,
+    /// The clock by which the fence is judged is the wall clock.
+    WallClock,
+}
+
+/// One process: what runs in it, and the network between it and the server.
+#[derive(Clone)]
+pub(crate) struct Process {
+    world: Arc<World>,
+    pub(crate) network: NetworkFaults,
+}
+
+struct World {
+    local: Local,
+    mutant: Option<Mutant>,
+    /// How far the wall clock has jumped, in seconds.
+    jumped: AtomicI64,
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Default)]
+struct Running {
+    frozen: bool,
+    killed: bool,
+    /// Of the tasks that would run if it were not frozen.
+    waiting: Vec<Waker>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Process {
+    /// A process that reaches `server` by a network of its own; `seed` decides its chances.
+    pub(crate) fn start(server: &ApiServer, seed: u64, mutant: Option<Mutant>) -> Self {
+        let network = NetworkFaults::seeded(seed);
+        let dialer = server.dialer();
+        let dial = network.dialer(move |replica| {
+            let dialer = dialer.clone();
+            Box::pin(async move { dialer.connect(replica).await })
+        });
+        let patient = mutant == Some(Mutant::PatientKernel);
+        let local = Local::new(seed, move |host, port| {
+            let dialled = dial(host, port);
+            Box::pin(async move {
+                let socket = dialled.await?;
+                // Around it, nobody tells it to be in time.
+                Ok(if patient { Box::new(Pipe::new(socket, "the server")) } else { socket })
+            })
+        });
+        let world = World { local, mutant, jumped: AtomicI64::new(0), running: Arc::default() };
+        Self { world: Arc::new(world), network }
+    }
+
+    /// A connection from it to `server`.
+    pub(crate) async fn connection(&self, server: &ApiServer, http2: bool) -> Result<Connection, WorldError> {
+        let environment: SharedEnvironment = self.world.clone();
+        let settings = Settings { prior_knowledge: http2, ..Settings::default() };
+        let config = kube_config(server).await?;
+        Ok(Connection::builder(config).environment(environment).settings(settings).build()?)
+    }
+
+    /// Runs `task` in it.
+    pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.world.spawn(Box::pin(task)));
+    }
+
+    /// `SIGSTOP`, or `SIGCONT`.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        let waiting = {
+            let mut running = self.world.running();
+            running.frozen = frozen;
+            if frozen { Vec::new() } else { std::mem::take(&mut running.waiting) }
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// `SIGKILL`: nothing of it runs any more, and the kernel closes its sockets.
+    pub(crate) fn kill(&self) {
+        let tasks = {
+            let mut running = self.world.running();
+            running.killed = true;
+            std::mem::take(&mut running.tasks)
+        };
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Its wall clock jumps.
+    pub(crate) fn jump(&self, seconds: i64) {
+        self.world.jumped.store(seconds, Ordering::Relaxed);
+    }
+
+    /// What its wall clock says.
+    pub(crate) fn wall_clock(&self) -> impl Fn() -> SystemTime + Send + Sync + use<> {
+        let world = self.world.clone();
+        move || {
+            let said = 1_700_000_000 + world.jumped.load(Ordering::Relaxed);
+            let said = Duration::from_secs(u64::try_from(said).unwrap_or_default());
+            SystemTime::UNIX_EPOCH + said + world.local.now().since_zero()
+        }
+    }
+
+    /// Waits, as a part of it.
+    pub(crate) async fn pause(&self, wait: Duration) {
+        self.world.sleep_until(self.world.now() + wait).await;
+    }
+}
+
+impl World {
+    fn running(&self) -> MutexGuard<'_, Running> {
+        lock(&self.running)
+    }
+}
+
+fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs only while its process does.
+struct Scheduled {
+    running: Arc<Mutex<Running>>,
+    task: BoxFuture<'static, ()>,
+}
+
+impl Future for Scheduled {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        {
+            let mut running = lock(&self.running);
+            if running.frozen {
+                running.waiting.push(context.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        self.task.as_mut().poll(context)
+    }
+}
+
+/// The process as what runs in it has it.
+impl Environment for World {
+    fn now(&self) -> Instant {
+        self.local.now()
+    }
+
+    fn boot_time(&self) -> Instant {
+        let jumped = self.jumped.load(Ordering::Relaxed).unsigned_abs();
+        match self.mutant {
+            // Only what it says too late does harm.
+            Some(Mutant::WallClock) => {
+                let origin = Instant::from_zero(Duration::from_secs(10_000_000)) + self.now().since_zero();
+                origin - Duration::from_secs(jumped.min(9_000_000))
+            }
+            _ => self.now(),
+        }
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
+        self.local.sleep_until(at)
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
+        let task = tokio::spawn(Scheduled { running: self.running.clone(), task }).abort_handle();
+        let mut running = self.running();
+        if running.killed {
+            task.abort();
+        }
+        running.tasks.retain(|task| !task.is_finished());
+        running.tasks.push(task.clone());
+        Task::new(move || task.abort())
+    }
+
+    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.spawn(task)
+    }
+
+    fn enter(&self, action: &mut dyn FnMut()) {
+        self.local.enter(action);
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.local.run_blocking(job);
+    }
+
+    fn random(&self) -> u64 {
+        self.local.random()
+    }
+
+    fn resolve(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        self.local.resolve(host, port)
+    }
+
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        self.local.dial(address)
+    }
+}

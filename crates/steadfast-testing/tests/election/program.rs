@@ -1,0 +1,189 @@
+//! What runs in each process: a candidate that writes to one object while it leads, and is in no hurry to notice that it does
+//! not any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use steadfast::{Connection, kube};
+use steadfast_controller::{Leader, LeaderElection};
+use steadfast_core::random::Random;
+use tokio::sync::watch;
+
+use crate::process::{Mutant, Process};
+
+/// The object to which whoever leads writes.
+pub(crate) const OBJECT: &str = "written";
+
+/// How a program is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Not yet.
+    #[default]
+    None,
+    /// The work first, then the leadership.
+    InOrder,
+    /// The leadership, while the work goes on.
+    WithoutOrder,
+}
+
+/// A program that runs in a process.
+#[derive(Clone)]
+pub(crate) struct Program {
+    pub(crate) process: Process,
+    pub(crate) election: LeaderElection,
+    pub(crate) ending: watch::Sender<Ending>,
+    /// Raised when it has come to its own end.
+    pub(crate) ended: watch::Receiver<bool>,
+}
+
+/// What a program is given.
+struct Inside {
+    process: Process,
+    connection: Connection,
+    election: LeaderElection,
+    ending: watch::Receiver<Ending>,
+    /// Whether it writes on after it has heard that it has lost.
+    stubborn: bool,
+    mutant: Option<Mutant>,
+    random: Random,
+}
+
+impl Program {
+    /// Runs the program in `process`.
+    pub(crate) fn start(
+        process: Process,
+        connection: Connection,
+        election: LeaderElection,
+        mutant: Option<Mutant>,
+        mut random: Random,
+    ) -> Self {
+        let (ending, asked) = watch::channel(Ending::None);
+        let (raise, ended) = watch::channel(false);
+        let stubborn = random.draw().is_multiple_of(2);
+        let inside = Inside {
+            process: process.clone(),
+            connection,
+            election: election.clone(),
+            ending: asked,
+            stubborn,
+            mutant,
+            random,
+        };
+        process.run(async move {
+            inside.run().await;
+            raise.send_replace(true);
+        });
+        Self { process, election, ending, ended }
+    }
+}
+
+impl Inside {
+    async fn run(mut self) {
+        let mut terms = 0;
+        let mut ending = self.ending.clone();
+        while *ending.borrow_and_update() == Ending::None {
+            let leader = tokio::select! {
+                biased;
+                leader = self.election.until_leader() => leader,
+                _ = ending.changed() => continue,
+            };
+            let Some(leader) = leader else { break };
+            terms += 1;
+            let holder = format!("{}#{terms}", self.election.identity());
+            self.lead(&leader, &holder).await;
+        }
+        self.election.stop().await;
+    }
+
+    /// Writes as `holder` until it is over.
+    async fn lead(&mut self, leader: &Leader, holder: &str) {
+        let client = match self.mutant {
+            Some(Mutant::OrdinaryClient) => self.connection.client(),
+            _ => leader.client(),
+        };
+        let objects: Api<ConfigMap> = Api::namespaced(client, "default");
+        let count = Arc::new(AtomicU64::new(0));
+        let mut writers = Vec::new();
+        for _ in 0..2 {
+            let writer = Writer {
+                process: self.process.clone(),
+                objects: objects.clone(),
+                leader: leader.clone(),
+                looks: self.mutant == Some(Mutant::OrdinaryClient),
+                holder: holder.to_owned(),
+                count: count.clone(),
+                random: Random::new(self.random.draw()),
+            };
+            writers.push(writer.write());
+        }
+        let mut ending = self.ending.clone();
+        let mut work = Box::pin(futures::future::join_all(writers));
+        let over = async {
+            let asked = tokio::select! {
+                biased;
+                () = leader.lost() => Ending::None,
+                asked = ending.wait_for(|ending| *ending != Ending::None) => asked.map_or(Ending::InOrder, |asked| *asked),
+            };
+            match asked {
+                Ending::None => {}
+                Ending::InOrder => return,
+                Ending::WithoutOrder => {
+                    // It is asked to stop in the middle of all.
+                    let election = self.election.clone();
+                    self.process.run(async move {
+                        election.stop().await;
+                    });
+                }
+            }
+            if self.stubborn {
+                self.process.pause(Duration::from_secs(30)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = &mut work => {}
+            () = over => {}
+        }
+    }
+}
+
+/// Writes the name of its holder, again and again.
+struct Writer {
+    process: Process,
+    objects: Api<ConfigMap>,
+    leader: Leader,
+    /// Whether it looks each time if it is the leader, as one would that has only the guard. The client of a term needs no care.
+    looks: bool,
+    holder: String,
+    count: Arc<AtomicU64>,
+    random: Random,
+}
+
+impl Writer {
+    async fn write(mut self) {
+        loop {
+            let number = self.count.fetch_add(1, Ordering::Relaxed);
+            // Some are long, and fill what is on the way.
+            let length = if self.random.draw().is_multiple_of(8) { 40_000 } else { 20 };
+            let data = json!({ "holder": self.holder, "number": number.to_string(), "filling": "x".repeat(length) });
+            let patch = Patch::Merge(json!({ "data": data }));
+            let patience = self.random.between(Duration::from_millis(100), Duration::from_secs(20));
+            if self.leader.is_leader() || (!self.looks && self.random.draw().is_multiple_of(2)) {
+                let parameters = PatchParams::default();
+                let written = self.objects.patch(OBJECT, &parameters, &patch);
+                tokio::select! {
+                    biased;
+                    _ = written => {}
+                    // It gives up waiting, and nobody knows what comes of it.
+                    () = self.process.pause(patience) => {}
+                }
+            }
+            let pause = self.random.between(Duration::from_millis(1), Duration::from_millis(700));
+            self.process.pause(pause).await;
+        }
+    }
+}

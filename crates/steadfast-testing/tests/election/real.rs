@@ -1,0 +1,200 @@
+//! Three real processes and a real API server: one that leads is killed or stopped, again and again, and the history in etcd says
+//! whose writes were accepted when.
+//!
+//! `STEADFAST_KILLS=100` does it so often. Each candidate is this program once more.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use steadfast::{Connection, kube};
+use steadfast_controller::LeaderElection;
+use steadfast_core::random::Random;
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{WorldError, config_map};
+
+use crate::judge::{reigns_in, violations};
+use crate::program::OBJECT;
+
+/// Says to a copy of this program that it is a candidate, and where the server is.
+const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
+/// The name of the test, for that copy.
+const NAME: &str = "real::of_three_processes_that_are_killed_and_stopped_only_one_writes";
+
+/// Short, for many of them: the margin is 2 s, and each failure costs no more than a few seconds.
+const LEASE: Duration = Duration::from_secs(6);
+const RENEW: Duration = Duration::from_secs(4);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long anything may take that has to come, on a busy machine.
+const COMES: Duration = Duration::from_secs(60);
+
+#[test]
+fn of_three_processes_that_are_killed_and_stopped_only_one_writes() -> Result<(), WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match std::env::var_os(CANDIDATE) {
+        Some(kubeconfig) => runtime.block_on(be_a_candidate(Path::new(&kubeconfig))),
+        None => runtime.block_on(kill_and_stop()),
+    }
+}
+
+/// Stands and writes until whoever has started it is gone.
+async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
+    let (gone, mut ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        drop(std::io::stdin().read_to_end(&mut Vec::new()));
+        // Where nobody waits any more there is nobody to tell.
+        let _ = gone.send(());
+    });
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let connection = Connection::new(config)?;
+    let election = LeaderElection::builder(&connection, "default", "it")
+        .identity(std::process::id().to_string())
+        .lease_duration(LEASE)
+        .renew_deadline(RENEW)
+        .retry_period(RETRY)
+        .build()?;
+    let mut terms = 0;
+    loop {
+        let leader = tokio::select! {
+            leader = election.until_leader() => leader.ok_or("it was stopped")?,
+            _ = &mut ended => return Ok(()),
+        };
+        terms += 1;
+        let holder = format!("{}#{terms}", election.identity());
+        let writers = (0..2).map(|_| write(leader.client(), holder.clone()));
+        tokio::select! {
+            () = leader.lost() => {
+                // Whoever does not listen writes on, and is told.
+                let late = write(leader.client(), holder);
+                drop(tokio::time::timeout(Duration::from_millis(500), late).await);
+            }
+            _ = futures::future::join_all(writers) => {}
+            _ = &mut ended => return Ok(()),
+        }
+    }
+}
+
+/// Writes as `holder`, as fast as the server takes it.
+async fn write(client: kube::Client, holder: String) {
+    let objects: Api<ConfigMap> = Api::namespaced(client, "default");
+    for number in 0_u64.. {
+        let patch = Patch::Merge(json!({ "data": { "holder": holder, "number": number.to_string() } }));
+        // Whatever came of it, the next one is tried.
+        let _ = objects.patch(OBJECT, &PatchParams::default(), &patch).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// One candidate; killed when this is dropped.
+struct Candidate {
+    process: Child,
+}
+
+impl Candidate {
+    fn start(kubeconfig: &Path) -> Result<Self, WorldError> {
+        let process = Command::new(std::env::current_exe()?)
+            .args(["--exact", NAME, "--nocapture"])
+            .env(CANDIDATE, kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { process })
+    }
+
+    fn signal(&self, signal: &str) -> Result<(), WorldError> {
+        let done = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status()?;
+        if done.success() { Ok(()) } else { Err(format!("kill {signal}: {done}").into()) }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+async fn kill_and_stop() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let kills = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3_usize);
+    let seed = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut random = Random::new(seed);
+    let connection = reference.connection().await?;
+    let objects: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
+    objects
+        .create(&PostParams::default(), &serde_json::from_value(serde_json::to_value(config_map(OBJECT, ""))?)?)
+        .await?;
+    let leases: Api<Lease> = Api::namespaced(connection.client(), "default");
+    let mut candidates = Vec::new();
+    for _ in 0..3 {
+        candidates.push(Candidate::start(&reference.kubeconfig())?);
+    }
+    let mut took = Vec::new();
+    let mut before = None;
+    for kill in 0..kills {
+        let begun = Instant::now();
+        let (leader, number) = loop {
+            let holder = leases.get_opt("it").await?.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+            let process = holder.split('_').next().unwrap_or_default();
+            let number = candidates.iter().position(|candidate| candidate.process.id().to_string() == process);
+            if let Some(number) = number.filter(|_| before.as_ref() != Some(&holder)) {
+                break (holder, number);
+            }
+            if begun.elapsed() > COMES {
+                return Err(format!("nobody leads after {COMES:?}: the lease is {holder}'s").into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        if before.is_some() {
+            took.push(begun.elapsed());
+        }
+        // In the middle of its work.
+        tokio::time::sleep(random.between(Duration::from_millis(300), Duration::from_secs(2))).await;
+        before = Some(leader);
+        match kill % 4 {
+            0 | 2 => candidates[number] = Candidate::start(&reference.kubeconfig())?,
+            1 => {
+                candidates[number].signal("-STOP")?;
+                // It goes on when another has led for a while.
+                let stopped = random.between(2 * LEASE, 4 * LEASE);
+                let process = candidates[number].process.id().to_string();
+                tokio::spawn(async move {
+                    tokio::time::sleep(stopped).await;
+                    // It may have ended meanwhile.
+                    drop(Command::new("kill").args(["-CONT", &process]).status());
+                });
+            }
+            _ => {
+                // For about as long as its term lasts, so that it may be the leader still or not.
+                candidates[number].signal("-STOP")?;
+                tokio::time::sleep(random.between(RENEW / 2, LEASE + RETRY)).await;
+                candidates[number].signal("-CONT")?;
+                before = None;
+            }
+        }
+    }
+    tokio::time::sleep(2 * LEASE).await;
+    drop(candidates);
+    let history = reference.history("", "configmaps").await?;
+    let reigns = reigns_in(&history);
+    let writes: usize = reigns.iter().map(|reign| reign.writes).sum();
+    took.sort();
+    let (median, worst) = (took.get(took.len() / 2), took.last());
+    println!(
+        "{kills} kills: {} reigns, {writes} writes; another led after {median:?}, at worst {worst:?}",
+        reigns.len()
+    );
+    assert_eq!(violations(&reigns), [""; 0]);
+    // Each fourth is a stop that the leader may outlast.
+    let expected = kills - kills / 4;
+    assert!(reigns.len() >= expected && writes > 10 * kills, "{} reigns, {writes} writes: too few", reigns.len());
+    Ok(())
+}
