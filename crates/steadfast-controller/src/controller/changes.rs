@@ -19,7 +19,7 @@ use steadfast::Kept;
 /// // Of what the user wants, or of the labels; not of the status.
 /// let changes = Changes::<Deployment>::of_generation().or(Changes::of_labels());
 /// // Of one field.
-/// let replicas = Changes::of(|deployment: &Deployment| deployment.spec.as_ref().and_then(|spec| spec.replicas));
+/// let replicas = Changes::of(|deployment: &Deployment| deployment.spec.replicas);
 /// ```
 pub struct Changes<R> {
     /// Whether the second state matters to who knows the first; none for always.
