@@ -44,9 +44,16 @@
 //! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
 //! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
 //! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
+//! | `events` | events recorded about objects: counted, combined, limited, sent by a task |
+//! | [`subject`] | what an event can be about |
+//! | `events::correlate` | which requests that takes, without I/O and without a clock |
+//! | `events::series`, `key` | one event and how often it was recorded; which are the same, which are similar |
+//! | `events::similar`, `allowance`, `pace` | what is combined, how many there may be about one object, when all wait |
+//! | `events::shared`, `sender`, `request` | what those who record share with the task that sends; a request and its answer |
 
 mod controller;
 mod election;
+mod events;
 mod workqueue;
 
 #[cfg(feature = "metrics")]
@@ -58,6 +65,12 @@ pub use controller::{
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{ElectionError, Leader, LeaderElection, LeaderElectionBuilder};
+#[cfg(feature = "metrics")]
+pub use events::EventMetrics;
+pub use events::subject;
+pub use events::{
+    EventDraft, EventFigures, EventRecorder, EventRecorderBuilder, EventSettings, EventType, InvalidReporter, NotSent,
+};
 #[cfg(feature = "metrics")]
 pub use workqueue::WorkqueueMetrics;
 pub use workqueue::{

@@ -1,0 +1,48 @@
+//! How many new events there may be about one object, as client-go's `EventSourceObjectSpamFilter` has it.
+
+use steadfast::environment::Instant;
+
+use super::settings::EventSettings;
+
+/// A token bucket, by the time at which it will be full: each token taken puts that off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowance {
+    full: Instant,
+}
+
+impl Allowance {
+    /// Takes a token, if there is one.
+    pub(super) fn take(&mut self, now: Instant, settings: &EventSettings) -> bool {
+        let full = self.full.max(now) + settings.refill;
+        let is_there = full.since(now) <= settings.refill.saturating_mul(settings.burst);
+        if is_there {
+            self.full = full;
+        }
+        is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn there_may_be_a_burst_and_then_one_at_a_time() {
+        let settings = EventSettings { burst: 3, refill: Duration::from_secs(10), ..EventSettings::default() };
+        let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
+        let mut allowance = Allowance::default();
+        let mut take = |seconds| allowance.take(at(seconds), &settings);
+        assert_eq!([take(0), take(0), take(0), take(0)], [true, true, true, false]);
+        assert_eq!([take(9), take(10), take(10)], [false, true, false]);
+        assert_eq!([take(1000), take(1000), take(1000), take(1000)], [true, true, true, false]);
+    }
+
+    #[test]
+    fn without_a_time_to_wait_there_may_be_any_number() {
+        let settings = EventSettings { burst: 1, refill: Duration::ZERO, ..EventSettings::default() };
+        let mut allowance = Allowance::default();
+        assert!((0..100).all(|_| allowance.take(Instant::ZERO, &settings)));
+    }
+}

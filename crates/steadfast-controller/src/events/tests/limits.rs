@@ -1,0 +1,132 @@
+//! What is combined, filtered, dropped, forgotten and cut.
+
+use super::*;
+
+#[test]
+fn the_tenth_that_differs_in_its_note_and_all_further_ones_are_combined() {
+    let mut script = Script::new();
+    let mut sent = Vec::new();
+    for note in 1..=13 {
+        script.note(&format!("n{note}"));
+        sent.extend(script.all());
+    }
+    assert_eq!(sent[8], "create web-0: n9 ×1");
+    let combined = ["create web-0: (combined from similar events): n10 ×1", "patch web-0 ×2", "patch web-0 ×4"];
+    assert_eq!(sent[9..], combined);
+    assert_eq!(script.correlator.figures().combined, 4);
+    script.note("n3");
+    assert_eq!(script.all(), ["patch web-0 ×2"], "what was an event of its own stays one");
+    script.publish(&pod("web-0"), EventDraft::warning("Started", "Starting").note("n14"));
+    assert_eq!(script.all(), ["create web-0: n14 ×1"], "it is not similar");
+}
+
+#[test]
+fn ten_minutes_without_a_similar_one_begin_anew() {
+    let mut script = Script::new();
+    for note in 1..=10 {
+        script.note(&format!("n{note}"));
+    }
+    script.all();
+    script.pass(10 * MINUTE + 1);
+    script.note("n11");
+    assert_eq!(script.all(), ["create web-0: n11 ×1"]);
+}
+
+#[test]
+fn there_are_twenty_five_new_events_about_an_object_and_one_each_five_minutes() {
+    let mut script = Script::new();
+    let about = pod("web-0");
+    let draft = |number: u64| EventDraft::normal(format!("Reason{number}"), "Starting");
+    let mut recorded = Vec::new();
+    for number in 0..30 {
+        recorded.push(script.publish(&about, draft(number)));
+    }
+    assert_eq!(recorded.iter().filter(|recorded| **recorded == Recorded::Queued).count(), 25);
+    assert_eq!(recorded[25..], [Recorded::Filtered; 5]);
+    assert_eq!(script.publish(&about, draft(0)), Recorded::Counted, "it is no new one");
+    let warning = EventDraft::warning("Reason99", "Starting");
+    assert_eq!(script.publish(&about, warning), Recorded::Queued, "of another type");
+    assert_eq!(script.publish(&pod("web-1"), draft(99)), Recorded::Queued, "about another object");
+    script.all();
+    script.pass(5 * MINUTE);
+    assert_eq!(script.publish(&about, draft(40)), Recorded::Queued);
+    assert_eq!(script.publish(&about, draft(41)), Recorded::Filtered);
+    let figures = script.correlator.figures();
+    assert_eq!((figures.filtered, figures.recorded), (6, 35));
+}
+
+#[test]
+fn a_limit_never_takes_anything_from_a_series() {
+    let mut script = Script::new();
+    for _ in 0..10_000 {
+        script.note("a");
+        script.all();
+    }
+    script.rest();
+    let figures = script.correlator.figures();
+    assert_eq!((figures.delivered, figures.filtered), (10_000, 0), "client-go would filter most");
+}
+
+#[test]
+fn what_is_new_is_dropped_where_too_many_wait_and_what_is_not_is_counted() {
+    let mut script = Script::with(EventSettings { queue: 3, ..EventSettings::default() });
+    for name in ["a", "b", "c", "d", "e"] {
+        script.publish(&pod(name), EventDraft::normal("Started", "Starting"));
+    }
+    script.publish(&pod("a"), EventDraft::normal("Started", "Starting"));
+    assert_eq!(script.correlator.figures().dropped, 2);
+    assert_eq!(script.all(), ["create a:  ×2", "create b:  ×1", "create c:  ×1"]);
+    script.publish(&pod("d"), EventDraft::normal("Started", "Starting"));
+    assert_eq!(script.all(), ["create d:  ×1"], "there is room again");
+}
+
+#[test]
+fn the_series_that_was_used_longest_ago_makes_room_and_its_count_is_not_lost() {
+    let mut script = Script::with(EventSettings { series: 2, ..EventSettings::default() });
+    let draft = || EventDraft::normal("Started", "Starting");
+    for _ in 0..3 {
+        script.publish(&pod("a"), draft());
+    }
+    script.publish(&pod("b"), draft());
+    script.all();
+    script.publish(&pod("a"), draft());
+    script.publish(&pod("b"), draft());
+    assert_eq!(script.all(), ["patch b ×2"]);
+    script.publish(&pod("c"), draft());
+    assert_eq!(script.all(), ["patch a ×4", "create c:  ×1"]);
+    assert_eq!(script.correlator.remembered(), (2, 2, 2));
+    script.publish(&pod("a"), draft());
+    assert_eq!(script.all(), ["create a:  ×1"]);
+}
+
+#[test]
+fn an_event_that_the_api_could_not_take_is_not_sent() {
+    let mut script = Script::new();
+    let about = pod("web-0");
+    assert!(matches!(script.publish(&about, EventDraft::normal("", "Starting")), Recorded::Invalid(_)));
+    assert!(matches!(script.publish(&about, EventDraft::normal("Started", "")), Recorded::Invalid(_)));
+    let elsewhere = ObjectReference { namespace: Some("../kube-system".to_owned()), ..about };
+    assert!(matches!(script.publish(&elsewhere, EventDraft::normal("Started", "Starting")), Recorded::Invalid(_)));
+    let endless = ObjectReference { field_path: Some("a".repeat(1025)), ..pod("web-0") };
+    assert!(matches!(script.publish(&endless, EventDraft::normal("Started", "Starting")), Recorded::Invalid(_)));
+    let related = EventDraft::normal("Started", "Starting").related(&endless);
+    assert!(matches!(script.publish(&pod("web-0"), related), Recorded::Invalid(_)));
+    assert_eq!((script.all(), script.correlator.figures().failed), (Vec::new(), 5));
+}
+
+#[test]
+fn what_is_too_long_is_cut() {
+    let mut script = Script::new();
+    let draft = || EventDraft::normal("é".repeat(100), "a".repeat(200)).note("é".repeat(600));
+    script.publish(&pod("web-0"), draft());
+    let event = script.created();
+    assert_eq!(event.reason, Some("é".repeat(64)));
+    assert_eq!(event.action, Some("a".repeat(128)));
+    assert_eq!(event.note, Some("é".repeat(512)));
+    for number in 0..9 {
+        script.publish(&pod("web-0"), draft().note(format!("{number}{}", "é".repeat(600))));
+    }
+    let notes: Vec<_> = (0..9).filter_map(|_| script.created().note).collect();
+    assert!(notes[8].starts_with("(combined from similar events): 8é"), "{}", notes[8]);
+    assert!(notes.iter().all(|note| (1023..=1024).contains(&note.len())));
+}
