@@ -6,6 +6,7 @@
 mod aggregated;
 mod compressed;
 mod differences;
+mod events;
 mod ground;
 mod hardships;
 mod limits;

@@ -1,0 +1,57 @@
+//! More than anybody can take.
+
+use super::*;
+
+const MANY: u64 = 100_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_about_one_object_is_one_event_and_a_few_requests() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let begun = Instant::now();
+    for _ in 0..MANY {
+        world.note("a", "it was changed");
+    }
+    assert_eq!((world.events.figures().queued, world.events.figures().waiting), (1, MANY));
+    world.flush().await?;
+    assert_eq!(world.told().await?, [format!("a: it was changed ×{MANY}")]);
+    assert_eq!(world.requests().len(), 1);
+    assert!(begun.elapsed() < SECOND, "nobody waited for anything");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_about_many_objects_fills_the_queue_and_no_more() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().freeze(true);
+    for number in 0..MANY {
+        world.note(&format!("a-{number}"), "it was changed");
+    }
+    let figures = world.events.figures();
+    assert_eq!((figures.queued, figures.waiting, figures.dropped), (1000, 1000, MANY - 1000));
+    assert_eq!(figures.series, 1000);
+    world.server.faults().freeze(false);
+    world.flush().await?;
+    let figures = world.events.figures();
+    assert_eq!((figures.delivered, figures.failed, figures.waiting), (1000, 0, 0));
+    assert_eq!(world.held().await?.len(), 1000);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_that_goes_on_is_remembered_within_bounds() -> Result<(), WorldError> {
+    let world = World::with(EventSettings { series: 256, queue: 100, ..EventSettings::default() }).await?;
+    for round in 0..30 {
+        for number in 0..200 {
+            world.note(&format!("a-{}", round * 30 + number), &format!("change {}", number % 20));
+        }
+        tokio::time::sleep(SECOND).await;
+    }
+    let figures = world.events.figures();
+    assert!(figures.series == 256 && figures.queued <= 100, "{figures:?}");
+    world.flush().await?;
+    let counted: i32 = world.held().await?.iter().map(times).sum();
+    let figures = world.events.figures();
+    assert_eq!((u64::from(counted.unsigned_abs()), figures.failed), (figures.delivered, 0));
+    assert_eq!(figures.delivered + figures.filtered + figures.dropped, 30 * 200);
+    Ok(())
+}

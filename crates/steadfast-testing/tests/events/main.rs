@@ -1,0 +1,102 @@
+//! The recorder of events on an embedded server: in virtual time but for one test, on a server in memory.
+
+mod burst;
+mod metrics;
+mod outages;
+mod refusals;
+mod series;
+mod subjects;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::ListParams;
+use steadfast::Connection;
+use steadfast::transport::Settings;
+use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
+use steadfast_controller::{EventDraft, EventRecorder, EventSettings};
+use steadfast_testing::proxy::NetworkFaults;
+use steadfast_testing::{InMemory, WorldError, config_map};
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// When the tests begin, by the clock of people: as the server has it.
+const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// What requests for events are about, to the rules of faults.
+const EVENTS: &str = "events.events.k8s.io";
+
+struct World {
+    server: Arc<ApiServer>,
+    network: NetworkFaults,
+    connection: Connection,
+    events: EventRecorder,
+}
+
+impl World {
+    async fn new() -> Result<Self, WorldError> {
+        Self::with(EventSettings::default()).await
+    }
+
+    async fn with(settings: EventSettings) -> Result<Self, WorldError> {
+        let server = Arc::new(ApiServer::builder().in_memory().start().await?);
+        let network = NetworkFaults::new();
+        let known = Settings { prior_knowledge: true, ..Settings::default() };
+        let memory = InMemory { seed: 5, settings: known, network: network.clone(), ..InMemory::default() };
+        let connection = memory.connection(&server).await?;
+        let begun = Instant::now();
+        let clock = move || BEGIN + SignedDuration::try_from(begun.elapsed()).expect("the tests are short");
+        let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
+        let events = recorder.settings(settings).wall_clock(clock).build()?;
+        Ok(Self { server, network, connection, events })
+    }
+
+    /// Records an event with this note about the config map of this name.
+    fn note(&self, name: &str, note: &str) {
+        self.events.publish(&about(name), EventDraft::normal("Changed", "Changing").note(note));
+    }
+
+    /// The events that the server has, in the order of their names.
+    async fn held(&self) -> Result<Vec<Event>, WorldError> {
+        let api: Api<Event> = Api::all(self.connection.client());
+        Ok(api.list(&ListParams::default()).await?.items)
+    }
+
+    /// The same: the name of the object, the note, how often.
+    async fn told(&self) -> Result<Vec<String>, WorldError> {
+        Ok(self.held().await?.iter().map(told).collect())
+    }
+
+    /// The requests that were made for events, other than lists.
+    fn requests(&self) -> Vec<RequestRecord> {
+        let requests = self.server.requests().into_iter();
+        requests.filter(|request| matches!(request.verb, Verb::Create | Verb::Patch)).collect()
+    }
+
+    async fn flush(&self) -> Result<(), WorldError> {
+        Ok(self.events.flush(MINUTE).await?)
+    }
+}
+
+/// The config map of this name in `default`, with a UID.
+fn about(name: &str) -> ConfigMap {
+    let mut about = config_map(name, "1");
+    about.metadata.uid = Some(format!("uid-of-{name}"));
+    about
+}
+
+/// How often an event was recorded, as far as it says.
+fn times(event: &Event) -> i32 {
+    event.series.as_ref().map_or(1, |series| series.count)
+}
+
+fn told(event: &Event) -> String {
+    let about = event.regarding.as_ref().and_then(|about| about.name.as_deref()).unwrap_or_default();
+    format!("{about}: {} ×{}", event.note.as_deref().unwrap_or_default(), times(event))
+}

@@ -1,0 +1,48 @@
+//! What a scrape sees of a recorder.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use steadfast_controller::EventMetrics;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_has_what_became_of_each_recorded_event() -> Result<(), WorldError> {
+    let world = World::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
+    let gone = EventRecorder::new(&world.connection, "gone")?;
+    let metrics = EventMetrics::default().with("web", &world.events).with("gone", &gone);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(metrics));
+    drop(gone);
+    for name in ["a", "b", "c", "d"] {
+        world.note(name, "it was changed");
+    }
+    world.flush().await?;
+    world.note("a", "it was changed");
+    world.flush().await?;
+    for _ in 0..3 {
+        world.note("b", "it was changed");
+    }
+    world.events.publish(&about("a"), EventDraft::normal("", "Changing"));
+
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    for line in [
+        "steadfast_events_recorded_total{recorder=\"web\"} 9",
+        "steadfast_events_settled_total{recorder=\"web\",result=\"delivered\"} 4",
+        "steadfast_events_settled_total{recorder=\"web\",result=\"filtered\"} 0",
+        "steadfast_events_settled_total{recorder=\"web\",result=\"dropped\"} 1",
+        "steadfast_events_settled_total{recorder=\"web\",result=\"failed\"} 1",
+        "steadfast_events_combined_total{recorder=\"web\"} 0",
+        "steadfast_events_requests_total{recorder=\"web\",result=\"created\"} 3",
+        "steadfast_events_requests_total{recorder=\"web\",result=\"patched\"} 1",
+        "steadfast_events_requests_total{recorder=\"web\",result=\"again\"} 0",
+        "steadfast_events_waiting{recorder=\"web\"} 3.0",
+        "steadfast_events_queue_length{recorder=\"web\"} 1.0",
+        "steadfast_events_series{recorder=\"web\"} 3.0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("gone"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Servers that are away, busy or silent.
+
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_testing::proxy::Direction;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_recorded_while_the_server_is_away_is_there_afterwards_once() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.note("before", "it was changed");
+    world.flush().await?;
+    world.server.faults().stop();
+    for number in 0..50 {
+        world.note(&format!("during-{number:02}"), "it was changed");
+        world.note("before", "it was changed");
+        tokio::time::sleep(SECOND).await;
+    }
+    tokio::time::sleep(3 * MINUTE).await;
+    assert_eq!(world.events.figures().waiting, 100, "nothing is given up");
+    world.server.faults().start();
+    world.flush().await?;
+    let told = world.told().await?;
+    assert_eq!(told.len(), 51);
+    assert_eq!(told[0], "before: it was changed ×51");
+    assert!(told[1..].iter().all(|told| told.ends_with("×1")), "{told:#?}");
+    let figures = world.events.figures();
+    assert_eq!((figures.delivered, figures.failed, figures.dropped), (101, 0, 0));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_asked_by_one_request_at_a_time_and_ever_less_often() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let rule = RequestRule::any().resource(EVENTS);
+    world.server.faults().answer_with(rule, Answer::code(503));
+    for number in 0..200 {
+        world.note(&format!("a-{number}"), "it was changed");
+    }
+    tokio::time::sleep(10 * MINUTE).await;
+    let requests = world.requests();
+    // Eight at first, then one after 1 s, 2 s, 4 s … 60 s, each or half of it.
+    assert!((8 + 12..=8 + 26).contains(&requests.len()), "{} requests", requests.len());
+    assert_eq!(world.events.figures().failed, 0);
+    world.server.faults().answer_truly();
+    world.flush().await?;
+    assert_eq!(world.events.figures().delivered, 200);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_wait_as_long_as_the_server_asks_for() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let rule = RequestRule::any().resource(EVENTS).times(1);
+    world.server.faults().answer_with(rule, Answer::retry_after(429, 20 * SECOND));
+    world.note("a", "it was changed");
+    tokio::time::sleep(SECOND).await;
+    for name in ["b", "c", "d"] {
+        world.note(name, "it was changed");
+    }
+    world.flush().await?;
+    let requests = world.requests();
+    assert_eq!((requests.len(), requests[0].code), (5, Some(429)));
+    assert!(requests[1..].iter().all(|request| request.at >= requests[0].at + 20 * SECOND), "{requests:#?}");
+    assert_eq!(world.told().await?.len(), 4);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_and_whose_answer_was_lost_is_not_made_twice() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    // The connection is there, so that the request goes out.
+    assert_eq!(world.told().await?, Vec::<String>::new());
+    world.network.black_hole(Direction::ToClient, true);
+    world.note("a", "it was changed");
+    tokio::time::sleep(SECOND).await;
+    world.note("a", "it was changed");
+    tokio::time::sleep(MINUTE).await;
+    world.network.heal();
+    world.flush().await?;
+    assert_eq!(world.told().await?, ["a: it was changed ×2"]);
+    let codes: Vec<_> = world.requests().iter().filter_map(|request| request.code).collect();
+    assert_eq!(codes, [201, 409, 200], "it was there, and its count was not");
+    assert_eq!(world.events.figures().delivered, 2);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_fails_each_time_keeps_no_other_from_being_sent() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let rule = RequestRule::any().resource(EVENTS).namespace("broken");
+    world.server.faults().answer_with(rule, Answer::code(500));
+    let mut broken = about("a");
+    broken.metadata.namespace = Some("broken".to_owned());
+    world.events.publish(&broken, EventDraft::warning("Changed", "Changing"));
+    for number in 0..20 {
+        world.note(&format!("b-{number}"), "it was changed");
+        tokio::time::sleep(5 * SECOND).await;
+    }
+    tokio::time::sleep(10 * MINUTE).await;
+    let figures = world.events.figures();
+    assert_eq!((figures.delivered, figures.failed, figures.waiting), (20, 1, 0));
+    let tries = world.requests().iter().filter(|request| request.path.contains("/namespaces/broken/")).count();
+    assert_eq!(tries, 12);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_at_its_deadline_and_says_what_is_left() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.note("a", "it was changed");
+    world.flush().await?;
+    world.server.faults().freeze(true);
+    for _ in 0..2 {
+        world.note("a", "it was changed");
+        world.note("b", "it was changed");
+    }
+    let begun = Instant::now();
+    let error = world.events.stop(5 * SECOND).await.expect_err("the server does not answer");
+    assert_eq!((error.left, begun.elapsed()), (4, 5 * SECOND));
+    assert!(error.to_string().contains("after 5s the server did not count 4 of the recorded events"), "{error}");
+    world.note("a", "it was changed");
+    let figures = world.events.figures();
+    assert_eq!((figures.recorded, figures.delivered, figures.dropped, figures.waiting), (6, 1, 5, 0));
+    let again = world.events.stop(SECOND).await.expect_err("nothing has changed");
+    assert_eq!(again.left, 4);
+    assert!(world.events.flush(SECOND).await.is_ok(), "nothing is waited for any more");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_what_is_sent_and_not_longer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().delay(SECOND);
+    for number in 0..20 {
+        world.note(&format!("a-{number}"), "it was changed");
+    }
+    let begun = Instant::now();
+    world.events.stop(MINUTE).await?;
+    assert!(begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
+    world.server.faults().delay(Duration::ZERO);
+    assert_eq!(world.told().await?.len(), 20);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_that_is_not_done_in_time_says_so_and_goes_on() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().freeze(true);
+    world.note("a", "it was changed");
+    let error = world.events.flush(5 * SECOND).await.expect_err("the server does not answer");
+    assert_eq!(error.left, 1);
+    world.server.faults().freeze(false);
+    world.flush().await?;
+    assert_eq!(world.told().await?, ["a: it was changed ×1"]);
+    Ok(())
+}

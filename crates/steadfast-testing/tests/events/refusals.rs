@@ -1,0 +1,107 @@
+//! What a server refuses is given up, and told without what it was about to say.
+
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
+use steadfast_apiserver::{Answer, RequestRule, Status};
+
+use super::*;
+
+/// What is logged in one test.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Said {
+    /// From here on, what the recorder says is heard, until that is dropped.
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let own = self.clone();
+        let filter = tracing_subscriber::EnvFilter::new("steadfast_controller=trace");
+        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+        tracing::subscriber::set_default(subscriber.with_writer(move || own.clone()).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_given_up_at_once_and_told_without_its_note() -> Result<(), WorldError> {
+    let said = Said::default();
+    let _listening = said.listen();
+    let world = World::new().await?;
+    let refusal = Status::of_code(422).with_details(json!({
+        "causes": [{"reason": "FieldValueInvalid", "field": "note", "message": "the password is planted-password"}]
+    }));
+    world.server.faults().answer_with(RequestRule::any().resource(EVENTS), Answer::Status(refusal));
+    for number in 0..5 {
+        world.note(&format!("a-{number}"), "the password is planted-password");
+    }
+    world.flush().await?;
+    let figures = world.events.figures();
+    assert_eq!((figures.failed, figures.waiting, world.requests().len()), (5, 0, 5));
+    let text = said.text();
+    assert_eq!(text.matches("the server refuses events").count(), 1, "{text}");
+    assert!(text.contains("about=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
+    assert!(!text.contains("planted-password"), "{text}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_told_with_what_to_do_about_it() -> Result<(), WorldError> {
+    let said = Said::default();
+    let _listening = said.listen();
+    let world = World::new().await?;
+    world.server.faults().answer_with(RequestRule::any().resource(EVENTS), Answer::Forbidden);
+    world.note("a", "it was changed");
+    world.flush().await?;
+    assert!(said.text().contains("allow create and patch of events in events.k8s.io"), "{}", said.text());
+    world.server.faults().answer_truly();
+    world.note("a", "it was changed");
+    world.flush().await?;
+    assert_eq!(world.told().await?, ["a: it was changed ×1"], "what was refused is not counted");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_create_and_not_patch_has_each_event_by_itself() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let rule = RequestRule::any().resource(EVENTS).verb(Verb::Patch);
+    world.server.faults().answer_with(rule, Answer::Forbidden);
+    for _ in 0..3 {
+        world.note("a", "it was changed");
+        world.flush().await?;
+    }
+    assert_eq!(world.told().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
+    let figures = world.events.figures();
+    assert_eq!((figures.delivered, figures.failed), (2, 1));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dropped_is_told_once_a_minute() -> Result<(), WorldError> {
+    let said = Said::default();
+    let _listening = said.listen();
+    let world = World::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;
+    world.server.faults().freeze(true);
+    for number in 0..200 {
+        world.note(&format!("a-{number}"), "it was changed");
+        tokio::time::sleep(SECOND).await;
+    }
+    let text = said.text();
+    assert_eq!(text.matches("events were dropped").count(), 4, "{text}");
+    assert!(text.contains("count=60"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What the server has of what is recorded again and again.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_recorded_again_is_counted_in_one_event() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for _ in 0..3 {
+        world.note("a", "it was changed");
+        tokio::time::sleep(SECOND).await;
+    }
+    world.flush().await?;
+    let held = world.held().await?;
+    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×3"]);
+    let event = &held[0];
+    assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+    assert!(event.metadata.name.as_deref().is_some_and(|name| name.starts_with("a.")));
+    assert_eq!(event.event_time, Some(MicroTime(BEGIN)));
+    let last = event.series.as_ref().map(|series| series.last_observed_time.0);
+    assert_eq!(last, Some(BEGIN + SignedDuration::from_secs(2)));
+    assert_eq!(event.reporting_controller.as_deref(), Some("example.com/web"));
+    assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
+    let figures = world.events.figures();
+    assert_eq!((figures.recorded, figures.delivered, figures.creates, figures.patches), (3, 3, 1, 2));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_is_told_to_its_end_by_itself_and_then_begins_anew() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for _ in 0..100 {
+        world.note("a", "it was changed");
+        tokio::time::sleep(SECOND).await;
+    }
+    assert_eq!(world.told().await?, ["a: it was changed ×64"], "half of it at least");
+    assert_eq!(world.requests().len(), 7);
+    tokio::time::sleep(6 * MINUTE).await;
+    assert_eq!(world.told().await?, ["a: it was changed ×100"]);
+    assert_eq!(world.events.figures().series, 0);
+    world.note("a", "it was changed");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(world.told().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_server_has_forgotten_is_there_again_with_its_count() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.note("a", "it was changed");
+    world.flush().await?;
+    let name = world.held().await?.remove(0).metadata.name.ok_or("it has a name")?;
+    world.server.delete_named(EVENTS, "default", &name)?;
+    assert_eq!(world.told().await?, Vec::<String>::new());
+    world.note("a", "it was changed");
+    world.flush().await?;
+    let held = world.held().await?;
+    assert_eq!((held.len(), times(&held[0]), held[0].metadata.name.as_ref()), (1, 2, Some(&name)));
+    assert_eq!(held[0].event_time, Some(MicroTime(BEGIN)));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn similar_ones_are_combined_from_the_tenth_on() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for number in 1..=30 {
+        world.note("a", &format!("change {number}"));
+    }
+    world.flush().await?;
+    let told = world.told().await?;
+    assert_eq!(told.len(), 10, "{told:#?}");
+    assert!(told.contains(&"a: change 9 ×1".to_owned()), "{told:#?}");
+    assert!(told.contains(&"a: (combined from similar events): change 10 ×21".to_owned()), "{told:#?}");
+    assert_eq!(world.events.figures().combined, 21);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_recorder_sends_what_it_has() -> Result<(), WorldError> {
+    let World { server, network: _, connection, events } = World::new().await?;
+    for _ in 0..3 {
+        events.publish(&about("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));
+    }
+    let other = events.clone();
+    drop(events);
+    other.publish(&about("b"), EventDraft::normal("Changed", "Changing").note("it was changed"));
+    drop(other);
+    tokio::time::sleep(SECOND).await;
+    let api: Api<Event> = Api::all(connection.client());
+    let held = api.list(&ListParams::default()).await?;
+    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×3", "b: it was changed ×1"]);
+    drop(server);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What events can be about.
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::api::ApiResource;
+use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::{Resource, ResourceExt};
+use steadfast::{InformerFactory, Lazy, Scope};
+use steadfast_testing::connection;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_the_same_in_whatever_form_it_is_given() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let factory = InformerFactory::new(&world.connection);
+    let (typed, lazy) =
+        (factory.informer::<ConfigMap>(Scope::all())?, factory.informer::<Lazy<ConfigMap>>(Scope::all())?);
+    let metadata = factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
+    factory.wait_for_sync(MINUTE).await?;
+    let typed = typed.lister()?.get("default", "a")?.ok_or("it is there")?;
+    let lazy = lazy.lister()?.get("default", "a")?.ok_or("it is there")?;
+    let metadata = metadata.lister()?.get("default", "a")?.ok_or("it is there")?;
+
+    let draft = || EventDraft::normal("Changed", "Changing").note("it was changed");
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+    let dynamic: DynamicObject = serde_json::from_value(serde_json::to_value(&*typed)?)?;
+    world.events.publish(&*typed, draft());
+    world.events.publish(&typed, draft());
+    world.events.publish(typed.arc(), draft());
+    world.events.publish(&lazy, draft());
+    world.events.publish(&metadata, draft());
+    world.events.publish(&typed.object_ref(&()), draft());
+    world.events.publish(&dynamic.object_ref(&kind), draft());
+    world.flush().await?;
+    let held = world.held().await?;
+    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×7"]);
+    let expected = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("ConfigMap".to_owned()),
+        namespace: Some("default".to_owned()),
+        name: Some("a".to_owned()),
+        uid: typed.uid(),
+        ..ObjectReference::default()
+    };
+    assert_eq!(held[0].regarding, Some(expected));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_about_what_is_in_no_namespace_are_in_default() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let mut node = Node::default();
+    node.metadata.name = Some("n1".to_owned());
+    world.events.publish(&node, EventDraft::warning("NotReady", "Checking").related(&about("a")));
+    world.flush().await?;
+    let held = world.held().await?;
+    assert_eq!(held[0].metadata.namespace.as_deref(), Some("default"));
+    let regarding = held[0].regarding.clone().ok_or("it is about something")?;
+    assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
+    assert_eq!(held[0].related.as_ref().and_then(|related| related.name.as_deref()), Some("a"));
+    Ok(())
+}
+
+/// On threads of its own, as in a program: the recorder and its connection go, and what was recorded arrives.
+#[tokio::test]
+async fn a_program_that_lets_go_of_everything_still_sends_what_it_has_recorded() -> Result<(), WorldError> {
+    let server = ApiServer::builder().start().await?;
+    let recording = connection(&server).await?;
+    let events = EventRecorder::new(&recording, "web")?;
+    let recorders: Vec<_> = (0..4).map(|_| events.clone()).collect();
+    drop((recording, events));
+    let threads = recorders.into_iter().enumerate().map(|(number, events)| {
+        std::thread::spawn(move || {
+            for _ in 0..1000 {
+                events.publish(&about(&format!("a-{number}")), EventDraft::normal("Changed", "Changing"));
+            }
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        thread.join().map_err(|_| "it panicked")?;
+    }
+    let api: Api<Event> = Api::all(connection(&server).await?.client());
+    let begun = Instant::now();
+    loop {
+        let counted: i32 = api.list(&ListParams::default()).await?.iter().map(times).sum();
+        if counted == 4000 {
+            return Ok(());
+        }
+        if begun.elapsed() > MINUTE {
+            return Err(format!("{counted} of 4000").into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

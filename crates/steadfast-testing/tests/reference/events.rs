@@ -1,0 +1,222 @@
+//! The validation of events, which a real server alone has: all that the recorder sends is accepted, at every limit; and the
+//! limits are the server's, not narrower ones.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Namespace, ObjectReference};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use steadfast::Connection;
+use steadfast_controller::{EventDraft, EventRecorder};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::ground::SOON;
+
+const TEAM: &str = "team";
+
+/// As long as each may be: a controller's name behind a domain, the name of an instance, a word, an object's name, a note.
+const LONGEST_CONTROLLER: (usize, usize) = (253, 63);
+const LONGEST_WORD: usize = 128;
+const LONGEST_NAME: usize = 253;
+const LONGEST_NOTE: usize = 1024;
+
+type Lengthen = fn(&mut Event);
+
+fn about(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(TEAM.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some("0b9a1d5e-0000-4000-8000-000000000000".to_owned()),
+        resource_version: Some("7".to_owned()),
+        field_path: Some("spec.containers{web}".to_owned()),
+    }
+}
+
+fn draft() -> EventDraft {
+    EventDraft::normal("Started", "Starting").note("it was started")
+}
+
+async fn sent(
+    connection: &Connection,
+    controller: &str,
+    events: &[(ObjectReference, EventDraft)],
+) -> Result<(), WorldError> {
+    let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(LONGEST_WORD)).build()?;
+    for (about, event) in events {
+        recorder.publish(about, event.clone());
+    }
+    recorder.stop(SOON).await?;
+    let figures = recorder.figures();
+    assert_eq!((figures.delivered, figures.failed), (events.len() as u64, 0), "{controller} {events:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_server_takes_all_that_is_sent_and_no_more_than_the_limits_say() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let connection = reference.connection().await?;
+    let team = Namespace {
+        metadata: ObjectMeta { name: Some(TEAM.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    Api::all(connection.client()).create(&PostParams::default(), &team).await?;
+    everything_at_its_longest(&connection).await?;
+    anything_with_a_name(&connection).await?;
+    beyond_the_limits_nothing(&connection).await?;
+    a_series_is_counted(&connection).await?;
+    what_is_gone_is_there_again(&connection).await?;
+    Ok(())
+}
+
+/// What is longer is cut to what the server just takes.
+async fn everything_at_its_longest(connection: &Connection) -> Result<(), WorldError> {
+    let (domain, name) = LONGEST_CONTROLLER;
+    let label = "d".repeat(62);
+    let domain = format!("{label}.{label}.{label}.{}/{}", "d".repeat(domain - 3 * 63), "c".repeat(name));
+    for letter in ["a", "é", "…", "🦀"] {
+        let event = EventDraft::warning(letter.repeat(300), letter.repeat(300)).note(letter.repeat(2000));
+        let longest = about(&"a".repeat(LONGEST_NAME));
+        sent(connection, &domain, &[(longest.clone(), event.related(&longest))]).await?;
+    }
+    let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
+    let longest = ListParams::default().fields(&format!("reportingController={domain}"));
+    let held = events.list(&longest).await?.items;
+    assert_eq!(held.len(), 4);
+    for event in held {
+        let [name, note, reason, action, instance] = [
+            event.metadata.name.as_deref(),
+            event.note.as_deref(),
+            event.reason.as_deref(),
+            event.action.as_deref(),
+            event.reporting_instance.as_deref(),
+        ]
+        .map(|text| text.map_or(0, str::len));
+        assert_eq!((name, instance), (LONGEST_NAME, LONGEST_WORD));
+        // All but what is left of a character of four bytes.
+        assert!((LONGEST_NOTE - 3..=LONGEST_NOTE).contains(&note), "{note}");
+        assert!((LONGEST_WORD - 3..=LONGEST_WORD).contains(&reason) && action == reason, "{reason} {action}");
+    }
+    Ok(())
+}
+
+/// Names that no event may have, of objects that there are.
+async fn anything_with_a_name(connection: &Connection) -> Result<(), WorldError> {
+    let names = ["system:node:n1", "Upper", "a_b", "1.2.3", "a..b", "-", "", "é", "a.-b"];
+    for name in names {
+        sent(connection, "names", &[(about(name), draft())]).await?;
+    }
+    let nowhere = ObjectReference { namespace: None, ..about("n1") };
+    sent(connection, "names", &[(nowhere, draft()), (ObjectReference::default(), draft())]).await?;
+    let events: Api<Event> = Api::all(connection.client());
+    let held = events.list(&ListParams::default().fields("reportingController=names")).await?.items;
+    assert_eq!(held.len(), names.len() + 2);
+    let in_default = held.iter().filter(|event| event.metadata.namespace.as_deref() == Some("default"));
+    assert_eq!(in_default.count(), 2);
+    Ok(())
+}
+
+/// What would be one byte longer is refused, so that nothing is cut that could be sent.
+async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldError> {
+    sent(connection, "limits", &[(about("limits"), draft())]).await?;
+    let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
+    let held = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
+    let taken = held.first().ok_or("it was sent")?;
+    let longer: [(&str, Lengthen); 6] = [
+        ("note", |event| event.note = Some("n".repeat(LONGEST_NOTE + 1))),
+        ("reason", |event| event.reason = Some("r".repeat(LONGEST_WORD + 1))),
+        ("action", |event| event.action = Some("a".repeat(LONGEST_WORD + 1))),
+        ("reportingInstance", |event| event.reporting_instance = Some("i".repeat(LONGEST_WORD + 1))),
+        ("name", |event| event.metadata.name = Some("n".repeat(LONGEST_NAME + 1))),
+        ("reportingController", |event| event.reporting_controller = Some("c".repeat(LONGEST_CONTROLLER.1 + 1))),
+    ];
+    for (field, lengthen) in longer {
+        let mut event = taken.clone();
+        event.metadata = ObjectMeta { name: Some(format!("l-{}", field.to_lowercase())), ..ObjectMeta::default() };
+        let as_it_is = events.create(&PostParams::default(), &event).await;
+        assert!(as_it_is.is_ok(), "{field}: {as_it_is:?}");
+        event.metadata.name = Some(format!("m-{}", field.to_lowercase()));
+        lengthen(&mut event);
+        match events.create(&PostParams::default(), &event).await {
+            Err(kube::Error::Api(status)) => assert_eq!(status.code, 422, "{field}: {status:?}"),
+            other => return Err(format!("{field}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// In both groups of the API that serve events.
+async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> {
+    let recorder = EventRecorder::new(connection, "series")?;
+    for _ in 0..3 {
+        recorder.publish(&about("web-0"), draft());
+        recorder.flush(SOON).await?;
+    }
+    for number in 0..20 {
+        recorder.publish(&about("web-1"), draft().note(format!("change {number}")));
+    }
+    recorder.stop(SOON).await?;
+    let figures = recorder.figures();
+    assert_eq!((figures.delivered, figures.creates, figures.patches), (23, 11, 2));
+    let selected = ListParams::default().fields("reportingController=series");
+    let held = Api::<Event>::namespaced(connection.client(), TEAM).list(&selected).await?.items;
+    assert_eq!(held.len(), 11);
+    let series = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 3));
+    let series = series.ok_or("it is a series of three")?;
+    assert_eq!(series.note.as_deref(), Some("it was started"));
+    let last = series.series.as_ref().map(|series| series.last_observed_time.clone());
+    assert!(last > series.event_time, "{series:?}");
+    let combined = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 11));
+    let note = combined.and_then(|event| event.note.as_deref());
+    assert_eq!(note, Some("(combined from similar events): change 9"));
+    let name = series.metadata.name.as_deref().unwrap_or_default();
+    let old = Api::<CoreEvent>::namespaced(connection.client(), TEAM).get(name).await?;
+    assert_eq!(old.series.and_then(|series| series.count), Some(3));
+    assert_eq!((old.message.as_deref(), old.involved_object.name.as_deref()), (Some("it was started"), Some("web-0")));
+    Ok(())
+}
+
+async fn what_is_gone_is_there_again(connection: &Connection) -> Result<(), WorldError> {
+    let recorder = EventRecorder::new(connection, "gone")?;
+    let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
+    let selected = ListParams::default().fields("reportingController=gone");
+    recorder.publish(&about("web-0"), draft());
+    recorder.flush(SOON).await?;
+    events.delete_collection(&kube::api::DeleteParams::default(), &selected).await?;
+    recorder.publish(&about("web-0"), draft());
+    recorder.publish(&ObjectReference { namespace: Some("nowhere".to_owned()), ..about("web-0") }, draft());
+    recorder.stop(SOON).await?;
+    let held = events.list(&selected).await?.items;
+    let counts: Vec<_> = held.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
+    assert_eq!((held.len(), counts), (1, vec![2]));
+    let figures = recorder.figures();
+    assert_eq!((figures.delivered, figures.failed, figures.retries), (2, 1, 1), "there is no such namespace");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_recorded_while_a_real_server_is_killed_is_there_once_it_is_back() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let connection = reference.connection().await?;
+    let recorder = EventRecorder::new(&connection, "killed")?;
+    let in_default = |number: usize| ObjectReference { namespace: None, ..about(&format!("web-{number}")) };
+    for number in 0..40 {
+        recorder.publish(&in_default(number), draft());
+        if number == 20 {
+            reference.kill(0);
+        }
+        // So that some are under way when it is killed.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    reference.start_again(0).await?;
+    recorder.flush(2 * SOON).await?;
+    let events: Api<Event> = Api::namespaced(connection.client(), "default");
+    let held = events.list(&ListParams::default().fields("reportingController=killed")).await?.items;
+    assert_eq!(held.len(), 40);
+    assert!(held.iter().all(|event| event.series.is_none()));
+    assert_eq!(recorder.figures().delivered, 40);
+    Ok(())
+}
