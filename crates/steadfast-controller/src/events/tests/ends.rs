@@ -86,3 +86,14 @@ fn a_stop_lets_go_of_what_is_left_when_its_time_is_over() {
     assert_eq!(script.answer(Answer::Accepted), None, "an answer that comes after all changes nothing");
     assert_eq!(script.correlator.figures().delivered, 1);
 }
+
+#[test]
+fn of_two_stops_the_earlier_deadline_counts() {
+    let mut script = Script::new();
+    script.note("a");
+    script.sent();
+    for seconds in [20, 5, 60] {
+        script.correlator.close_by(script.now() + Duration::from_secs(seconds));
+    }
+    assert_eq!(script.pause(), 5);
+}

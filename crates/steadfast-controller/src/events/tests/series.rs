@@ -152,3 +152,22 @@ fn a_series_that_goes_on_is_refreshed_each_half_hour() {
     }
     assert_eq!(patches, ["patch web-0 ×1006", "patch web-0 ×1012", "patch web-0 ×1018", "patch web-0 ×1024"]);
 }
+
+#[test]
+fn a_series_says_when_its_last_event_was_whatever_the_clock_on_the_wall_does() {
+    let mut script = Script::new();
+    let mut observed = Vec::new();
+    for seconds in [10, 30, 20, 40] {
+        let wall = Timestamp::constant(1_800_000_000 + seconds, 0);
+        let at = Moment { now: script.now(), wall };
+        script.correlator.record(pod("web-0"), EventDraft::normal("Started", "Starting"), at);
+        script.correlator.flush();
+        while let Next::Send(number, order) = script.correlator.next(script.now()) {
+            if let Order::Patch { series, .. } = order {
+                observed.push(series.last_observed_time.0.as_second() - 1_800_000_000);
+            }
+            script.correlator.answered(number, Answer::Accepted, script.now(), 0);
+        }
+    }
+    assert_eq!(observed, [30, 30, 40]);
+}
