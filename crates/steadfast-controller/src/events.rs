@@ -99,7 +99,7 @@ pub struct EventRecorderBuilder {
 impl EventRecorderBuilder {
     /// What tells this replica of the controller from others, such as the pod's name: 128 bytes at most, the rest is cut off.
     ///
-    /// Without it, it is the controller's name with the `HOSTNAME` of the environment, which containers have from their pod.
+    /// Without it, it is the controller's name and the host's, which is the pod's in a container.
     #[must_use]
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());

@@ -20,10 +20,10 @@ impl Reporter {
     }
 }
 
-/// The instance of this host, as client-go names it; a container has its pod's name in `HOSTNAME`.
+/// The instance on this host, as client-go names it; a container's host has the name of its pod.
 fn of_this_host(controller: &str) -> String {
-    match std::env::var("HOSTNAME") {
-        Ok(host) if !host.is_empty() => format!("{controller}-{host}"),
+    match hostname::get().ok().and_then(|host| host.into_string().ok()) {
+        Some(host) if !host.is_empty() => format!("{controller}-{host}"),
         _ => controller.to_owned(),
     }
 }
