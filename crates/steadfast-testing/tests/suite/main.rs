@@ -5,6 +5,7 @@
 
 mod changes;
 mod clients;
+mod controllers;
 mod cuts;
 mod definitions;
 mod played;

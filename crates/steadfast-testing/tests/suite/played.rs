@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use steadfast_testing::cluster::{Kind, Need};
 use steadfast_testing::menu::Fault;
 
-use crate::{Scenario, changes, clients, cuts, definitions, servers, streams};
+use crate::{Scenario, changes, clients, controllers, cuts, definitions, servers, streams};
 
 /// Played on servers that are ours alone: a cluster behind a kubeconfig is not broken.
 const NOT_ON_OTHERS: &[&str] = &[
+    "a_naive_controller_makes_no_child_too_many_behind_a_lagging_server",
     "nothing_is_inferred_of_a_version_that_is_no_longer_served",
     "a_killed_server_that_comes_back_is_followed_on",
     "recreated_and_deleted_behind_a_killed_server_is_told_after_one_relist",
@@ -41,6 +42,7 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
     let files = [
         changes::SCENARIOS,
         clients::SCENARIOS,
+        controllers::SCENARIOS,
         cuts::SCENARIOS,
         definitions::SCENARIOS,
         servers::SCENARIOS,

@@ -1,0 +1,117 @@
+//! Controllers: no call sees a cache that lacks what the call before has written.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, ApiResource, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Writes};
+use steadfast_controller::{Action, Controller, back_off};
+use steadfast_testing::WorldError;
+use steadfast_testing::cluster::Cluster;
+use tokio::time::{sleep, timeout};
+
+use super::SOON;
+
+super::scenarios! {
+    a_naive_controller_makes_no_child_too_many_behind_a_lagging_server: needs [Lag], tells [LaggingReplica];
+}
+
+/// A parent whose children a program keeps, as many as it wants now.
+struct Context {
+    /// Of another server than the caches: a real one that lags answers no write either.
+    client: kube::Client,
+    /// That of the caches, which is told what was written.
+    connection: Connection,
+    children: Informer<Secret>,
+    namespace: String,
+    wanted: AtomicUsize,
+    created: AtomicUsize,
+}
+
+/// Makes the children that the cache does not have, under names that the server chooses.
+async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let Ok(lister) = context.children.lister() else { return Ok(Action::retry()) };
+    let uid = parent.uid().unwrap_or_default();
+    let is_own = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == uid);
+    let own = lister.namespace(&context.namespace).iter().filter(|secret| is_own(secret)).count();
+    let secrets = Api::<Secret>::namespaced(context.client.clone(), &context.namespace);
+    for _ in own..context.wanted.load(Ordering::SeqCst) {
+        let mut child = Secret::default();
+        child.metadata.generate_name = Some("child-".to_owned());
+        child.metadata.owner_references = parent.controller_owner_ref(&()).map(|owner| vec![owner]);
+        let made = secrets.create(&PostParams::default(), &child).await?;
+        let mut writes = Writes::default();
+        writes.add(&made);
+        context.connection.tell_writes(&writes);
+        context.created.fetch_add(1, Ordering::SeqCst);
+    }
+    Ok(Action::await_change())
+}
+
+async fn a_naive_controller_makes_no_child_too_many_behind_a_lagging_server(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
+    let resource = ApiResource::erase::<Secret>(&());
+    cluster.follow(&resource).await?;
+    cluster.writer().create("parent", "1").await?;
+    // The second server is the one that lags.
+    cluster.network().send_to(1);
+    let connection = cluster.connection().await?;
+    let factory = InformerFactory::new(&connection);
+    let context = Arc::new(Context {
+        client: Connection::new(cluster.direct().clone())?.client(),
+        connection: connection.clone(),
+        children: factory.informer(cluster.scope())?,
+        namespace: cluster.namespace().to_owned(),
+        wanted: AtomicUsize::new(3),
+        created: AtomicUsize::new(0),
+    });
+    let controller = Controller::<ConfigMap>::new(&factory, cluster.scope()).owns::<Secret>(cluster.scope()).run(
+        keep_children,
+        back_off,
+        context.clone(),
+    )?;
+    let parent = ObjectKey::namespaced(cluster.namespace(), "parent");
+    let children_of = |count: usize| {
+        let children = context.children.clone();
+        async move { children.until(|cache| (cache.len() == count).then_some(()), SOON).await }
+    };
+    children_of(3).await?;
+
+    for wanted in 4..8 {
+        // What leads to calls is another watch of the same objects, which may be behind.
+        factory.wait_for_writes(&context.children.seen(), SOON).await?;
+        cluster.lag(true)?;
+        context.wanted.store(wanted, Ordering::SeqCst);
+        // The first call makes one; those after it must not, though the cache does not have it.
+        for _ in 0..4 {
+            controller.queue().add(parent.clone());
+            sleep(Duration::from_millis(150)).await;
+        }
+        assert_eq!(context.created.load(Ordering::SeqCst), wanted);
+        assert_eq!(controller.figures().waiting_for_writes, 1, "{:?}", controller.figures());
+        if wanted % 2 == 0 {
+            cluster.network().reset();
+        }
+        cluster.lag(false)?;
+        children_of(wanted).await?;
+        timeout(SOON, async {
+            while controller.figures().waiting_for_writes > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await?;
+    }
+    let left = controller.stop(SOON).await;
+    assert_eq!((left.cancelled, left.stuck), (0, 0));
+    let history = cluster.history_of(&resource).await?;
+    let of_parent =
+        |object: &serde_json::Value| object.pointer("/metadata/ownerReferences/0/name") == Some(&json!("parent"));
+    let made = history.changes().iter().filter(|change| change.object.as_ref().is_some_and(of_parent)).count();
+    assert_eq!((made, context.created.load(Ordering::SeqCst)), (7, 7), "by the server's own history");
+    Ok(())
+}
