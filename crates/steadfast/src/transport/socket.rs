@@ -203,6 +203,8 @@ impl AsyncWrite for Counted {
 
 #[cfg(test)]
 mod tests {
+    use crate::environment::local::Local;
+
     use super::*;
 
     fn traffic() -> Traffic {
@@ -224,6 +226,20 @@ mod tests {
         assert_eq!(traffic.sent(), 7);
         assert!(traffic.seal_at(7), "another request that was not written either");
         assert!(!traffic.seal_at(3), "one that was, at least in part");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_handed_to_a_connection_in_time_is_not_written_once_the_time_is_over() {
+        let environment: SharedEnvironment = Arc::new(Local::over_tcp(1));
+        let second = Duration::from_secs(1);
+        let fence = Fence::new(environment.clone(), environment.boot_time() + second, second);
+        let traffic = Traffic::new(environment.now(), Some(fence));
+        assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
+        tokio::time::advance(second).await;
+        let Poll::Ready(Err(error)) = write(&traffic, 7) else { panic!("it was written") };
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(traffic.sent(), 7);
+        assert!(traffic.is_fenced());
     }
 
     #[test]
