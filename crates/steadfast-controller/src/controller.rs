@@ -1,6 +1,7 @@
 //! A controller: what is called for each object, again and again, until the world is as the object says.
 
 mod action;
+mod all;
 mod changes;
 mod crew;
 mod figures;
@@ -35,6 +36,7 @@ use serde::de::DeserializeOwned;
 use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
+use all::All;
 pub use changes::Changes;
 use crew::{Call, Failed};
 pub use figures::ControllerFigures;
@@ -126,7 +128,8 @@ struct QueueChoices {
 type Group = Box<dyn Fn(&ObjectKey) -> u64 + Send + Sync>;
 
 /// A source beside that of the objects themselves, about to be attached.
-type Other = Box<dyn FnOnce(&InformerFactory, &Workqueue<ObjectKey>, &Sights) -> Result<Attached, SourceError> + Send>;
+type Other =
+    Box<dyn FnOnce(&InformerFactory, &Workqueue<ObjectKey>, &Sights, &All) -> Result<Attached, SourceError> + Send>;
 
 /// A source that is attached.
 struct Attached {
@@ -231,8 +234,8 @@ impl<K: Kept> Controller<K> {
     where
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
-        self.others.push(Box::new(move |factory, queue, sights| {
-            let (informer, detach) = source.attach(factory, queue, sights, keys)?;
+        self.others.push(Box::new(move |factory, queue, sights, all| {
+            let (informer, detach) = source.attach(factory, queue, sights, all, keys)?;
             Ok(Attached { view: Arc::new(informer), detach, is_read })
         }));
         self

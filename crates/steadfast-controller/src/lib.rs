@@ -34,6 +34,7 @@
 //! | `controller::source`, `controller::changes` | what leads to calls, and which changes count |
 //! | `controller::crew`, `controller::pulse`, `controller::spins` | those who make the calls; whether a call gives its thread back, or wants to be called again at once |
 //! | `controller::sights` | what the next call of a key has to see, and waits for |
+//! | `controller::all` | calls for all there is, where it is not known what has changed |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
 //! | `workqueue::schedule` | what is ready, delayed and worked on, without a clock |

@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use steadfast::{
-    DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Scope, Writes,
+    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
+    Scope, Writes,
 };
 
+use super::all::All;
 use super::changes::Changes;
 use super::sights::Sights;
 use crate::workqueue::{Priority, Workqueue};
@@ -54,6 +56,7 @@ impl<K: Kept> Source<K> {
         factory: &InformerFactory,
         queue: &Workqueue<ObjectKey>,
         sights: &Sights,
+        all: &All,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
     ) -> Result<(Informer<K>, Detach), SourceError>
     where
@@ -61,41 +64,73 @@ impl<K: Kept> Source<K> {
     {
         let Self { open, changes, resync } = self;
         let informer = open(factory)?;
-        let handler = informer.handler();
+        let handler = informer.handler().deliver_each(ONE_BY_ONE);
         let handler = match resync {
             Some(period) => handler.resync(period),
             None => handler,
         };
-        let (queue, sights, factory, own) = (queue.clone(), sights.clone(), factory.clone(), informer.clone());
-        let registration = handler.on_event(move |event| {
-            let priority = match &event {
-                Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
-                Event::Updated { old, new } if !changes.matter::<K>(old, new) => return,
-                _ => Priority::NORMAL,
-            };
-            let unseen = match &event {
-                // No call is made before the others have come as far as this cache was then.
-                Event::Added { initial: true, .. } | Event::Resynced { .. } => Writes::default(),
-                _ => factory.unseen_elsewhere(&own, &event),
-            };
-            let add = |object: &Object<K>| {
-                for key in keys(object) {
-                    if !unseen.is_empty() {
-                        sights.need(&key, unseen.clone());
-                    }
-                    queue.add_with(key, priority);
-                }
-            };
-            if let Event::Updated { old, .. } = &event {
-                // It may have led to others before.
-                add(old);
-            }
-            add(event.object());
-        })?;
+        let leads = Leads {
+            informer: informer.clone(),
+            factory: factory.clone(),
+            changes,
+            keys: Box::new(move |object, add| keys(object).into_iter().for_each(add)),
+            queue: queue.clone(),
+            sights: sights.clone(),
+            all: all.clone(),
+        };
+        let registration = handler.add_handler(leads)?;
+        all.after_relists_of(&informer, factory);
         let detach = move || {
             registration.remove();
         };
         Ok((informer, Box::new(detach)))
+    }
+}
+
+/// So many changes wait to be taken in one by one, and are not merged: an object that has come and gone meanwhile may have been
+/// seen by a call.
+const ONE_BY_ONE: usize = 4096;
+
+/// From changes to the keys that they lead to.
+struct Leads<K: Kept> {
+    informer: Informer<K>,
+    factory: InformerFactory,
+    changes: Changes<K::Resource>,
+    keys: Keys<K>,
+    queue: Workqueue<ObjectKey>,
+    sights: Sights,
+    all: All,
+}
+
+/// Hands on the keys that an object leads to.
+type Keys<K> = Box<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
+
+impl<K: Kept> Handler<K> for Leads<K> {
+    fn handle(&self, event: Event<K>, call: Call) {
+        if call.missed > 0 {
+            self.all.add();
+        }
+        let priority = match &event {
+            Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
+            Event::Updated { old, new } if !self.changes.matter::<K>(old, new) => return,
+            _ => Priority::NORMAL,
+        };
+        let unseen = match &event {
+            // No call is made before the others have come as far as this cache was then.
+            Event::Added { initial: true, .. } | Event::Resynced { .. } => Writes::default(),
+            _ => self.factory.unseen_elsewhere(&self.informer, &event),
+        };
+        let mut add = |key: ObjectKey| {
+            if !unseen.is_empty() {
+                self.sights.need(&key, unseen.clone());
+            }
+            self.queue.add_with(key, priority);
+        };
+        if let Event::Updated { old, .. } = &event {
+            // It may have led to others before.
+            (self.keys)(old, &mut add);
+        }
+        (self.keys)(event.object(), &mut add);
     }
 }
 

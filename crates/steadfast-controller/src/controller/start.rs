@@ -13,6 +13,7 @@ use steadfast::{Freshness, Informer, InformerFactory, Kept, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::all::All;
 use super::crew::{Caller, Crew, told};
 use super::figures::Counted;
 use super::gate::Gate;
@@ -51,13 +52,20 @@ impl<K: Kept> Controller<K> {
         let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
+        let all = All::new(environment.clone(), queue.clone(), stage.clone());
         let own = |object: &Object<K>| [object.key().clone()];
-        let (informer, detach) = self.source.attach(&self.factory, &queue, &sights, own)?;
+        let (informer, detach) = self.source.attach(&self.factory, &queue, &sights, &all, own)?;
+        all.are_of(&informer);
         let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
         for other in self.others {
-            let other = other(&self.factory, &queue, &sights);
+            let other = other(&self.factory, &queue, &sights, &all);
             // What was attached before is of no use alone.
-            attached.push(other.inspect_err(|_| attached.iter().for_each(|attached| (attached.detach)()))?);
+            attached.push(other.inspect_err(|_| {
+                for attached in &attached {
+                    (attached.detach)();
+                }
+                stage.reach(Point::Cancelled);
+            })?);
         }
         let (read, led): (Vec<_>, Vec<_>) = attached.iter().partition(|attached| attached.is_read);
         let read: Vec<_> = read.into_iter().map(|attached| attached.view.clone()).chain(self.reads).collect();

@@ -186,6 +186,29 @@ async fn a_resync_calls_for_each_object_after_what_has_changed() -> Result<(), W
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_relist_all_are_called_for_it_may_have_skipped_what_a_call_has_seen_elsewhere() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let told = Told::default();
+    let _controller = telling(Controller::new(&world.factory, Scope::all()), &told)?;
+    pass(SECOND).await;
+    told.take();
+    world.network.cut();
+    world.write("b", "2")?;
+    world.server.faults().expire_events();
+    world.network.heal();
+    pass(20 * SECOND).await;
+    let calls = told.take();
+    assert!(calls.contains(&"a".to_owned()) && calls.contains(&"b".to_owned()) && calls.len() <= 3, "{calls:?}");
+    pass(60 * SECOND).await;
+    assert_eq!(told.take(), [""; 0]);
+    Ok(())
+}
+
 /// The story of stackabletech/trino-operator#936: one watch that is refused had all of an operator's watches wait, for good.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), WorldError> {

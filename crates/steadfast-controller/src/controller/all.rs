@@ -1,0 +1,83 @@
+//! Calls for all there is, where it is not known what has changed.
+//!
+//! A call may have seen in one cache what another one, from which the changes are taken, has skipped: an object that came and
+//! went while that was cut off and listed anew. Nothing tells of it any more; so all keys are called once, after what is
+//! known to have changed.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use steadfast::environment::SharedEnvironment;
+use steadfast::{Informer, InformerFactory, Kept, Note, ObjectKey};
+use tokio::sync::watch;
+
+use super::stage::Stage;
+use crate::workqueue::{Priority, Workqueue};
+
+/// So long at most the other caches are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Adds all keys of a controller's objects. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct All(Arc<Inner>);
+
+struct Inner {
+    environment: SharedEnvironment,
+    queue: Workqueue<ObjectKey>,
+    stage: Stage,
+    /// All keys there are, once the objects are watched.
+    keys: OnceLock<Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>>,
+}
+
+impl All {
+    pub(super) fn new(environment: SharedEnvironment, queue: Workqueue<ObjectKey>, stage: Stage) -> Self {
+        Self(Arc::new(Inner { environment, queue, stage, keys: OnceLock::new() }))
+    }
+
+    /// They are those of the objects of `informer`.
+    pub(super) fn are_of<K: Kept>(&self, informer: &Informer<K>) {
+        let informer = informer.clone();
+        let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect();
+        drop(self.0.keys.set(Box::new(keys)));
+    }
+
+    /// Adds all.
+    pub(super) fn add(&self) {
+        if let Some(keys) = self.0.keys.get().filter(|_| !self.0.stage.is_ending()) {
+            for key in keys() {
+                self.0.queue.add_with(key, Priority::LOW);
+            }
+        }
+    }
+
+    /// Adds all when `informer` has listed its objects anew, and other caches of `factory` have come as far.
+    pub(super) fn after_relists_of<K: Kept>(&self, informer: &Informer<K>, factory: &InformerFactory) {
+        let (relisted, mut relists) = watch::channel(None);
+        // Notes cannot be given back: this keeps nothing of the controller.
+        informer.on_note(move |note| {
+            // Of the first list everything is told.
+            if let Note::Relisted { held: Some(_), version, .. } = note {
+                relisted.send_replace(version.clone());
+            }
+        });
+        let (all, own, factory, mut stage) = (self.clone(), informer.clone(), factory.clone(), self.0.stage.clone());
+        let follow = async move {
+            while relists.changed().await.is_ok() {
+                let version = relists.borrow_and_update().clone();
+                // It is told before readers see it.
+                if let Some(version) = version {
+                    drop(own.wait_for_version(&version, PATIENCE).await);
+                }
+                drop(factory.wait_for_writes(&own.seen(), PATIENCE).await);
+                all.add();
+            }
+        };
+        self.0.environment.spawn(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = stage.ending() => {}
+                () = follow => {}
+            }
+        }));
+    }
+}
