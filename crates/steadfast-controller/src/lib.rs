@@ -36,6 +36,7 @@
 //! | `controller::sights` | what the next call of a key has to see, and waits for |
 //! | `controller::all` | calls for all there is, where it is not known what has changed |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
+//! | `finalizer` | what is to be done before an object is gone |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
 //! | `workqueue::schedule` | what is ready, delayed and worked on, without a clock |
 //! | `workqueue::order` | who is next among those that are ready: priorities, and fairness among groups |
@@ -55,6 +56,7 @@
 mod controller;
 mod election;
 mod events;
+mod finalizer;
 mod workqueue;
 
 #[cfg(feature = "metrics")]
@@ -72,6 +74,7 @@ pub use events::subject;
 pub use events::{
     EventDraft, EventFigures, EventRecorder, EventRecorderBuilder, EventSettings, EventType, InvalidReporter, NotSent,
 };
+pub use finalizer::{FinalizerError, Finalizing, finalizer};
 #[cfg(feature = "metrics")]
 pub use workqueue::WorkqueueMetrics;
 pub use workqueue::{

@@ -2,6 +2,7 @@
 
 mod calls;
 mod choices;
+mod finalizers;
 mod gates;
 mod lifetimes;
 mod own_writes;

@@ -1,0 +1,155 @@
+//! Finalizers: what is to be done before an object is gone, is done, whatever fails between two steps.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::Api;
+use serde_json::{Value, json};
+use steadfast::Scope;
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_controller::{Action, Controller, FinalizerError, Finalizing, RunningController, back_off, finalizer};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Failure, SECOND, Told, World, pass};
+
+const OWN: &str = "example.com/own";
+
+/// Says what is done; a clean-up fails as often as the object says.
+fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldError> {
+    let (calls, maps) = (told.clone(), world.config_maps());
+    let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
+        let calls = calls.clone();
+        async move {
+            finalizer(&maps, OWN, map, |event| async {
+                match event {
+                    Finalizing::Apply(map) => calls.say(format!("apply {}", map.name_any())),
+                    Finalizing::Cleanup(map) => {
+                        calls.say(format!("clean up {}", map.name_any()));
+                        if map.name_any() == "stubborn" && calls.times("clean up stubborn").len() < 3 {
+                            return Err(Failure("not yet".into()));
+                        }
+                    }
+                }
+                Ok(Action::await_change())
+            })
+            .await
+        }
+    };
+    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all());
+    Ok(controller.on_note(told.notes()).run(reconcile, back_off, Arc::new(maps))?)
+}
+
+fn finalizers(world: &World, name: &str) -> Result<Value, WorldError> {
+    Ok(world.server.get("configmaps", "default", name)?["metadata"]["finalizers"].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_finalizer_is_there_before_anything_is_done_and_until_all_is_taken_away() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let told = Told::default();
+    let _controller = finalizing(&world, &told)?;
+    world.server.create(&config_map("a", "1"))?;
+    pass(SECOND).await;
+    assert_eq!(told.take(), ["apply a"]);
+    assert_eq!(finalizers(&world, "a")?, json!([OWN]));
+    world.server.delete_named("configmaps", "default", "a")?;
+    pass(SECOND).await;
+    assert_eq!(told.take(), ["clean up a"]);
+    assert!(world.server.get("configmaps", "default", "a").is_err(), "it is gone");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_taken_away_keeps_the_object() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let told = Told::default();
+    let _controller = finalizing(&world, &told)?;
+    world.server.create(&config_map("stubborn", "1"))?;
+    pass(SECOND).await;
+    world.server.delete_named("configmaps", "default", "stubborn")?;
+    pass(10 * SECOND).await;
+    assert_eq!(told.times("clean up stubborn").len(), 3);
+    let failed = "default/stubborn failed: it stays, since what belongs to it could not be taken away: not yet;";
+    assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
+    assert!(world.server.get("configmaps", "default", "stubborn").is_err());
+    Ok(())
+}
+
+/// As if the program had ended there, and another one gone on.
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_is_done_again_where_its_end_was_not_written() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let told = Told::default();
+    let _controller = finalizing(&world, &told)?;
+    world.server.create(&config_map("a", "1"))?;
+    pass(SECOND).await;
+    let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
+    world.server.faults().answer_with(patches.times(2), Answer::code(500));
+    world.server.delete_named("configmaps", "default", "a")?;
+    pass(60 * SECOND).await;
+    assert_eq!(told.times("clean up a").len(), 3);
+    let failed = "default/a failed: all is done, but the finalizer example.com/own could not be taken away:";
+    assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
+    assert!(world.server.get("configmaps", "default", "a").is_err());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_before_the_finalizer_is_written() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let told = Told::default();
+    let _controller = finalizing(&world, &told)?;
+    let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
+    world.server.faults().answer_with(patches, Answer::code(500));
+    world.server.create(&config_map("a", "1"))?;
+    pass(60 * SECOND).await;
+    assert_eq!(told.times("apply").len(), 0);
+    world.server.faults().answer_truly();
+    pass(300 * SECOND).await;
+    assert_eq!(told.times("apply a").len(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_finalizers_of_others_stay_and_another_object_of_the_name_is_left_alone() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let told = Told::default();
+    let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
+    world.server.create(&config_map("a", "1"))?;
+    world.server.merge_patch("configmaps", "default", "a", others)?;
+    let _controller = finalizing(&world, &told)?;
+    pass(SECOND).await;
+    assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second", OWN]));
+    world.server.delete_named("configmaps", "default", "a")?;
+    pass(SECOND).await;
+    assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second"]));
+    assert_eq!(told.take(), ["apply a", "clean up a"]);
+
+    // By what was seen of one that is no more, nothing is written to the one in its place.
+    let gone: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    world.server.delete_named("configmaps", "default", "b")?;
+    pass(SECOND).await;
+    let again: ConfigMap = serde_json::from_value(world.server.create(&config_map("c", "1"))?)?;
+    let stale = ConfigMap { metadata: kube::core::ObjectMeta { uid: gone.metadata.uid, ..again.metadata }, ..again };
+    let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
+    finalizer(&world.config_maps(), "example.com/late", Arc::new(stale), apply).await?;
+    assert!(!finalizers(&world, "c")?.to_string().contains("late"));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_in_between_is_no_failure() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let seen: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    let others = json!({ "metadata": { "finalizers": ["example.com/other"] } });
+    world.server.merge_patch("configmaps", "default", "a", others)?;
+    let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
+    finalizer(&world.config_maps(), OWN, Arc::new(seen), apply).await?;
+    assert_eq!(finalizers(&world, "a")?, json!(["example.com/other", OWN]));
+    let named: Result<_, FinalizerError<Failure>> =
+        finalizer(&world.config_maps(), "cleanup", Arc::new(config_map("a", "1")), apply).await;
+    let refused = named.map_err(|error| error.to_string());
+    assert!(refused.is_err_and(|error| error.contains("example.com/cleanup")), "what to write instead");
+    Ok(())
+}
