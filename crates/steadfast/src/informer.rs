@@ -357,6 +357,7 @@ impl<K: Kept> Informer<K> {
                 return Err(Unreached::Expired);
             }
             tokio::select! {
+                biased;
                 _ = moved.changed() => {}
                 () = &mut timeout => expired = true,
             }

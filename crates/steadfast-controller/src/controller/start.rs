@@ -148,6 +148,7 @@ async fn begin(
         let (mut late, mut is_late) = (environment.sleep_until(end), false);
         while !settled() {
             tokio::select! {
+                biased;
                 _ = changed.changed() => {}
                 () = &mut late, if !is_late => {
                     is_late = true;
@@ -187,6 +188,7 @@ async fn look_after(crew: Arc<Crew>) {
         let pause = environment.sleep_until(environment.now() + LOOK);
         let is_closed = crew.gate.is_closed();
         tokio::select! {
+            biased;
             () = pause => crew.look(),
             _ = futures::future::select_all(changed), if is_closed => crew.look_at_caches(),
         }

@@ -181,6 +181,7 @@ impl Authorizer {
                 (self.environment.sleep_until(self.environment.now() + self.patience), self.too_long());
             Box::pin(async move {
                 tokio::select! {
+                    biased;
                     asked = source.oneshot(Request::new(Body::empty())) => match asked {
                         Ok(shown) => Ok(shown.into_body()),
                         Err(error) => {
@@ -269,6 +270,7 @@ impl Authorizer {
 
     async fn within_patience<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
+            biased;
             answer = answer => answer.map_err(|_| GIVEN_UP.to_owned()),
             () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
         }

@@ -130,6 +130,7 @@ impl Keeper {
             })
         };
         let found = tokio::select! {
+            biased;
             found = self.looks.join(&self.environment, REFUSALS, look) => found,
             () = self.environment.sleep_until(self.environment.now() + self.patience) => None,
         };
@@ -211,6 +212,7 @@ impl Keeper {
 
     async fn in_time<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
+            biased;
             answer = answer => answer.map_err(|_| "the attempt was given up".to_owned()),
             () = self.environment.sleep_until(self.environment.now() + self.patience) => {
                 Err(format!("nothing came within {:.1} s", self.patience.as_secs_f64()))

@@ -185,6 +185,7 @@ async fn usher(places: Weak<Shared>) {
         let Some(due) = shared.lock().usher else { return };
         let sleep = shared.environment.sleep_until(due);
         tokio::select! {
+            biased;
             () = sleep => {}
             () = shared.sooner.notified() => {}
         }

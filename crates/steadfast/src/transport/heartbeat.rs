@@ -71,6 +71,7 @@ async fn ping(
         let given_up = sent + timeout * PATIENCE;
         let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
         tokio::select! {
+            biased;
             pong = &mut pong => match pong {
                 Ok(_) => {
                     connection.pinged(environment.now().since(begun));

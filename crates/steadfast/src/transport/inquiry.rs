@@ -153,6 +153,7 @@ async fn status_of(answer: ResponseFuture, environment: &SharedEnvironment) -> O
         }
     };
     tokio::select! {
+        biased;
         () = read => {}
         () = environment.sleep_until(environment.now() + LOOKING) => {}
     }

@@ -33,6 +33,7 @@ pub(super) async fn run(
     let environment = connector.environment().clone();
     let stage = Stage::new();
     let opened = tokio::select! {
+        biased;
         opened = open(&connection, &home, &connector, settings.streams, &stage) => opened,
         () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
@@ -84,6 +85,7 @@ async fn open(
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The answer to a ping comes after the server's settings, so the limit of streams is known from then on.
     let answered = tokio::select! {
+        biased;
         end = &mut driver => Err(match end {
             End::Failed(how) => how,
             _ => "it said goodbye at once".to_owned(),
@@ -114,12 +116,14 @@ async fn drive(
         Opened::Http2 { peer, sender, mut driver, pings } => {
             announce(peer, Protocol::Http2, Sender::Http2(sender));
             let end = tokio::select! {
+                biased;
                 end = &mut driver => end,
                 never = inquiry::inquire(connection, inquiries, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, home, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
                     driver.let_go();
                     tokio::select! {
+                        biased;
                         _ = &mut driver => {}
                         () = environment.sleep_until(environment.now() + GOODBYE) => {}
                     }
@@ -134,6 +138,7 @@ async fn drive(
         Opened::Http1 { peer, sender, mut driver } => {
             announce(peer, Protocol::Http1, Sender::Http1(sender));
             let end = tokio::select! {
+                biased;
                 ended = &mut driver => match ended {
                     Ok(()) => End::Drained,
                     Err(error) => End::Failed(cause::http1(&error)),
@@ -158,6 +163,7 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
                     return;
                 }
                 tokio::select! {
+                    biased;
                     () = environment.sleep_until(since + limit) => {}
                     () = connection.unused.notified() => {}
                 }

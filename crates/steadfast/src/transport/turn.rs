@@ -29,6 +29,7 @@ impl Turn {
         let given_up = environment.sleep_until(environment.now() + TURNING);
         environment.spawn(Box::pin(async move {
             let ready = tokio::select! {
+                biased;
                 ready = sender.ready() => ready.is_ok(),
                 () = given_up => false,
             };

@@ -118,6 +118,7 @@ impl Life {
         // Until this is dropped, with the task at the latest, the stream goes on.
         let (_going_on, cut) = oneshot::channel();
         let outcome = tokio::select! {
+            biased;
             outcome = self.open(held, cut) => outcome,
             () = connection.ending.notified() => return,
             () = left(connection) => return connection.end(End::Abandoned),
@@ -145,6 +146,7 @@ impl Life {
             }
         };
         let end = tokio::select! {
+            biased;
             end = served => end,
             how = vanished(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
             () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
@@ -164,6 +166,7 @@ impl Life {
         // then it is found out in another way who has vanished.
         connection.traffic.allow_slow_peer(true);
         let wire = tokio::select! {
+            biased;
             wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
             () = environment.sleep_until(connection.opened + self.connect) => Err(TransportError::ConnectTimeout {
                 peer: connection.peer(),

@@ -56,6 +56,7 @@ pub(super) async fn vanished(traffic: &Traffic, address: SocketAddr, environment
 async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Result<()> {
     let begun = environment.now();
     let dialled = tokio::select! {
+        biased;
         dialled = environment.dial(address) => dialled.map(drop),
         () = environment.sleep_until(begun + PATIENCE) => {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))

@@ -166,6 +166,7 @@ pub(super) async fn dial(
 
 async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (SocketAddr, io::Result<Box<dyn Socket>>) {
     let outcome = tokio::select! {
+        biased;
         outcome = environment.dial(address) => outcome,
         () = environment.sleep_until(environment.now() + PATIENCE) => {
             let silence = format!("no answer within {} s", PATIENCE.as_secs());
