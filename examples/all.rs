@@ -8,6 +8,7 @@
 mod cache_by_node;
 mod custom_resource;
 mod from_kube_runtime;
+mod operator;
 mod readyz;
 mod test_with_a_cut;
 mod two_clusters;
@@ -53,4 +54,9 @@ fn test_with_a_cut() -> Ended {
 #[test]
 fn from_kube_runtime() -> Ended {
     run(from_kube_runtime::main)
+}
+
+#[test]
+fn operator() -> Ended {
+    run(operator::main)
 }
