@@ -1,9 +1,11 @@
-// The Go half of the bench: the generator of its data, and client-go as one of the clients that are measured.
+// The Go half of the bench: the generator of its data, client-go as one of the clients that are measured,
+// and controller-runtime as one of the controllers.
 //
 //	bench-go generate -out DIR -count N -seed S
 //	bench-go fill -kubeconfig FILE -count N -seed S [-resource pods|widgets]
 //	bench-go stamp -kubeconfig FILE -objects N -seed S -count N -rate N [-resource pods|widgets]
 //	bench-go witness -kubeconfig FILE
+//	bench-go reconcile -kubeconfig FILE -keys N -rounds N -concurrency N [-wait-us N] [-urgent N]
 //	bench-go client -kubeconfig FILE -expect N [-resource pods|widgets] [-json] [-paged] [-trim]
 package main
 
@@ -14,7 +16,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("name a command: generate, fill, stamp, client or witness"))
+		fail(fmt.Errorf("name a command: generate, fill, stamp, client, reconcile or witness"))
 	}
 	var err error
 	switch os.Args[1] {
@@ -28,8 +30,10 @@ func main() {
 		err = witness(os.Args[2:])
 	case "client":
 		err = client(os.Args[2:])
+	case "reconcile":
+		err = reconcile(os.Args[2:])
 	default:
-		err = fmt.Errorf("no such command: %s; there are generate, fill, stamp, client and witness", os.Args[1])
+		err = fmt.Errorf("no such command: %s; there are generate, fill, stamp, client, reconcile and witness", os.Args[1])
 	}
 	if err != nil {
 		fail(err)

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	reader "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	events "sigs.k8s.io/controller-runtime/pkg/source"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// work is what the calls do: they count, and wait.
+type work struct {
+	client  reader.Reader
+	wait    time.Duration
+	calls   atomic.Int64
+	target  atomic.Int64
+	reached chan struct{}
+
+	mutex sync.Mutex
+	seen  map[string]time.Time
+}
+
+func (work *work) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	var object corev1.ConfigMap
+	if err := work.client.Get(ctx, request.NamespacedName, &object); err != nil {
+		return ctrl.Result{}, reader.IgnoreNotFound(err)
+	}
+	if value := object.Data["value"]; len(value) > 1 {
+		work.mutex.Lock()
+		if _, known := work.seen[value]; !known {
+			work.seen[value] = time.Now()
+		}
+		work.mutex.Unlock()
+	}
+	if work.wait > 0 {
+		time.Sleep(work.wait)
+	}
+	if work.calls.Add(1) == work.target.Load() {
+		work.reached <- struct{}{}
+	}
+	return ctrl.Result{}, nil
+}
+
+// reach waits until there were so many calls.
+func (work *work) reach(calls int64) {
+	work.target.Store(calls)
+	for work.calls.Load() < calls {
+		select {
+		case <-work.reached:
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// reconcile is controller-runtime as one of the controllers that are measured.
+func reconcile(arguments []string) error {
+	flags := flag.NewFlagSet("reconcile", flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "the server")
+	keys := flags.Int("keys", 0, "how many objects there are, map-0 and so on in default")
+	rounds := flags.Int("rounds", 0, "how often all are called for")
+	concurrency := flags.Int("concurrency", 1, "how many calls at a time")
+	wait := flags.Int("wait-us", 0, "how long a call waits, in microseconds")
+	urgent := flags.Int("urgent", 0, "how many changes are made while the first calls are queued")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	ctrl.SetLogger(logr.Discard())
+	manager, err := ctrl.NewManager(config, ctrl.Options{Metrics: server.Options{BindAddress: "0"}})
+	if err != nil {
+		return err
+	}
+	work := &work{
+		client:  manager.GetClient(),
+		wait:    time.Duration(*wait) * time.Microsecond,
+		reached: make(chan struct{}, 1),
+		seen:    map[string]time.Time{},
+	}
+	work.target.Store(-1)
+	all := make(chan event.GenericEvent, 1024)
+	err = ctrl.NewControllerManagedBy(manager).
+		For(&corev1.ConfigMap{}).
+		WatchesRawSource(events.Channel(all, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: *concurrency}).
+		Complete(work)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	failed := make(chan error, 1)
+	go func() { failed <- manager.Start(ctx) }()
+
+	if *urgent > 0 {
+		set, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		work.reach(1)
+		changed := map[string]time.Time{}
+		for number := range *urgent {
+			value := fmt.Sprintf("urgent-%d", number)
+			patch := fmt.Appendf(nil, `{"data":{"value":%q}}`, value)
+			name := fmt.Sprintf("map-%d", *keys-1-number)
+			_, err := set.CoreV1().ConfigMaps("default").Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+			if err != nil {
+				return err
+			}
+			changed[value] = time.Now()
+			time.Sleep(5 * time.Millisecond)
+		}
+		var times []int64
+		for value, at := range changed {
+			for {
+				work.mutex.Lock()
+				called, known := work.seen[value]
+				work.mutex.Unlock()
+				if known {
+					times = append(times, max(0, called.Sub(at).Nanoseconds()))
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		slices.Sort(times)
+		answer := map[string]any{"phase": "urgent", "times": len(times)}
+		addQuantiles(answer, times)
+		tell(answer)
+		return nil
+	}
+
+	work.reach(int64(*keys))
+	time.Sleep(time.Second)
+	objects := make([]event.GenericEvent, *keys)
+	for number := range objects {
+		object := &corev1.ConfigMap{}
+		object.Namespace, object.Name = "default", fmt.Sprintf("map-%d", number)
+		objects[number] = event.GenericEvent{Object: object}
+	}
+	begun, used, before := time.Now(), processorTime(), work.calls.Load()
+	for range *rounds {
+		calls := work.calls.Load() + int64(*keys)
+		for _, object := range objects {
+			all <- object
+		}
+		work.reach(calls)
+	}
+	calls := work.calls.Load() - before
+	tell(map[string]any{
+		"phase": "calls", "calls": calls,
+		"seconds": time.Since(begun).Seconds(), "processor": processorTime() - used,
+	})
+	tell(memory())
+	select {
+	case err := <-failed:
+		fmt.Fprintln(os.Stderr, "the manager ended:", err)
+		return err
+	default:
+		return nil
+	}
+}

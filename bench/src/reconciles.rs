@@ -1,0 +1,138 @@
+//! Controllers beside each other: how many calls a second, what each costs, what they take up, and how long a change waits for
+//! its call. The calls do nothing, or nothing but wait.
+//!
+//! Each is a process of its own, on the same embedded server, with the same objects. What it is to call for it is told within
+//! the process, so that no server is measured.
+
+mod answers;
+mod child;
+mod ours;
+mod theirs;
+mod work;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::config_map;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::Trouble;
+
+pub(crate) use child::{ReconcilerArgs, run as child};
+
+/// So many calls at least are made of each.
+const CALLS: usize = 200_000;
+
+/// Fewer of one key, one after the other.
+const ALONE: usize = 20_000;
+
+/// Which controllers are measured, and of how many keys.
+#[derive(clap::Args)]
+pub(crate) struct ReconcilesArgs {
+    /// How many keys there are, one row each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 10_000, 100_000])]
+    keys: Vec<usize>,
+    /// Where programs and files go.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+/// One row of what is measured, whoever is.
+struct Row {
+    title: String,
+    keys: usize,
+    arguments: Vec<String>,
+}
+
+/// Runs all, and writes a table.
+pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
+    std::fs::create_dir_all(&args.out)?;
+    let out = args.out.canonicalize()?;
+    let go = out.join("bench-go");
+    let mut build = Command::new("go");
+    build.args(["build", "-C", "bench/go", "-o"]).arg(&go).arg(".");
+    if !build.status().await?.success() {
+        return Err("building bench/go failed (it needs Go)".into());
+    }
+    let this = std::env::current_exe()?;
+    let mut table =
+        String::from("| | | calls a second | processor a call | resident | peak |\n|---|---|---|---|---|---|\n");
+    let mut urgent = String::from("| | change to call, p50 | p99 |\n|---|---|---|\n");
+    for row in rows(&args.keys) {
+        let server = ApiServer::builder().start().await?;
+        for number in 0..row.keys {
+            server.create(&config_map(&format!("map-{number}"), "1"))?;
+        }
+        let kubeconfig = out.join("reconciles.kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig())?;
+        for (name, program, own) in [
+            ("steadfast", &this, ["reconciler", "--library", "steadfast"].as_slice()),
+            ("kube-runtime", &this, &["reconciler", "--library", "kube"]),
+            ("controller-runtime", &go, &["reconcile"]),
+        ] {
+            let mut command = Command::new(program);
+            command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
+            let answers = play(command.args(&row.arguments)).await.map_err(|error| format!("{name}: {error}"))?;
+            eprintln!("{}, {name}: {answers:?}", row.title);
+            let told = |phase: &str, field: &str| {
+                let answer = answers.iter().find(|answer| answer["phase"] == phase);
+                answer.and_then(|answer| answer[field].as_f64())
+            };
+            if let Some((half, most)) = told("urgent", "p50_us").zip(told("urgent", "p99_us")) {
+                writeln!(urgent, "| {}, {name} | {:.2} ms | {:.2} ms |", row.title, half / 1e3, most / 1e3)?;
+                continue;
+            }
+            let calls = told("calls", "calls").unwrap_or_default();
+            let each = |field| told("calls", field).unwrap_or_default() / calls;
+            let megabytes = |field| told("memory", field).unwrap_or_default() / 1e6;
+            writeln!(
+                table,
+                "| {} | {name} | {:.0} | {:.2} µs | {:.1} MB | {:.1} MB |",
+                row.title,
+                1.0 / each("seconds"),
+                each("processor") * 1e6,
+                megabytes("resident"),
+                megabytes("peak"),
+            )?;
+        }
+        server.stop();
+    }
+    println!("{table}\n{urgent}");
+    Ok(())
+}
+
+fn rows(keys: &[usize]) -> Vec<Row> {
+    let argument = |name: &str, value: usize| [format!("--{name}"), value.to_string()];
+    let plain = keys.iter().map(|&keys| {
+        let rounds = if keys == 1 { ALONE } else { CALLS.div_ceil(keys) };
+        let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
+        Row { title: format!("{keys} keys"), keys, arguments }
+    });
+    let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
+    let waiting = Row {
+        title: format!("{most} keys, calls that wait 10 ms, 1,000 at a time"),
+        keys: most,
+        arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
+    };
+    let urgent = Row {
+        title: format!("{most} keys queued at the start, calls that wait 1 ms, 10 at a time"),
+        keys: most,
+        arguments: [argument("urgent", 100), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
+    };
+    plain.chain([waiting, urgent]).collect()
+}
+
+/// What a process answers, a line each, until it ends.
+async fn play(command: &mut Command) -> Result<Vec<Value>, Trouble> {
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().ok_or("a process without a pipe")?).lines();
+    let mut answers = Vec::new();
+    while let Some(line) = lines.next_line().await? {
+        answers.push(serde_json::from_str(&line)?);
+    }
+    let status = child.wait().await?;
+    if status.success() { Ok(answers) } else { Err(format!("it ended with {status}").into()) }
+}
