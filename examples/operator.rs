@@ -11,13 +11,44 @@ use kube::{Client, CustomResource, CustomResourceExt, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Informer, InformerFactory, Object, ObjectKey, Scope};
+use steadfast::{Informer, InformerFactory, NotSynced, Object, ObjectKey, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{
     Action, Controller, EventDraft, EventRecorder, FinalizerError, Finalizing, LeaderElection, back_off, finalizer,
 };
 
 const SOON: Duration = Duration::from_secs(30);
+
+/// Why a call has failed.
+#[derive(Debug)]
+enum Failure {
+    Request(kube::Error),
+    /// Where nothing is known, nothing is done.
+    Cache(NotSynced),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Cache(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<NotSynced> for Failure {
+    fn from(error: NotSynced) -> Self {
+        Self::Cache(error)
+    }
+}
 
 /// A site with so many pages, each a config map under a name that the server chooses.
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
@@ -43,16 +74,16 @@ impl Context {
     }
 
     /// The pages that the cache has of a site: all that were made, for no call sees a cache that lacks what the last one wrote.
-    fn pages_of(&self, site: &Site) -> Vec<Object<ConfigMap>> {
-        let pages = self.pages.lister().map(|lister| lister.namespace(&site.namespace().unwrap_or_default()));
+    fn pages_of(&self, site: &Site) -> Result<Vec<Object<ConfigMap>>, NotSynced> {
+        let pages = self.pages.lister()?.namespace(&site.namespace().unwrap_or_default());
         let is_own = |page: &Object<ConfigMap>| {
             page.owner_references().iter().any(|owner| Some(&owner.uid) == site.metadata.uid.as_ref())
         };
-        pages.unwrap_or_default().into_iter().filter(is_own).collect()
+        Ok(pages.into_iter().filter(is_own).collect())
     }
 }
 
-async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<Action, FinalizerError<kube::Error>> {
+async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<Action, FinalizerError<Failure>> {
     let sites = context.api::<Site>(&site);
     finalizer(&sites, "shop.example/pages", site, |event| async {
         match event {
@@ -64,8 +95,8 @@ async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<Action, Fin
 }
 
 /// Makes the pages that are missing, takes away those that are too many, and writes the status.
-async fn keep(site: &Site, context: &Context) -> Result<Action, kube::Error> {
-    let ready = context.pages_of(site).len();
+async fn keep(site: &Site, context: &Context) -> Result<Action, Failure> {
+    let ready = context.pages_of(site)?.len();
     for _ in ready..site.spec.pages {
         let mut page = ConfigMap::default();
         page.metadata.generate_name = Some(format!("{}-", site.name_any()));
@@ -84,8 +115,8 @@ async fn keep(site: &Site, context: &Context) -> Result<Action, kube::Error> {
 }
 
 /// Takes away all pages but so many.
-async fn take_away(site: &Site, kept: usize, context: &Context) -> Result<Action, kube::Error> {
-    for page in context.pages_of(site).iter().skip(kept) {
+async fn take_away(site: &Site, kept: usize, context: &Context) -> Result<Action, Failure> {
+    for page in context.pages_of(site)?.iter().skip(kept) {
         match context.api::<ConfigMap>(site).delete(&page.name_any(), &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             done => drop(done?),
@@ -114,8 +145,22 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         .reads(&context.pages)
         .run(reconcile, back_off, Arc::new(context))?;
 
-    // From here on: somebody who uses it.
-    let client = connection.client();
+    tokio::select! {
+        // In a program of yours the process ends then, and begins anew as a candidate.
+        () = leader.lost() => return Err("another one leads".into()),
+        used = use_it(connection.client(), &sites) => used?,
+    }
+
+    let left = controller.stop(SOON).await;
+    assert_eq!((left.cancelled, left.stuck), (0, 0));
+    events.stop(SOON).await?;
+    election.stop().await;
+    informers.shutdown();
+    Ok(())
+}
+
+/// What somebody does with it.
+async fn use_it(client: Client, sites: &Informer<Site>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let api = Api::<Site>::namespaced(client.clone(), "default");
     api.create(&PostParams::default(), &Site::new("shop", SiteSpec { pages: 3 })).await?;
     let shop = ObjectKey::namespaced("default", "shop");
@@ -138,12 +183,6 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     sites.until_object(&shop, |site| site.is_none(), SOON).await?;
     assert_eq!(maps.list(&ListParams::default()).await?.items.len(), 0, "no page is left behind");
     println!("the site is gone, and its pages were before it");
-
-    let left = controller.stop(SOON).await;
-    assert_eq!((left.cancelled, left.stuck), (0, 0));
-    events.stop(SOON).await?;
-    election.stop().await;
-    informers.shutdown();
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod gate;
 mod metrics;
 mod note;
 mod notes;
+mod panics;
 mod pulse;
 mod running;
 mod sights;
@@ -36,7 +37,6 @@ use serde::de::DeserializeOwned;
 use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
-use all::All;
 pub use changes::Changes;
 use crew::{Call, Failed};
 pub use figures::ControllerFigures;
@@ -46,12 +46,11 @@ pub use metrics::ControllerMetrics;
 pub use note::ControllerNote;
 use notes::Told;
 pub use running::{RunningController, Stopped};
-use sights::Sights;
-use source::Detach;
+use source::{Detach, Links};
 pub use source::{Source, SourceError};
 use view::View;
 
-use crate::workqueue::{RateLimit, RetrySettings, Workqueue};
+use crate::workqueue::{RateLimit, RetrySettings};
 
 /// So many calls at a time, unless something else is said.
 const CONCURRENCY: usize = 10;
@@ -128,8 +127,7 @@ struct QueueChoices {
 type Group = Box<dyn Fn(&ObjectKey) -> u64 + Send + Sync>;
 
 /// A source beside that of the objects themselves, about to be attached.
-type Other =
-    Box<dyn FnOnce(&InformerFactory, &Workqueue<ObjectKey>, &Sights, &All) -> Result<Attached, SourceError> + Send>;
+type Other = Box<dyn FnOnce(&Links) -> Result<Attached, SourceError> + Send>;
 
 /// A source that is attached.
 struct Attached {
@@ -234,8 +232,8 @@ impl<K: Kept> Controller<K> {
     where
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
-        self.others.push(Box::new(move |factory, queue, sights, all| {
-            let (informer, detach) = source.attach(factory, queue, sights, all, keys)?;
+        self.others.push(Box::new(move |links| {
+            let (informer, detach) = source.attach(links, keys)?;
             Ok(Attached { view: Arc::new(informer), detach, is_read })
         }));
         self
@@ -284,7 +282,13 @@ impl<K: Kept> Controller<K> {
     pub fn fair_by<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
         // One that panics is no reason to lose a key.
-        let group = move |key: &ObjectKey| catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key)))).unwrap_or(0);
+        let group = move |key: &ObjectKey| {
+            let grouped = catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key))));
+            grouped.unwrap_or_else(|panic| {
+                drop(panics::told(panic));
+                0
+            })
+        };
         self.queue.group = Some(Box::new(group));
         self
     }

@@ -10,6 +10,7 @@ mod record;
 mod timing;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -110,7 +111,14 @@ impl LeaderElectionBuilder {
     /// They are for those who read it: nothing is judged by them.
     #[must_use]
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        self.wall = Arc::new(move || Timestamp::try_from(wall_clock()).unwrap_or(Timestamp::UNIX_EPOCH));
+        self.wall = Arc::new(move || {
+            // One that panics is no reason to stand no longer.
+            let now = catch_unwind(AssertUnwindSafe(&wall_clock)).unwrap_or_else(|panic| {
+                std::mem::forget(panic);
+                SystemTime::now()
+            });
+            Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH)
+        });
         self
     }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
@@ -62,7 +63,7 @@ pub enum FinalizerError<E: Error + 'static> {
 /// Calls `reconcile` for an object with `finalizer`, as `kube_runtime::finalizer` does: it is added before anything else is done,
 /// and taken away when [`Finalizing::Cleanup`] has been done, so that a crash between any two steps leaves nothing behind.
 ///
-/// A call that finds none adds it, and does nothing else: the change leads to the next call. It is written for this very object, by
+/// A call that finds none adds it, does nothing else, and wants to be made again. It is written for this very object, by
 /// UID and version: neither another one of the same name nor the finalizers of others are touched.
 ///
 /// ```no_run
@@ -119,7 +120,8 @@ where
             let with = |finalizers: &[String]| finalizers.iter().cloned().chain([finalizer.to_owned()]).collect();
             let written = write(api, &object, with).await;
             written.map_err(|source| FinalizerError::Add { finalizer: finalizer.to_owned(), source })?;
-            Ok(Action::await_change())
+            // The change need not lead to a call: finalizers are no part of a generation.
+            Ok(Action::requeue(Duration::ZERO))
         }
     }
 }
@@ -146,7 +148,7 @@ where
         });
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 && !adds => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                 let Some(now) = api.get_opt(&name).await? else { return Ok(()) };
                 if now.uid() != object.uid() {

@@ -310,10 +310,12 @@ impl Asker {
         format!("needs {verbs} on {}", self.resource)
     }
 
-    /// The version that the server has come to, asked now.
-    pub(crate) fn newest(&self) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {
-        let now = self.connection.environment().now();
-        let probed = self.probe(&Request::Probe { since: now }, now, false);
+    /// The version that the server had come to when it was asked at `since` or later.
+    pub(crate) fn newest(
+        &self,
+        since: Instant,
+    ) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {
+        let probed = self.probe(&Request::Probe { since }, since, false);
         async move { probed.await.map(|probed| probed.version) }
     }
 

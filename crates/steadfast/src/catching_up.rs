@@ -72,8 +72,7 @@ impl<K: Kept> Informer<K> {
                 namespace: origin.scope.in_namespace().map(str::to_owned),
                 name: None,
             };
-            let now = self.shared().environment.now();
-            let write = Write::new(Some(origin.server.clone()), target, Outcome::Unknown(now));
+            let write = Write::new(Some(origin.server.clone()), target, Outcome::Unknown(None));
             write.reach(version.clone());
             seen.push(Arc::new(write));
         }
@@ -130,7 +129,7 @@ impl<K: Kept> Informer<K> {
             Outcome::Held { version, .. } => (None, Some(version)),
             Outcome::Gone { key, uid, version } => (Some((key, uid)), version),
             Outcome::Unknown(since) => {
-                lost = Some(since);
+                lost = since;
                 (None, None)
             }
         };
@@ -163,7 +162,8 @@ impl<K: Kept> Informer<K> {
                 ended => return ended,
             }
             // As far as that is known: a server that is not reached decides nothing.
-            let newest = self.before(limit, self.newest()).await.flatten().flatten();
+            let since = self.shared().environment.now() - STEP;
+            let newest = self.before(limit, self.newest(since)).await.flatten().flatten();
             if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
                 write.make_void();
                 return Ok(());
@@ -188,7 +188,9 @@ impl<K: Kept> Informer<K> {
             if let Some(version) = write.reached() {
                 return Ok(version.clone());
             }
-            if let Some(Some(Some(version))) = self.before(limit, self.newest()).await {
+            // One question serves all who ask after the write.
+            let since = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
+            if let Some(Some(Some(version))) = self.before(limit, self.newest(since)).await {
                 write.reach(version);
                 continue;
             }
@@ -199,10 +201,11 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// The version that the server has come to, if it has one; nothing where that is not to be had.
-    async fn newest(&self) -> Option<Option<ResourceVersion>> {
+    /// The version that the server had come to when it was asked at `since` or later, if it has one; nothing where that is not
+    /// to be had.
+    async fn newest(&self, since: Instant) -> Option<Option<ResourceVersion>> {
         let (asks, answer) = oneshot::channel();
-        self.command(Command::Newest(asks));
+        self.command(Command::Newest(since, asks));
         answer.await.ok()
     }
 

@@ -52,8 +52,8 @@ use resyncs::Resyncs;
 pub(crate) enum Command {
     /// Find out whether the cache has reached the present.
     SeekProof,
-    /// Ask the server which version it has come to.
-    Newest(oneshot::Sender<Option<ResourceVersion>>),
+    /// Ask the server which version it has come to, unless it was asked since.
+    Newest(Instant, oneshot::Sender<Option<ResourceVersion>>),
     /// Look after handlers that were added.
     Handlers,
     /// Take note of an object that turned out, when it was read, not to fit.
@@ -213,7 +213,7 @@ impl<K: Kept> Driver<K> {
                 }
                 Wake::Command(Some(Command::Stop { handlers })) => return handlers,
                 Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
-                Wake::Command(Some(Command::Newest(asks))) => self.find_newest(asks),
+                Wake::Command(Some(Command::Newest(since, asks))) => self.find_newest(since, asks),
                 Wake::Command(Some(Command::Handlers)) => self.look_after_newcomers(),
                 Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
@@ -248,8 +248,8 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Asks the server which version it has come to; who asks hears nothing where that is not to be had.
-    fn find_newest(&self, asks: oneshot::Sender<Option<ResourceVersion>>) {
-        let newest = self.asker.newest();
+    fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
+        let newest = self.asker.newest(since);
         self.shared.environment.spawn(Box::pin(async move {
             if let Ok(version) = newest.await {
                 drop(asks.send(version));

@@ -78,8 +78,8 @@ pub(crate) enum Outcome {
     Held { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
     /// The object is gone; in this version, if the server has said so.
     Gone { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
-    /// It may have been made, before this moment.
-    Unknown(Instant),
+    /// It may have been made: it was answered, and no version told; or the answer was lost, at this moment.
+    Unknown(Option<Instant>),
 }
 
 impl Writes {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Informer, InformerFactory, Kept, Note, ObjectKey};
+use steadfast::{Informer, InformerFactory, Kept, Note, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::stage::Stage;
@@ -42,7 +42,7 @@ impl All {
     }
 
     /// Adds all.
-    pub(super) fn add(&self) {
+    fn add(&self) {
         if let Some(keys) = self.0.keys.get().filter(|_| !self.0.stage.is_ending()) {
             for key in keys() {
                 self.0.queue.add_with(key, Priority::LOW);
@@ -50,21 +50,24 @@ impl All {
         }
     }
 
-    /// Adds all when `informer` has listed its objects anew, and other caches of `factory` have come as far.
-    pub(super) fn after_relists_of<K: Kept>(&self, informer: &Informer<K>, factory: &InformerFactory) {
-        let (relisted, mut relists) = watch::channel(None);
+    /// Adds all when `informer` has listed its objects anew, and whenever what is returned is told to; when other caches of
+    /// `factory` have come as far.
+    pub(super) fn follow<K: Kept>(&self, informer: &Informer<K>, factory: &InformerFactory) -> Again {
+        let (asked, mut asks) = watch::channel(None);
+        let again = Again(Arc::new(asked));
         // Notes cannot be given back: this keeps nothing of the controller.
+        let relisted = Arc::downgrade(&again.0);
         informer.on_note(move |note| {
             // Of the first list everything is told.
-            if let Note::Relisted { held: Some(_), version, .. } = note {
-                relisted.send_replace(version.clone());
+            if let (Note::Relisted { held: Some(_), version, .. }, Some(asked)) = (note, relisted.upgrade()) {
+                asked.send_replace(version.clone());
             }
         });
         let (all, own, factory, mut stage) = (self.clone(), informer.clone(), factory.clone(), self.0.stage.clone());
         let follow = async move {
-            while relists.changed().await.is_ok() {
-                let version = relists.borrow_and_update().clone();
-                // It is told before readers see it.
+            while asks.changed().await.is_ok() {
+                let version = asks.borrow_and_update().clone();
+                // A relist is told before readers see it.
                 if let Some(version) = version {
                     drop(own.wait_for_version(&version, PATIENCE).await);
                 }
@@ -79,5 +82,16 @@ impl All {
                 () = follow => {}
             }
         }));
+        again
+    }
+}
+
+/// Has all called once more, for one source. However often it is asked, that is done once at a time.
+#[derive(Clone)]
+pub(super) struct Again(Arc<watch::Sender<Option<ResourceVersion>>>);
+
+impl Again {
+    pub(super) fn ask(&self) {
+        self.0.send_replace(None);
     }
 }

@@ -1,7 +1,6 @@
 //! Those who make the calls: each takes a key, makes sure that it may be called, calls, and does what the call wants.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::figures::{ControllerFigures, Counted};
 use super::gate::{Gate, Turn};
 use super::note::ControllerNote;
 use super::notes::Notes;
+use super::panics::told;
 use super::pulse::Pulse;
 use super::sights::Sights;
 use super::spins::Spins;
@@ -320,15 +320,4 @@ impl Drop for Running<'_> {
         self.crew.counted.running.fetch_sub(1, Ordering::Relaxed);
         self.crew.sights.written(self.key, self.recording.writes());
     }
-}
-
-/// What a panic says, where it is text.
-pub(super) fn told(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    // It may be of a type of the user's own, and panic in its turn.
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(another);
-    }
-    text.unwrap_or_else(|| "without a message".to_owned())
 }

@@ -42,8 +42,9 @@ impl WhenStale {
         Self { bound: Duration::MAX, choice: Choice::Act }
     }
 
-    pub(super) fn acts(&self) -> bool {
-        matches!(self.choice, Choice::Act)
+    /// Whether nothing is called while a cache is in doubt.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.choice, Choice::Wait)
     }
 
     /// Calls only what is `safe` once the doubt is older than `bound`: what can be repeated whatever has changed. Everything

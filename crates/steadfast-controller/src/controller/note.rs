@@ -52,7 +52,7 @@ pub enum ControllerNote {
         /// How often in a row.
         times: u32,
     },
-    /// A key waits, since a cache lacks what its last call wrote.
+    /// A key waits, since a cache lacks what its last call wrote, or what led to the next one.
     LacksWrites {
         /// The key.
         key: ObjectKey,
@@ -85,7 +85,8 @@ pub enum ControllerNote {
         /// Whether the first calls wait for it, since they read it; the other sources do not, otherwise.
         waits: bool,
     },
-    /// Something of the user's beside the calls has panicked, and is over: what the first calls wait for, or a stream of keys.
+    /// Something of the user's beside the calls has panicked: what the first calls wait for, or a stream of keys, which is over then;
+    /// or what maps objects to keys, and then all objects are called for.
     Broken {
         /// What it was.
         what: &'static str,
@@ -127,7 +128,10 @@ impl fmt::Display for ControllerNote {
                 write!(f, "{key} was to be called again at once {times} times in a row: it waits longer and longer now")
             }
             Self::LacksWrites { key, why, lasting } => {
-                write!(f, "{key} waits for {lasting:.1?}, since a cache lacks what its last call wrote: {why}")
+                write!(
+                    f,
+                    "{key} waits for {lasting:.1?}, since a cache lacks what its last call wrote, or what led to it: {why}"
+                )
             }
             Self::CannotCompare { key, why } => {
                 write!(f, "{key} is called, though it is not known whether a cache has what its last call wrote: {why}")
@@ -140,7 +144,7 @@ impl fmt::Display for ControllerNote {
             Self::SourceMissing { why, waits: true } => {
                 write!(f, "a source is not there, and the first calls, which read it, wait for it: {why}")
             }
-            Self::Broken { what, message } => write!(f, "{what} panicked, and is over: {message}"),
+            Self::Broken { what, message } => write!(f, "{what} panicked: {message}"),
             Self::Undecodable { key } => write!(f, "{key} cannot be decoded, and is not called"),
         }
     }

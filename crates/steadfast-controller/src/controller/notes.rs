@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::note::ControllerNote;
+use super::panics;
 
 /// Tells notes to the program's log, and to whoever wants them. Cheap to clone.
 #[derive(Clone)]
@@ -28,8 +29,8 @@ impl Notes {
         }
         if let Some(told) = &self.told {
             // What listens is the user's, and nothing of the controller may end by it.
-            if catch_unwind(AssertUnwindSafe(|| told(note))).is_err() {
-                tracing::error!(controller, "the callback for notes panicked");
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| told(note))) {
+                tracing::error!(controller, "the callback for notes panicked: {}", panics::told(panic));
             }
         }
     }

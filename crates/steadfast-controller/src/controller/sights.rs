@@ -5,6 +5,7 @@
 //! and are waited for unless they are in doubt.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,16 +36,40 @@ struct Inner {
     /// The caches that calls are said to read.
     read: Mutex<Vec<Arc<dyn View>>>,
     lacking: Mutex<HashMap<ObjectKey, Lacking>>,
+    numbers: AtomicU64,
 }
 
 /// What a cache lacked when it was looked at, and is waited for.
 #[derive(Default)]
 struct Lacking {
-    writes: Writes,
+    /// Which of several, one after the other, with one key.
+    number: u64,
+    /// What calls have written: no call is made before that is there.
+    own: Writes,
+    /// What has led to calls, or is going to.
+    told: Writes,
     /// With which priority the key is called once all is there, since when: where it was to be called before.
     wanted: Option<(Priority, Instant)>,
-    /// Whether the next call may be made, since all is there that was to be when it was wanted, though more has come since.
+    /// Whether the next call may be made, though something has come since that leads to another one.
     granted: bool,
+}
+
+impl Lacking {
+    fn all(&self) -> Writes {
+        let mut all = self.own.clone();
+        all.extend(self.told.clone());
+        all
+    }
+
+    /// These are there.
+    fn remove(&mut self, writes: &Writes) {
+        self.own.remove(writes);
+        self.told.remove(writes);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.told.is_empty()
+    }
 }
 
 impl Sights {
@@ -56,8 +81,8 @@ impl Sights {
         stage: Stage,
     ) -> Self {
         let environment = factory.connection().environment().clone();
-        let (read, lacking) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking }))
+        let (read, lacking, numbers) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking, numbers }))
     }
 
     /// Calls read `views`.
@@ -68,28 +93,37 @@ impl Sights {
     /// A call for `key` has ended, and has made `writes`.
     pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
         if !writes.is_empty() && !self.0.have(&writes) {
-            self.need(key, writes);
+            self.lacks(key, |lacking| {
+                lacking.own.extend(writes);
+                lacking.granted = false;
+            });
         }
     }
 
-    /// The next call for `key` has to see `writes`.
+    /// The next call for `key` has to see `writes`, which lead to it.
     pub(super) fn need(&self, key: &ObjectKey, writes: Writes) {
+        self.lacks(key, |lacking| lacking.told.extend(writes));
+    }
+
+    /// Notes what is lacking, and waits for it, unless somebody does.
+    fn lacks(&self, key: &ObjectKey, note: impl FnOnce(&mut Lacking)) {
         let mut all = self.0.lock();
-        let is_new = !all.contains_key(key);
-        all.entry(key.clone()).or_default().writes.extend(writes);
-        drop(all);
-        if is_new {
-            let (inner, key) = (self.0.clone(), key.clone());
-            let environment = inner.environment.clone();
-            environment.spawn(Box::pin(async move {
-                let mut ending = inner.stage.clone();
-                tokio::select! {
-                    biased;
-                    () = ending.ending() => {}
-                    () = inner.wait(&key) => {}
-                }
-            }));
+        if let Some(lacking) = all.get_mut(key) {
+            return note(lacking);
         }
+        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
+        note(all.entry(key.clone()).or_insert(Lacking { number, ..Lacking::default() }));
+        drop(all);
+        let (inner, key) = (self.0.clone(), key.clone());
+        let environment = inner.environment.clone();
+        environment.spawn(Box::pin(async move {
+            let mut ending = inner.stage.clone();
+            tokio::select! {
+                biased;
+                () = ending.ending() => {}
+                () = inner.wait(&key, number) => {}
+            }
+        }));
     }
 
     /// Whether caches have all that a call for `key` has to see. If not, it is added to the queue again when they have, with
@@ -99,7 +133,7 @@ impl Sights {
     pub(super) fn are_there(&self, key: &ObjectKey, priority: Priority) -> bool {
         let writes = match self.0.lock().get_mut(key) {
             None => return true,
-            Some(lacking) => (!std::mem::take(&mut lacking.granted)).then(|| lacking.writes.clone()),
+            Some(lacking) => (!std::mem::take(&mut lacking.granted)).then(|| lacking.all()),
         };
         let Some(writes) = writes else {
             // What has come since leads to another call.
@@ -111,9 +145,9 @@ impl Sights {
         let Some(lacking) = all.get_mut(key) else { return true };
         if are_there {
             // More may have come meanwhile, and leads to another call.
-            lacking.writes.remove(&writes);
+            lacking.remove(&writes);
             lacking.wanted = None;
-            if lacking.writes.is_empty() {
+            if lacking.is_empty() {
                 all.remove(key);
             }
             return true;
@@ -142,10 +176,12 @@ impl Inner {
     }
 
     /// Waits until caches have all that a call for `key` has to see, then has it called, if it was to be.
-    async fn wait(&self, key: &ObjectKey) {
+    async fn wait(&self, key: &ObjectKey, number: u64) {
         let begun = self.environment.now();
+        // Another one is waited for by another.
+        let own = |lacking: &&mut Lacking| lacking.number == number;
         loop {
-            let Some(writes) = self.lock().get(key).map(|lacking| lacking.writes.clone()) else { return };
+            let Some(writes) = self.lock().get_mut(key).filter(own).map(|lacking| lacking.all()) else { return };
             let seen = async {
                 for view in self.read() {
                     match view.wait_for_writes(&writes, PATIENCE).await {
@@ -159,8 +195,10 @@ impl Inner {
             match seen.await {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
-                    let lasting = self.since(begun);
-                    self.notes.tell(&ControllerNote::LacksWrites { key: key.clone(), why: error.to_string(), lasting });
+                    if self.lock().get_mut(key).filter(own).is_some_and(|lacking| lacking.wanted.is_some()) {
+                        let (key, why, lasting) = (key.clone(), error.to_string(), self.since(begun));
+                        self.notes.tell(&ControllerNote::LacksWrites { key, why, lasting });
+                    }
                     continue;
                 }
                 Err(error) => {
@@ -168,12 +206,15 @@ impl Inner {
                 }
             }
             let mut all = self.lock();
-            let Some(lacking) = all.get_mut(key) else { return };
-            lacking.writes.remove(&writes);
-            let wanted = lacking.wanted.take();
-            let is_all = lacking.writes.is_empty();
+            let Some(lacking) = all.get_mut(key).filter(own) else { return };
+            lacking.remove(&writes);
+            if !lacking.own.is_empty() {
+                // A call has ended meanwhile, and has written.
+                continue;
+            }
+            let (wanted, is_all) = (lacking.wanted.take(), lacking.is_empty());
             // More has come meanwhile; a key to which something happens all the time is called all the same.
-            lacking.granted |= !is_all && wanted.is_some();
+            lacking.granted = !is_all && wanted.is_some();
             if is_all {
                 all.remove(key);
             }

@@ -1,6 +1,7 @@
 //! Where a controller's keys come from.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use steadfast::{
@@ -8,9 +9,13 @@ use steadfast::{
     Scope, Writes,
 };
 
-use super::all::All;
+use super::all::{Again, All};
 use super::changes::Changes;
+use super::note::ControllerNote;
+use super::notes::Notes;
+use super::panics::told;
 use super::sights::Sights;
+use super::stage::Stage;
 use crate::workqueue::{Priority, Workqueue};
 
 /// Objects whose changes a controller follows: a [`Scope`], or an [`Informer`] that there is already, and which changes count.
@@ -53,16 +58,14 @@ impl<K: Kept> Source<K> {
     /// seen that.
     pub(super) fn attach<I>(
         self,
-        factory: &InformerFactory,
-        queue: &Workqueue<ObjectKey>,
-        sights: &Sights,
-        all: &All,
+        links: &Links,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
     ) -> Result<(Informer<K>, Detach), SourceError>
     where
         I: IntoIterator<Item = ObjectKey>,
     {
         let Self { open, changes, resync } = self;
+        let Links { factory, queue, sights, all, stage, notes } = links;
         let informer = open(factory)?;
         let handler = informer.handler().deliver_each(ONE_BY_ONE);
         let handler = match resync {
@@ -76,15 +79,26 @@ impl<K: Kept> Source<K> {
             keys: Box::new(move |object, add| keys(object).into_iter().for_each(add)),
             queue: queue.clone(),
             sights: sights.clone(),
-            all: all.clone(),
+            again: all.follow(&informer, factory),
+            stage: stage.clone(),
+            notes: notes.clone(),
         };
         let registration = handler.add_handler(leads)?;
-        all.after_relists_of(&informer, factory);
         let detach = move || {
             registration.remove();
         };
         Ok((informer, Box::new(detach)))
     }
+}
+
+/// What sources have to do with.
+pub(super) struct Links {
+    pub(super) factory: InformerFactory,
+    pub(super) queue: Workqueue<ObjectKey>,
+    pub(super) sights: Sights,
+    pub(super) all: All,
+    pub(super) stage: Stage,
+    pub(super) notes: Notes,
 }
 
 /// So many changes wait to be taken in one by one, and are not merged: an object that has come and gone meanwhile may have been
@@ -99,7 +113,9 @@ struct Leads<K: Kept> {
     keys: Keys<K>,
     queue: Workqueue<ObjectKey>,
     sights: Sights,
-    all: All,
+    again: Again,
+    stage: Stage,
+    notes: Notes,
 }
 
 /// Hands on the keys that an object leads to.
@@ -108,7 +124,7 @@ type Keys<K> = Box<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
 impl<K: Kept> Handler<K> for Leads<K> {
     fn handle(&self, event: Event<K>, call: Call) {
         if call.missed > 0 {
-            self.all.add();
+            self.again.ask();
         }
         let priority = match &event {
             Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
@@ -116,8 +132,9 @@ impl<K: Kept> Handler<K> for Leads<K> {
             _ => Priority::NORMAL,
         };
         let unseen = match &event {
-            // No call is made before the others have come as far as this cache was then.
-            Event::Added { initial: true, .. } | Event::Resynced { .. } => Writes::default(),
+            // No first call is made before the others have come as far as this cache was then.
+            Event::Added { initial: true, .. } if !self.stage.is_working() => Writes::default(),
+            Event::Resynced { .. } => Writes::default(),
             _ => self.factory.unseen_elsewhere(&self.informer, &event),
         };
         let mut add = |key: ObjectKey| {
@@ -126,11 +143,20 @@ impl<K: Kept> Handler<K> for Leads<K> {
             }
             self.queue.add_with(key, priority);
         };
+        let mut lead = |object: &Object<K>| {
+            let led = catch_unwind(AssertUnwindSafe(|| (self.keys)(object, &mut add)));
+            if let Err(panic) = led {
+                // Nobody knows to which keys it leads.
+                let what = "what maps objects to keys";
+                self.notes.tell(&ControllerNote::Broken { what, message: told(panic) });
+                self.again.ask();
+            }
+        };
         if let Event::Updated { old, .. } = &event {
             // It may have led to others before.
-            (self.keys)(old, &mut add);
+            lead(old);
         }
-        (self.keys)(event.object(), &mut add);
+        lead(event.object());
     }
 }
 

@@ -41,6 +41,11 @@ impl Stage {
         });
     }
 
+    /// Whether calls are made, or were.
+    pub(super) fn is_working(&self) -> bool {
+        *self.seen.borrow() >= Point::Working
+    }
+
     /// Whether no more calls are begun.
     pub(super) fn is_ending(&self) -> bool {
         *self.seen.borrow() >= Point::Ending

@@ -14,13 +14,15 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::all::All;
-use super::crew::{Caller, Crew, told};
+use super::crew::{Caller, Crew};
 use super::figures::Counted;
 use super::gate::Gate;
 use super::note::ControllerNote;
 use super::notes::Notes;
+use super::panics::told;
 use super::running::RunningController;
 use super::sights::Sights;
+use super::source::Links;
 use super::spins::Spins;
 use super::stage::{Point, Stage};
 use super::view::View;
@@ -53,12 +55,20 @@ impl<K: Kept> Controller<K> {
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
         let all = All::new(environment.clone(), queue.clone(), stage.clone());
+        let links = Links {
+            factory: self.factory.clone(),
+            queue: queue.clone(),
+            sights: sights.clone(),
+            all: all.clone(),
+            stage: stage.clone(),
+            notes: notes.clone(),
+        };
         let own = |object: &Object<K>| [object.key().clone()];
-        let (informer, detach) = self.source.attach(&self.factory, &queue, &sights, &all, own)?;
+        let (informer, detach) = self.source.attach(&links, own)?;
         all.are_of(&informer);
         let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
         for other in self.others {
-            let other = other(&self.factory, &queue, &sights, &all);
+            let other = other(&links);
             // What was attached before is of no use alone.
             attached.push(other.inspect_err(|_| {
                 for attached in &attached {
@@ -68,10 +78,14 @@ impl<K: Kept> Controller<K> {
             })?);
         }
         let (read, led): (Vec<_>, Vec<_>) = attached.iter().partition(|attached| attached.is_read);
-        let read: Vec<_> = read.into_iter().map(|attached| attached.view.clone()).chain(self.reads).collect();
-        let led = led.into_iter().map(|attached| attached.view.clone()).collect();
-        // Who acts whatever caches say waits for none that is in doubt.
-        sights.reads(if self.when_stale.acts() { Vec::new() } else { read.clone() });
+        let views = |attached: Vec<&Attached>| -> Vec<_> {
+            attached.into_iter().map(|attached| attached.view.clone()).collect()
+        };
+        let (own, led, said) = (views(read), views(led), self.reads);
+        let read: Vec<_> = own.iter().chain(&said).cloned().collect();
+        let first = [(said, First::There), (own, First::Refused), (led, First::Late)];
+        // Who acts though caches are in doubt, waits for none that is.
+        sights.reads(if self.when_stale.waits() { read.clone() } else { Vec::new() });
         let gate = Gate::new(read.clone(), self.when_stale);
 
         let crew = Arc::new(Crew {
@@ -94,7 +108,7 @@ impl<K: Kept> Controller<K> {
         (0..self.concurrency).for_each(|_| crew.recruit());
 
         let mut tasks = vec![
-            environment.spawn_foreign(Box::pin(begin(crew.clone(), self.factory, read, led, self.after))),
+            environment.spawn_foreign(Box::pin(begin(crew.clone(), self.factory, first, self.after))),
             environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
         ];
         for mut keys in self.triggers {
@@ -126,24 +140,41 @@ impl QueueChoices {
     }
 }
 
-/// Waits for the caches that calls read, and for those that only lead to calls as long as that is no delay; and for what the
-/// user wants to wait for. Then the calls begin.
+/// When the first calls wait no longer for a cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// When it is there: the user has said that they read it.
+    There,
+    /// When it is there, or the server refuses it.
+    Refused,
+    /// The same, or when that takes too long.
+    Late,
+}
+
+/// Waits for the caches, and for what the user wants to wait for. Then the calls begin.
 async fn begin(
     crew: Arc<Crew>,
     factory: InformerFactory,
-    read: Vec<Arc<dyn View>>,
-    led: Vec<Arc<dyn View>>,
+    views: [(Vec<Arc<dyn View>>, First); 3],
     after: Option<BoxFuture<'static, ()>>,
 ) {
     let environment = crew.connection.environment().clone();
     let end = environment.now() + SYNC_PATIENCE;
-    let views = read.into_iter().map(|view| (view, true)).chain(led.into_iter().map(|view| (view, false)));
-    for (view, is_read) in views {
+    let mut all = Vec::new();
+    for (views, first) in views {
+        all.extend(views.into_iter().map(|view| (view, first)));
+    }
+    for (view, first) in all {
         let missing = |waits| {
             let why = format!("{}: {}", view.name(), view.freshness());
             crew.notes.tell(&ControllerNote::SourceMissing { why, waits });
         };
-        let settled = || view.is_synced() || matches!(view.freshness(), Freshness::Failed(_) | Freshness::Stopped(_));
+        let settled = || match view.freshness() {
+            _ if view.is_synced() => true,
+            Freshness::Stopped(_) => true,
+            Freshness::Failed(_) => first != First::There,
+            _ => false,
+        };
         let mut changed = view.changed();
         let (mut late, mut is_late) = (environment.sleep_until(end), false);
         while !settled() {
@@ -152,17 +183,15 @@ async fn begin(
                 _ = changed.changed() => {}
                 () = &mut late, if !is_late => {
                     is_late = true;
-                    missing(is_read);
-                    if !is_read {
+                    if first == First::Late {
                         break;
                     }
+                    missing(true);
                 }
             }
         }
         if !view.is_synced() {
-            if is_read || !is_late {
-                missing(false);
-            }
+            missing(false);
             continue;
         }
         // What calls read may be another cache of the same objects, whose list is older than this one.
@@ -182,14 +211,18 @@ async fn begin(
 /// Looks after the calls and the caches, as long as it runs.
 async fn look_after(crew: Arc<Crew>) {
     let environment = crew.connection.environment().clone();
+    let mut next = environment.now() + LOOK;
     loop {
         let mut views = crew.gate.changes();
         let changed = views.iter_mut().map(|view| view.changed().boxed());
-        let pause = environment.sleep_until(environment.now() + LOOK);
+        let pause = environment.sleep_until(next);
         let is_closed = crew.gate.is_closed();
         tokio::select! {
             biased;
-            () = pause => crew.look(),
+            () = pause => {
+                crew.look();
+                next = environment.now() + LOOK;
+            }
             _ = futures::future::select_all(changed), if is_closed => crew.look_at_caches(),
         }
     }

@@ -27,6 +27,9 @@ pub(super) struct Campaign {
     candidacy: Candidacy,
     /// The term that was told last, until it was told to be over.
     term: Option<Arc<Term>>,
+    /// Until when what earlier terms have sent, and the server has not answered, may still be acted on: neither a term of our own
+    /// begins before, nor is the lease given up.
+    settled: Option<Instant>,
     /// The last request had no answer.
     unanswered: bool,
 }
@@ -37,7 +40,7 @@ impl Campaign {
         let now = connection.environment().boot_time();
         let candidacy = Candidacy::new(&office.namespace, &office.name, office.identity.clone(), timing, now);
         let leases = Leases::new(connection.clone(), &office.namespace, &office.name, timing.patience());
-        Self { connection, leases, office, timing, wall, candidacy, term: None, unanswered: false }
+        Self { connection, leases, office, timing, wall, candidacy, term: None, settled: None, unanswered: false }
     }
 
     /// Stands until the election is to stop, then gives up the lease.
@@ -47,6 +50,7 @@ impl Campaign {
             let step = self.candidacy.step(self.now(), (self.wall)());
             self.tell();
             if let Step::Wait(until) = step {
+                let until = self.unsettled().map_or(until, |settled| until.min(settled));
                 tokio::select! {
                     biased;
                     () = stopped(&mut stopping) => break,
@@ -103,10 +107,23 @@ impl Campaign {
         }
     }
 
+    /// Until when it is waited, where something that an earlier term has sent may still be acted on.
+    fn unsettled(&self) -> Option<Instant> {
+        self.settled.filter(|settled| *settled > self.now())
+    }
+
+    /// Ends a term: from here on nothing of it is sent, so that what is unanswered now is all there will ever be.
+    fn close(&mut self, term: &Term) {
+        term.fence.close();
+        let settled = term.fence.last_unanswered().map(|at| at + self.timing.margin());
+        self.settled = self.settled.max(settled);
+    }
+
     /// Lets the term of users begin, go on or end as that of the candidacy does, and tells them.
     fn tell(&mut self) {
         let now = self.now();
-        let Office { namespace, name, identity, .. } = &*self.office;
+        let office = self.office.clone();
+        let Office { namespace, name, identity, .. } = &*office;
         let held = self.candidacy.term(now).map(|held| (held.number, held.until));
         if let Some(term) = self.term.clone() {
             match held {
@@ -118,12 +135,14 @@ impl Campaign {
                     // Somebody has seen it lapse a moment before, and relies on that.
                     self.candidacy.resign(now);
                 }
-                _ => term.fence.close(),
+                _ => {}
             }
+            self.close(&term);
             tracing::warn!(%namespace, %name, %identity, "no longer the leader: the lease may have lapsed, or is another's");
             self.term = None;
         }
-        if let Some((number, until)) = self.candidacy.term(now).map(|held| (held.number, held.until)) {
+        let begins = self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled().is_none());
+        if let Some((number, until)) = begins.map(|held| (held.number, held.until)) {
             tracing::info!(%namespace, %name, %identity, "the leader");
             // Half of what is left of the lease is for what was sent to arrive, the other half for the server to act on it.
             let fence = Fence::new(self.office.environment.clone(), until, self.timing.margin() / 2);
@@ -144,14 +163,11 @@ impl Campaign {
     async fn release(&mut self) -> bool {
         let Some(term) = self.term.take() else { return false };
         let until = self.candidacy.term(self.now()).map(|held| held.until);
-        // From here on nothing is sent, so that what is unanswered now is all there will ever be.
-        term.fence.close();
-        let unanswered = term.fence.last_unanswered();
+        self.close(&term);
         self.office.standing.send_modify(|_| {});
         let Some(until) = until else { return false };
-        if let Some(at) = unanswered {
+        if let Some(settled) = self.unsettled() {
             // The server may still act on it, and another leader must not have begun by then.
-            let settled = at + self.timing.margin();
             if settled >= until {
                 return false;
             }

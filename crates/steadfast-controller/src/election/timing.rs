@@ -32,12 +32,12 @@ pub enum ElectionError {
     /// The leader would not try to renew in time.
     #[error(
         "with a retry period of {retry_period:?}, drawn out by up to 1.2 of it, a leader does not come to renew within \
-         {renew_deadline:?}: lower the retry period below {:?}, but not to 0, or raise the renew deadline", .renew_deadline.div_f64(JITTER)
+         {renew_deadline:?}: lower the retry period below {:?}, but not to 0, or raise the renew deadline and the lease duration", .renew_deadline.div_f64(JITTER)
     )]
     RetryPeriod {
         /// How often is tried.
         retry_period: Duration,
-        /// How long a leader tries to renew.
+        /// How long a leader tries to renew: four fifths of the lease duration at most.
         renew_deadline: Duration,
     },
     /// Nobody would hold the lease.
@@ -81,8 +81,10 @@ impl Timing {
         if renew >= lease {
             return Err(ElectionError::RenewDeadline { renew_deadline: renew, lease_duration: lease });
         }
-        if retry.is_zero() || renew <= retry.mul_f64(JITTER) {
-            return Err(ElectionError::RetryPeriod { retry_period: retry, renew_deadline: renew });
+        // It acts no longer than that, whatever the deadline.
+        let acting = self.acting();
+        if retry.is_zero() || retry >= acting || acting <= retry.mul_f64(JITTER) {
+            return Err(ElectionError::RetryPeriod { retry_period: retry, renew_deadline: acting });
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use steadfast::{Informer, ObjectKey, Scope};
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast::{Informer, ObjectKey, ResourceVersion, Scope};
+use steadfast_apiserver::{Answer, RequestRecord, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Upsets, WorldError, config_map, labelled_config_map};
@@ -444,5 +444,61 @@ async fn a_key_to_which_something_happens_all_the_time_is_called_all_the_same() 
     }
     let during = told.take().len();
     assert!(during > 10, "{during} calls");
+    Ok(())
+}
+
+/// What led to a call and what the call before has written are waited for both: that the first has come, while more of such has
+/// come since, is no leave to go on without the other.
+#[tokio::test(start_paused = true)]
+async fn a_change_seen_during_a_call_is_no_leave_to_go_on_without_what_the_call_wrote() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let context = context(&world)?;
+    let slow = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
+        pass(SECOND).await;
+        keep_children(parent, context).await
+    };
+    let controller = keeper(&world).run(slow, back_off, context.clone())?;
+    pass(10 * SECOND).await;
+    assert_eq!(context.created.load(Ordering::Relaxed), 3);
+    let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
+
+    // One is gone, which both caches have seen; a call begins, and is going to make another.
+    world.server.delete_named("pods", "default", &children[0])?;
+    pass(SECOND / 2).await;
+    // From now on the cache that is read stands still, and the one that leads to calls goes on.
+    let is_read = |request: &RequestRecord| {
+        let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
+        pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
+    };
+    let watches: Vec<u64> =
+        world.server.requests().iter().filter(|request| is_read(request)).map(|request| request.id).collect();
+    assert_eq!(watches.len(), 2, "one of objects, one of metadata");
+    let mut tried = 0;
+    for watch in watches {
+        world.server.faults().stall_stream(watch, true);
+        let patch = json!({ "metadata": { "annotations": { "seen": watch.to_string() } } });
+        let seen = world.server.merge_patch("pods", "default", &children[1], patch)?;
+        pass(Duration::from_millis(10)).await;
+        let version = ResourceVersion::from(seen["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+        let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
+        if is_behind {
+            tried += 1;
+            // What the call makes is seen by neither, for a while; then the one that stood still sees the change alone.
+            world.server.faults().lag_at(world.server.revision());
+            pass(2 * SECOND).await;
+            assert_eq!(context.created.load(Ordering::Relaxed), 4);
+            world.server.faults().stall_stream(watch, false);
+            controller.queue().add(super::key("a"));
+            pass(3 * SECOND).await;
+            assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.figures());
+            world.server.faults().lag(false);
+            break;
+        }
+        world.server.faults().stall_stream(watch, false);
+    }
+    assert_eq!(tried, 1);
+    pass(30 * SECOND).await;
+    assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
     Ok(())
 }

@@ -209,6 +209,29 @@ async fn after_a_relist_all_are_called_for_it_may_have_skipped_what_a_call_has_s
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let told = Told::default();
+    let of = |secret: &steadfast::Object<Secret>| {
+        assert!(secret.name_any() != "bad", "by design");
+        None
+    };
+    let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
+    let _controller = telling(controller, &told)?;
+    pass(SECOND).await;
+    told.take();
+    for name in ["good", "bad"] {
+        let secret =
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" } });
+        world.server.create(&secret)?;
+        pass(SECOND).await;
+    }
+    assert_eq!(told.take(), ["what maps objects to keys panicked: by design", "a"]);
+    Ok(())
+}
+
 /// The story of stackabletech/trino-operator#936: one watch that is refused had all of an operator's watches wait, for good.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), WorldError> {

@@ -264,7 +264,8 @@ impl Reading {
         }
         if self.unchecked {
             // A watch from a version that the server has not come to would wait for it in silence.
-            match self.source.asker.newest().await {
+            let now = self.source.asker.connection.environment().now();
+            match self.source.asker.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.at) => {
                     let why = format!("the server is at {newest}: its history is another one");
                     return Err(self.expired(why.into()));

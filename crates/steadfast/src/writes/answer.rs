@@ -94,9 +94,7 @@ impl Witness {
     /// The body is complete.
     pub(crate) fn complete(self) {
         let outcome = if self.held.len() <= ANSWER_LIMIT { self.read() } else { None };
-        if let Some(outcome) = outcome {
-            self.write.end(outcome);
-        }
+        self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
     /// What the server has said; nothing where it does not tell a version.
@@ -133,7 +131,7 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        self.write.end(Outcome::Unknown(self.environment.now()));
+        self.write.end(Outcome::Unknown(Some(self.environment.now())));
     }
 }
 
