@@ -12,12 +12,14 @@ mod work;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::Trouble;
 
@@ -28,6 +30,9 @@ const CALLS: usize = 200_000;
 
 /// Fewer of one key, one after the other.
 const ALONE: usize = 20_000;
+
+/// Longer than any of them takes.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Which controllers are measured, and of how many keys.
 #[derive(clap::Args)]
@@ -75,7 +80,12 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
         ] {
             let mut command = Command::new(program);
             command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
-            let answers = play(command.args(&row.arguments)).await.map_err(|error| format!("{name}: {error}"))?;
+            let Ok(answers) = timeout(PATIENCE, play(command.args(&row.arguments))).await else {
+                let table = if row.title.contains("queued") { &mut urgent } else { &mut table };
+                writeln!(table, "| {} | {name} | not in {} s |", row.title, PATIENCE.as_secs())?;
+                continue;
+            };
+            let answers = answers.map_err(|error| format!("{name}: {error}"))?;
             eprintln!("{}, {name}: {answers:?}", row.title);
             let told = |phase: &str, field: &str| {
                 let answer = answers.iter().find(|answer| answer["phase"] == phase);

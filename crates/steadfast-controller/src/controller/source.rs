@@ -127,7 +127,9 @@ impl<K: Kept> Handler<K> for Leads<K> {
             self.again.ask();
         }
         let priority = match &event {
-            Event::Added { initial: true, .. } | Event::Resynced { .. } => Priority::LOW,
+            // One that has changed before it was told for the first time is as urgent as any that has.
+            Event::Added { initial: true, .. } if call.changes <= 1 => Priority::LOW,
+            Event::Resynced { .. } => Priority::LOW,
             Event::Updated { old, new } if !self.changes.matter::<K>(old, new) => return,
             _ => Priority::NORMAL,
         };
