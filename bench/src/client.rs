@@ -34,6 +34,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
 use crate::Trouble;
+use crate::usage::{memory, processor_time};
 use answer::tell;
 use cache::Cache;
 use progress::Progress;
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         return witness::run(config, args.library).await;
     }
     let progress = Progress::default();
-    let (begun, used) = (Instant::now(), measure::processor_time()?);
+    let (begun, used) = (Instant::now(), processor_time()?);
     let widgets = ApiResource {
         group: "bench.steadfast.dev".into(),
         version: "v1".into(),
@@ -68,14 +69,14 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
         (Library::Floor, _) => {
             let bytes = floor::read(config, &args).await?;
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), measure::processor_time()? - used);
+            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
             tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
         (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
     };
-    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), measure::processor_time()? - used);
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
     if cache.len() != args.expect {
         return Err(format!("{} objects are in the store, not {}", cache.len(), args.expect).into());
     }
@@ -85,7 +86,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
     while let Some(line) = lines.next_line().await? {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
-            "memory" => tell(&measure::memory()?),
+            "memory" => tell(&memory()?),
             "reset-peak" => {
                 measure::reset_peak()?;
                 tell(&json!({ "phase": "reset-peak" }));
@@ -126,7 +127,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
 /// What came before does not count; tells what was used of the processors before.
 fn arm(progress: &Progress) -> Result<f64, Trouble> {
     progress.begin();
-    measure::processor_time()
+    processor_time()
 }
 
 /// Waits for an object of `version` or later.
@@ -140,6 +141,6 @@ async fn reached(
         sleep(Duration::from_millis(1)).await;
     }
     let mut answer = progress.answer(phase);
-    answer["cpu"] = json!(measure::processor_time()? - used_before);
+    answer["cpu"] = json!(processor_time()? - used_before);
     Ok(answer)
 }

@@ -3,7 +3,6 @@
 //!
 //! In virtual time, the same upsets for both.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +12,12 @@ use kube::api::{Api, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{self, WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use steadfast::{Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, Upsets, config_map};
+use steadfast_testing::{Children, InMemory, Upsets, config_map};
 
 use crate::Trouble;
 
@@ -84,7 +83,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
         if is_ours {
             let factory = InformerFactory::new(&connection);
             let (client, children) = (connection.client(), factory.informer::<Pod>(Scope::all())?);
-            let context = Arc::new((client, Children::Informer(children)));
+            let context = Arc::new((client, Cache::Informer(children)));
             let controller = Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all());
             let controller = controller.run(ours, back_off, context)?;
             upset(seed, &server, &network).await?;
@@ -94,7 +93,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
             upset(seed, &server, &network).await?;
             running.abort();
         }
-        Ok(most(&server))
+        Ok(pods(&server).most.into_values().max().unwrap_or_default())
     })
 }
 
@@ -104,7 +103,7 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
         upsets.another().await;
         match upsets.random(8) {
             0 => {
-                if let Some(name) = live(server).into_values().flatten().nth(upsets.random(6) as usize) {
+                if let Some(name) = pods(server).live.into_values().flatten().nth(upsets.random(6) as usize) {
                     server.delete_named("pods", "default", &name)?;
                 }
             }
@@ -121,24 +120,29 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
     Ok(())
 }
 
+/// The children that there are and were, by the server's own history.
+fn pods(server: &ApiServer) -> Children {
+    Children::of(server, "", "pods")
+}
+
 /// Where it looks for children.
-enum Children {
+enum Cache {
     Informer(Informer<Pod>),
     Store(Store<Pod>),
 }
 
-type Context = (Client, Children);
+type Context = (Client, Cache);
 
 /// Makes the children that the cache does not have.
 async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Result<(), kube::Error> {
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
     let own = match children {
-        Children::Informer(pods) => match pods.lister() {
+        Cache::Informer(pods) => match pods.lister() {
             Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
             Err(_) => return Ok(()),
         },
-        Children::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
+        Cache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
     };
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     for _ in own..CHILDREN {
@@ -164,7 +168,7 @@ async fn theirs(connection: Connection) {
     let (store, writer) = reflector::store();
     let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
     let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
-    let context = Arc::new((client.clone(), Children::Store(store.clone())));
+    let context = Arc::new((client.clone(), Cache::Store(store.clone())));
     drop(store.wait_until_ready().await);
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let reconcile = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
@@ -177,34 +181,4 @@ async fn theirs(connection: Connection) {
     let controller = runtime::Controller::new(maps, watcher::Config::default()).owns(pods, watcher::Config::default());
     controller.run(reconcile, policy, context).for_each(|_| std::future::ready(())).await;
     filled.abort();
-}
-
-/// The children that there are, by their parents.
-fn live(server: &ApiServer) -> BTreeMap<String, BTreeSet<String>> {
-    let mut live = BTreeMap::new();
-    follow(server, &mut live, |_| {});
-    live
-}
-
-/// The most children that a parent ever had at once, by the server's own history.
-fn most(server: &ApiServer) -> usize {
-    let mut most = 0;
-    follow(server, &mut BTreeMap::new(), |children| most = children.max(most));
-    most
-}
-
-fn follow(server: &ApiServer, live: &mut BTreeMap<String, BTreeSet<String>>, mut told: impl FnMut(usize)) {
-    let history = server.history();
-    for change in history.of("", "pods") {
-        let state = change.object.as_deref().or(change.previous.as_deref());
-        let owner = state.and_then(|pod| pod.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
-        let Some(owner) = owner else { continue };
-        let children = live.entry(owner.to_owned()).or_default();
-        if change.object.is_some() {
-            children.insert(change.name.clone());
-        } else {
-            children.remove(&change.name);
-        }
-        told(children.len());
-    }
 }

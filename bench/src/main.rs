@@ -17,6 +17,7 @@ mod reconciles;
 mod run;
 mod serve;
 mod trouble;
+mod usage;
 
 use std::process::ExitCode;
 

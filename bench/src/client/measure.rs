@@ -2,28 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
 use super::cache::Cache;
 use crate::Trouble;
-
-/// What this process has used of the processors, in seconds.
-pub(super) fn processor_time() -> Result<f64, Trouble> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
-}
-
-/// What is resident now and was at most, in bytes.
-pub(super) fn memory() -> Result<Value, Trouble> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let figure = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-    };
-    Ok(json!({ "phase": "memory", "resident": figure("VmRSS:"), "peak": figure("VmHWM:") }))
-}
 
 /// The most that is resident counts from now on.
 pub(super) fn reset_peak() -> Result<(), Trouble> {

@@ -1,26 +1,6 @@
-//! What a process says of itself.
+//! How long things took.
 
-use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
-
-use crate::Trouble;
-
-/// What this process has used of the processors, in seconds.
-pub(super) fn processor_time() -> Result<f64, Trouble> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
-}
-
-/// What is resident now and was at most, in bytes.
-pub(super) fn memory() -> Result<Value, Trouble> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let figure = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-    };
-    Ok(json!({ "phase": "memory", "resident": figure("VmRSS:"), "peak": figure("VmHWM:") }))
-}
 
 /// Half and 99 of a hundred of these times, which are in nanoseconds.
 pub(super) fn quantiles(phase: &str, mut times: Vec<u64>) -> Value {

@@ -10,11 +10,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::answers::{memory, processor_time, quantiles};
+use super::answers::quantiles;
 use super::ours::Ours;
 use super::theirs::Theirs;
 use super::work::Work;
 use crate::Trouble;
+use crate::usage::{memory, processor_time};
 
 /// Which controller, of how many keys, and what its calls do.
 #[derive(clap::Args)]

@@ -10,7 +10,6 @@ mod gate;
 mod metrics;
 mod note;
 mod notes;
-mod panics;
 mod pulse;
 mod running;
 mod sights;
@@ -50,6 +49,7 @@ use source::{Detach, Links};
 pub use source::{Source, SourceError};
 use view::View;
 
+use crate::panics;
 use crate::workqueue::{RateLimit, RetrySettings};
 
 /// So many calls at a time, unless something else is said.
@@ -348,14 +348,7 @@ impl<K: Kept> Controller<K> {
                     Lookup::Absent => return Call::Gone,
                     Lookup::Unknown { .. } => return Call::Undecodable,
                 };
-                let (work, context) = (work.clone(), context.clone());
-                Call::Begun(Box::pin(async move {
-                    let done = (work.0)(object.clone(), context.clone()).await;
-                    done.map_err(|error| {
-                        let action = (work.1)(object, &error, context);
-                        Failed { error: with_causes(&error), action }
-                    })
-                }))
+                begin(&work, object, &context)
             })
         })
     }
@@ -381,19 +374,28 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(move |_| {
-            Box::new(move |key| {
-                let (work, context, key) = (work.clone(), context.clone(), key.clone());
-                Call::Begun(Box::pin(async move {
-                    let done = (work.0)(key.clone(), context.clone()).await;
-                    done.map_err(|error| {
-                        let action = (work.1)(key, &error, context);
-                        Failed { error: with_causes(&error), action }
-                    })
-                }))
-            })
-        })
+        self.start(move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
     }
+}
+
+/// A call of the first of `work` for `subject`, and of the second where that ends with an error.
+fn begin<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Call
+where
+    F: Fn(S, Arc<C>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+    E: Error,
+    P: Fn(S, &E, Arc<C>) -> Action + Send + Sync + 'static,
+    S: Clone + Send + 'static,
+    C: Send + Sync + 'static,
+{
+    let (work, context) = (work.clone(), context.clone());
+    Call::Begun(Box::pin(async move {
+        let (reconcile, error_policy) = &*work;
+        reconcile(subject.clone(), context.clone()).await.map_err(|error| {
+            let action = error_policy(subject, &error, context);
+            Failed { error: with_causes(&error), action }
+        })
+    }))
 }
 
 /// An error and what led to it.

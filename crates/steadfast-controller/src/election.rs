@@ -22,6 +22,8 @@ use campaign::{Campaign, WallClock};
 use office::{Office, Term};
 use timing::Timing;
 
+use crate::panics;
+
 pub use timing::ElectionError;
 
 /// A candidate for one lease, and its leadership while it holds that. Cheap to clone.
@@ -114,7 +116,7 @@ impl LeaderElectionBuilder {
         self.wall = Arc::new(move || {
             // One that panics is no reason to stand no longer.
             let now = catch_unwind(AssertUnwindSafe(&wall_clock)).unwrap_or_else(|panic| {
-                std::mem::forget(panic);
+                drop(panics::told(panic));
                 SystemTime::now()
             });
             Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH)

@@ -37,6 +37,7 @@
 //! | `controller::all` | calls for all there is, where it is not known what has changed |
 //! | `controller::gate` | whether anything may be called, while caches are in doubt |
 //! | `finalizer` | what is to be done before an object is gone |
+//! | `panics` | what is left of a panic |
 //! | `workqueue` | which keys are to be worked on, one call of each at a time |
 //! | `workqueue::schedule` | what is ready, delayed and worked on, without a clock |
 //! | `workqueue::order` | who is next among those that are ready: priorities, and fairness among groups |
@@ -57,6 +58,7 @@ mod controller;
 mod election;
 mod events;
 mod finalizer;
+mod panics;
 mod workqueue;
 
 #[cfg(feature = "metrics")]

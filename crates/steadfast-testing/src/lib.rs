@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod children;
 pub mod cluster;
 mod error;
 mod form;
@@ -36,6 +37,7 @@ mod told;
 mod upsets;
 mod world;
 
+pub use children::Children;
 pub use error::Error;
 pub use form::{Form, Held, InForm, NoForm, build_in_form};
 pub use history::history;

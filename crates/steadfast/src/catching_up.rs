@@ -16,7 +16,7 @@ use crate::driver::Command;
 use crate::error::WaitError;
 use crate::informer::{Informer, is_at, is_unversioned};
 use crate::shared::Shared;
-use crate::writes::{GRACE, Outcome, Target, Write, Writes};
+use crate::writes::{GRACE, Outcome, Write, Writes};
 
 /// So long is waited before the server is asked whether it still has what is waited for: it may have been restored from a
 /// backup since.
@@ -66,13 +66,7 @@ impl<K: Kept> Informer<K> {
     pub fn seen(&self) -> Writes {
         let (origin, mut seen) = (self.origin(), Writes::default());
         if let Some(version) = self.snapshot().version().filter(|version| version.is_ordered()) {
-            let target = Target {
-                group: origin.group.clone(),
-                plural: origin.plural.clone(),
-                namespace: origin.scope.in_namespace().map(str::to_owned),
-                name: None,
-            };
-            let write = Write::new(Some(origin.server.clone()), target, Outcome::Unknown(None));
+            let write = origin.write(origin.scope.in_namespace(), None, Outcome::Unknown(None));
             write.reach(version.clone());
             seen.push(Arc::new(write));
         }
@@ -80,7 +74,7 @@ impl<K: Kept> Informer<K> {
     }
 
     fn has(&self, write: &Write) -> bool {
-        if !self.origin().concerns(write) || self.is_refused() {
+        if !self.origin().concerns(write) || is_refused(self.shared()) {
             return true;
         }
         if !self.has_synced() {
@@ -105,21 +99,13 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Whether there is nothing to be read, and will not be.
-    fn is_refused(&self) -> bool {
-        !self.has_synced() && matches!(self.freshness(), Freshness::Failed(_))
-    }
-
     async fn wait_for_write(&self, write: &Write, limit: Limit) -> Result<(), WaitError> {
         let shared = self.shared();
-        let synced = |shared: &Shared<K>| {
-            let refused = || matches!(shared.freshness(), Freshness::Failed(_));
-            (shared.is_synced() || refused()).then_some(())
-        };
-        if self.wait_until(self.left(limit), synced).await.is_err() {
+        let settled = |shared: &Shared<K>| (shared.is_synced() || is_refused(shared)).then_some(());
+        if self.wait_until(self.left(limit), settled).await.is_err() {
             return Err(self.unmet(write, limit));
         }
-        if self.is_refused() {
+        if is_refused(shared) {
             return Ok(());
         }
         let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
@@ -234,15 +220,8 @@ impl<K: Kept> Informer<K> {
 
 /// What an event of `informer` tells, as a write: for other caches of the resource to be waited for that have it.
 pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writes {
-    let origin = informer.origin();
     let object = event.object();
-    let key = object.key().clone();
-    let target = Target {
-        group: origin.group.clone(),
-        plural: origin.plural.clone(),
-        namespace: key.namespace().map(str::to_owned),
-        name: Some(key.name().to_owned()),
-    };
+    let key = object.key();
     // Who has come past that version has seen it. It may hold the object rightly, where that has left the other one's scope.
     let version = match event {
         Event::Deleted { version: Some(version), .. } => version.clone(),
@@ -253,10 +232,15 @@ pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writ
         },
         _ => object.version().clone(),
     };
-    let outcome = Outcome::Held { key, version, labels: object.labels().map(Cow::into_owned) };
+    let outcome = Outcome::Held { key: key.clone(), version, labels: object.labels().map(Cow::into_owned) };
     let mut told = Writes::default();
-    told.push(Arc::new(Write::new(Some(origin.server.clone()), target, outcome)));
+    told.push(Arc::new(informer.origin().write(key.namespace(), Some(key.name()), outcome)));
     told
+}
+
+/// Whether there is nothing to be read, and will not be.
+fn is_refused<K: Kept>(shared: &Shared<K>) -> bool {
+    !shared.is_synced() && matches!(shared.freshness(), Freshness::Failed(_))
 }
 
 /// Whether an object is in the cache: that of this UID, where it is known.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
-use steadfast_core::event::Event;
-use steadfast_core::event::Rules;
+use steadfast_core::event::{Event, Rules};
 use steadfast_core::reflector::{Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
@@ -245,10 +244,7 @@ impl InformerFactory {
     /// resource, is to wait until that has it.
     pub fn unseen_elsewhere<K: Kept>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
         let own = informer.origin();
-        let is_other = |other: &Origin| {
-            !std::ptr::eq(own, other)
-                && (&own.server, &own.group, &own.plural) == (&other.server, &other.group, &other.plural)
-        };
+        let is_other = |other: &Origin| !std::ptr::eq(own, other) && own.is_beside(other);
         let others: Vec<_> = {
             let informers = self.lock();
             let controls = informers.running.values().map(|running| &running.control);

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::driver::Command;
 use crate::scope::Scope;
 use crate::shared::Shared;
-use crate::writes::{Labels, Server, Write};
+use crate::writes::{Labels, Outcome, Server, Target, Write};
 
 /// What keeps the watch running: as long as one is held, it goes on.
 pub(crate) struct Owner<K> {
@@ -34,7 +34,27 @@ impl Origin {
         let target = write.target();
         let (own, written) = (self.scope.in_namespace(), target.namespace.as_deref());
         let elsewhere = own.is_some() && written.is_some() && own != written;
-        write.is_on(&self.server) && self.group == target.group && self.plural == target.plural && !elsewhere
+        write.is_on(&self.server) && self.is_resource(&target.group, &target.plural) && !elsewhere
+    }
+
+    /// Whether both hold objects of one resource of one server, in whichever scopes.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.server == other.server && self.is_resource(&other.group, &other.plural)
+    }
+
+    fn is_resource(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    /// A write to this resource that has come to `outcome`.
+    pub(crate) fn write(&self, namespace: Option<&str>, name: Option<&str>, outcome: Outcome) -> Write {
+        let target = Target {
+            group: self.group.clone(),
+            plural: self.plural.clone(),
+            namespace: namespace.map(str::to_owned),
+            name: name.map(str::to_owned),
+        };
+        Write::new(Some(self.server.clone()), target, outcome)
     }
 
     /// Whether an object of this name with these labels may be held here, as far as that can be told.

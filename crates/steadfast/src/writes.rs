@@ -157,8 +157,12 @@ impl Writes {
 }
 
 fn key_of(meta: &ObjectMeta) -> Option<ObjectKey> {
-    let name = meta.name.as_deref()?;
-    Some(meta.namespace.as_deref().map_or_else(|| ObjectKey::cluster(name), |space| ObjectKey::namespaced(space, name)))
+    Some(key_in(meta.namespace.as_deref(), meta.name.as_deref()?))
+}
+
+/// The key of `name` in `namespace`, which is none for what is in none.
+pub(crate) fn key_in(namespace: Option<&str>, name: &str) -> ObjectKey {
+    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
 }
 
 impl Write {

@@ -63,7 +63,7 @@ impl All {
                 asked.send_replace(version.clone());
             }
         });
-        let (all, own, factory, mut stage) = (self.clone(), informer.clone(), factory.clone(), self.0.stage.clone());
+        let (all, own, factory) = (self.clone(), informer.clone(), factory.clone());
         let follow = async move {
             while asks.changed().await.is_ok() {
                 let version = asks.borrow_and_update().clone();
@@ -75,13 +75,7 @@ impl All {
                 all.add();
             }
         };
-        self.0.environment.spawn(Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = stage.ending() => {}
-                () = follow => {}
-            }
-        }));
+        self.0.environment.spawn(Box::pin(self.0.stage.clone().until_ending(follow)));
         again
     }
 }

@@ -17,11 +17,11 @@ use super::figures::{ControllerFigures, Counted};
 use super::gate::{Gate, Turn};
 use super::note::ControllerNote;
 use super::notes::Notes;
-use super::panics::told;
 use super::pulse::Pulse;
 use super::sights::Sights;
 use super::spins::Spins;
 use super::stage::Stage;
+use crate::panics::told;
 use crate::workqueue::{Work, Workqueue};
 
 /// One that keeps its thread for longer is replaced by another, so that other keys do not wait for it.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::note::ControllerNote;
-use super::panics;
+use crate::panics;
 
 /// Tells notes to the program's log, and to whoever wants them. Cheap to clone.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast::ObjectKey;
@@ -64,7 +64,7 @@ impl Pulse {
         self.replaced.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(ObjectKey, bool)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(ObjectKey, bool)>> {
         self.call.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

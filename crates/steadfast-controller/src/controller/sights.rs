@@ -117,12 +117,7 @@ impl Sights {
         let (inner, key) = (self.0.clone(), key.clone());
         let environment = inner.environment.clone();
         environment.spawn(Box::pin(async move {
-            let mut ending = inner.stage.clone();
-            tokio::select! {
-                biased;
-                () = ending.ending() => {}
-                () = inner.wait(&key, number) => {}
-            }
+            inner.stage.clone().until_ending(inner.wait(&key, number)).await;
         }));
     }
 

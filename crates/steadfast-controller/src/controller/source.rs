@@ -13,9 +13,9 @@ use super::all::{Again, All};
 use super::changes::Changes;
 use super::note::ControllerNote;
 use super::notes::Notes;
-use super::panics::told;
 use super::sights::Sights;
 use super::stage::Stage;
+use crate::panics::told;
 use crate::workqueue::{Priority, Workqueue};
 
 /// Objects whose changes a controller follows: a [`Scope`], or an [`Informer`] that there is already, and which changes count.

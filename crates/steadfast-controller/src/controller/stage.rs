@@ -66,6 +66,15 @@ impl Stage {
         self.at(Point::Cancelled).await;
     }
 
+    /// Works until it is done, or no more calls are begun.
+    pub(super) async fn until_ending(mut self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = self.ending() => {}
+            () = work => {}
+        }
+    }
+
     async fn at(&mut self, point: Point) {
         // This holds the other end.
         drop(self.seen.wait_for(|reached| *reached >= point).await);

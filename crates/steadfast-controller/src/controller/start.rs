@@ -19,7 +19,6 @@ use super::figures::Counted;
 use super::gate::Gate;
 use super::note::ControllerNote;
 use super::notes::Notes;
-use super::panics::told;
 use super::running::RunningController;
 use super::sights::Sights;
 use super::source::Links;
@@ -27,6 +26,7 @@ use super::spins::Spins;
 use super::stage::{Point, Stage};
 use super::view::View;
 use super::{Attached, Controller, QueueChoices, RunError};
+use crate::panics::told;
 use crate::workqueue::Workqueue;
 
 /// So long the first calls wait for caches that are not synced, and not refused either.
@@ -54,18 +54,17 @@ impl<K: Kept> Controller<K> {
         let (stage, counted) = (Stage::new(), Arc::new(Counted::default()));
         let sights = Sights::new(self.factory.clone(), queue.clone(), notes.clone(), counted.clone(), stage.clone());
 
-        let all = All::new(environment.clone(), queue.clone(), stage.clone());
         let links = Links {
             factory: self.factory.clone(),
             queue: queue.clone(),
             sights: sights.clone(),
-            all: all.clone(),
+            all: All::new(environment.clone(), queue.clone(), stage.clone()),
             stage: stage.clone(),
             notes: notes.clone(),
         };
         let own = |object: &Object<K>| [object.key().clone()];
         let (informer, detach) = self.source.attach(&links, own)?;
-        all.are_of(&informer);
+        links.all.are_of(&informer);
         let mut attached = vec![Attached { view: Arc::new(informer.clone()), detach, is_read: true }];
         for other in self.others {
             let other = other(&links);

@@ -8,12 +8,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use steadfast::{Informer, ObjectKey, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, RequestRecord, RequestRule, Verb};
-use steadfast_controller::{Action, Controller, back_off};
+use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{Upsets, WorldError, config_map, labelled_config_map};
+use steadfast_testing::{Children, Upsets, WorldError, config_map, labelled_config_map};
 
 use super::{Failure, SECOND, Told, World, lagging, pass};
 
@@ -61,23 +61,17 @@ fn keeper(world: &World) -> Controller<ConfigMap> {
 
 /// The most children that each parent ever had at once, by the server's own history.
 fn most_children(world: &World) -> BTreeMap<String, usize> {
-    let history = world.server.history();
-    let mut live: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut most = BTreeMap::new();
-    for change in history.of("", "pods") {
-        let state = change.object.as_deref().or(change.previous.as_deref());
-        let owner = state.and_then(|pod| pod.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
-        let Some(owner) = owner else { continue };
-        let children = live.entry(owner.to_owned()).or_default();
-        if change.object.is_some() {
-            children.insert(change.uid.clone());
-        } else {
-            children.remove(&change.uid);
-        }
-        let most = most.entry(owner.to_owned()).or_default();
-        *most = children.len().max(*most);
-    }
-    most
+    Children::of(&world.server, "", "pods").most
+}
+
+/// Keeps children, and tells each call.
+fn telling(world: &World, told: &Told, context: &Arc<Context>) -> Result<RunningController, WorldError> {
+    let calls = told.clone();
+    let reconcile = move |parent: Arc<ConfigMap>, context| {
+        calls.say(parent.name_any());
+        keep_children(parent, context)
+    };
+    Ok(keeper(world).run(reconcile, back_off, context.clone())?)
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,17 +272,9 @@ async fn what_a_restored_server_has_lost_is_not_waited_for() -> Result<(), World
     Ok(())
 }
 
-/// The children that there are, by the server's own history.
+/// The names of the children that there are, by the server's own history.
 fn children(world: &World) -> Vec<String> {
-    let history = world.server.history();
-    let mut live = BTreeSet::new();
-    for change in history.of("", "pods") {
-        if change.object.is_some() {
-            live.insert(change.name.clone());
-        } else {
-            live.remove(&change.name);
-        }
-    }
+    let live: BTreeSet<String> = Children::of(&world.server, "", "pods").live.into_values().flatten().collect();
     live.into_iter().collect()
 }
 
@@ -395,15 +381,7 @@ async fn another_cache_that_was_cut_off_for_good_is_not_waited_for() -> Result<(
     // Of the same objects, and read by somebody else; from some moment on it is refused.
     let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     let (told, context) = (Told::default(), context(&world)?);
-    let calls = told.clone();
-    let _controller = keeper(&world).run(
-        move |parent: Arc<ConfigMap>, context| {
-            calls.say(parent.name_any());
-            keep_children(parent, context)
-        },
-        back_off,
-        context.clone(),
-    )?;
+    let _controller = telling(&world, &told, &context)?;
     pass(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
     world.server.faults().answer_with(of_namespace, Answer::code(403));
@@ -424,15 +402,7 @@ async fn a_key_to_which_something_happens_all_the_time_is_called_all_the_same() 
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (told, context) = (Told::default(), context(&world)?);
-    let calls = told.clone();
-    let _controller = keeper(&world).run(
-        move |parent: Arc<ConfigMap>, context| {
-            calls.say(parent.name_any());
-            keep_children(parent, context)
-        },
-        back_off,
-        context.clone(),
-    )?;
+    let _controller = telling(&world, &told, &context)?;
     pass(SECOND).await;
     told.take();
     // What one cache sees of a child, the other sees later: by then, something else has happened.

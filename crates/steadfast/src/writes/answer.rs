@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use serde::Deserialize;
-use steadfast_core::{ObjectKey, ResourceVersion, Uid};
+use steadfast_core::{ResourceVersion, Uid};
 
-use super::{Labels, Outcome, Write};
+use super::{Labels, Outcome, Write, key_in};
 use crate::environment::SharedEnvironment;
 
 /// Bytes of an answer that are looked at; etcd keeps objects of 1.5 MiB.
@@ -105,13 +105,13 @@ impl Witness {
         let name = meta.name.as_deref().or(target.name.as_deref())?;
         let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
         if answer.kind.as_deref() == Some("Status") {
-            let key = key(target.namespace.as_deref(), target.name.as_deref()?);
+            let key = key_in(target.namespace.as_deref(), target.name.as_deref()?);
             let gone = Outcome::Gone { key, uid: Some(uid(answer.details.uid.as_deref())?), version: None };
             return self.deletes.then_some(gone);
         }
         // A collection has no name of its own.
         target.name.as_deref().or((!self.deletes).then_some(name))?;
-        let key = key(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
+        let key = key_in(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
         // Namespaces have finalizers of another kind, and are never gone at once.
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
@@ -135,12 +135,10 @@ impl Drop for Witness {
     }
 }
 
-fn key(namespace: Option<&str>, name: &str) -> ObjectKey {
-    namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
-}
-
 #[cfg(test)]
 mod tests {
+    use steadfast_core::ObjectKey;
+
     use super::*;
     use crate::environment::local::Local;
     use crate::writes::Target;
