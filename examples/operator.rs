@@ -11,7 +11,7 @@ use kube::{Client, CustomResource, CustomResourceExt, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Informer, InformerFactory, NotSynced, Object, ObjectKey, Scope};
+use steadfast::{Connection, Informer, InformerFactory, NotSynced, Object, ObjectKey, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{
     Action, Controller, EventDraft, EventRecorder, FinalizerError, Finalizing, LeaderElection, back_off, finalizer,
@@ -133,8 +133,29 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     let informers = InformerFactory::new(&connection);
     define(&connection.client(), &informers).await?;
 
+    let sites = informers.informer::<Site>(Scope::all())?;
+
+    let (done, is_done) = tokio::sync::oneshot::channel::<()>();
+    // In a program of yours this is a signal.
+    let until_done = async { drop(is_done.await) };
+    let used = async {
+        let used = use_it(connection.client(), &sites).await;
+        drop(done);
+        used
+    };
+    tokio::try_join!(operate(connection.clone(), until_done), used)?;
+    informers.shutdown();
+    Ok(())
+}
+
+/// The operator itself, while it leads and until it is stopped.
+async fn operate(
+    connection: Connection,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let informers = InformerFactory::new(&connection);
     // Caches fill while another one leads.
-    let (sites, pages) = (informers.informer::<Site>(Scope::all())?, informers.informer(Scope::all())?);
+    let (_sites, pages) = (informers.informer::<Site>(Scope::all())?, informers.informer(Scope::all())?);
     let election = LeaderElection::builder(&connection, "default", "site-operator").build()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     let events = EventRecorder::new(&connection, "shop.example/site-operator")?;
@@ -144,13 +165,12 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         .owns::<ConfigMap>(Scope::all())
         .reads(&context.pages)
         .run(reconcile, back_off, Arc::new(context))?;
-
     tokio::select! {
-        // In a program of yours the process ends then, and begins anew as a candidate.
+        biased;
+        // The process ends then, and begins anew as a candidate.
         () = leader.lost() => return Err("another one leads".into()),
-        used = use_it(connection.client(), &sites) => used?,
+        () = stopped => {}
     }
-
     let left = controller.stop(SOON).await;
     assert_eq!((left.cancelled, left.stuck), (0, 0));
     events.stop(SOON).await?;
@@ -197,4 +217,46 @@ async fn define(client: &Client, informers: &InformerFactory) -> Result<(), Box<
     };
     definitions.until_object(&ObjectKey::cluster(Site::crd_name()), established, SOON).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use steadfast_testing::Error;
+    use steadfast_testing::sweep::{Stage, Sweep};
+
+    use super::*;
+
+    /// A site comes, loses a page while it grows, shrinks and goes.
+    async fn scenario(stage: Stage) -> Result<(), Error> {
+        let sites = Api::<Site>::namespaced(stage.client(), "default");
+        let pages = Api::<ConfigMap>::namespaced(stage.client(), "default");
+        let resize = |pages: usize| Patch::Merge(json!({ "spec": { "pages": pages } }));
+        sites.create(&PostParams::default(), &Site::new("shop", SiteSpec { pages: 3 })).await?;
+        sites.create(&PostParams::default(), &Site::new("stays", SiteSpec { pages: 1 })).await?;
+        stage.settle().await?;
+        if let Some(page) = pages.list(&ListParams::default()).await?.items.first() {
+            pages.delete(&page.name_any(), &DeleteParams::default()).await?;
+        }
+        sites.patch("shop", &PatchParams::default(), &resize(5)).await?;
+        stage.settle().await?;
+        sites.patch("shop", &PatchParams::default(), &resize(2)).await?;
+        stage.settle().await?;
+        sites.delete("shop", &DeleteParams::default()).await?;
+        stage.settle().await
+    }
+
+    /// Whatever is cut, lost, late or killed, wherever it is: the end is the same.
+    #[test]
+    fn nothing_that_is_disturbed_changes_where_the_operator_ends() -> Result<(), Error> {
+        let sweep = Sweep::new(|connection| operate(connection, pending()), scenario);
+        let define = |server: &ApiServer| {
+            server.create(&Site::crd())?;
+            Ok(())
+        };
+        let report = sweep.alike(2).prepare(define).run()?;
+        println!("{report}");
+        report.check()
+    }
 }

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
 use crate::error::StartError;
-use crate::faults::{Conditions, FaultLog, Rules};
+use crate::faults::{Conditions, FaultLog, Interception, Rules};
 use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup, accept};
 use crate::random::Random;
@@ -235,6 +235,7 @@ impl ApiServerBuilder {
             requests: RequestLog::default(),
             fault_log: FaultLog::default(),
             rules: Rules::default(),
+            interception: Interception::default(),
             tokens: Mutex::new(self.tokens),
             closed: self.closed,
             users: self.users,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::faults::{Conditions, FaultLog, Rules};
+use crate::faults::{Conditions, FaultLog, Interception, Rules};
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
 use crate::records::RequestLog;
@@ -59,6 +59,7 @@ pub(crate) struct Cluster {
     pub(crate) requests: RequestLog,
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
+    pub(crate) interception: Interception,
     /// The tokens accepted; everybody is, where there are neither tokens nor users.
     pub(crate) tokens: Mutex<Vec<String>>,
     /// Users who are known by their passwords.

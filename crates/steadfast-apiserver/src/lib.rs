@@ -86,7 +86,7 @@ mod types;
 
 pub use builder::ApiServerBuilder;
 pub use error::StartError;
-pub use faults::{Answer, Corruption, FaultRecord, Faults, RequestRule, Spoiling, TooLarge};
+pub use faults::{Answer, Corruption, Fate, FaultRecord, Faults, Moment, RequestRule, Spoiling, TooLarge};
 pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::{GroupResource, ResourceDeclaration};

@@ -3,11 +3,13 @@
 mod support;
 
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, Corruption, LinkEnd, RequestRule, Status, Verb};
+use steadfast_apiserver::{Answer, ApiServer, Corruption, Fate, LinkEnd, Moment, RequestRule, Status, Verb};
 use support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 use tokio::time::timeout;
 
@@ -436,4 +438,41 @@ async fn everything_ends_with_the_server() {
         }
     };
     timeout(Duration::from_secs(5), closed).await.expect("the port is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_lost_before_or_after_it_is_acted_on_or_waits() {
+    let server = in_memory().await;
+    let others = ["before", "after", "waits"].map(config_map);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&asked);
+    let count = AtomicU32::new(0);
+    server.faults().intercept(move |request, moment| {
+        told.lock().unwrap().push((request.id, request.verb, moment));
+        match (count.fetch_add(1, Ordering::Relaxed), moment) {
+            // The first when it comes, the second when it was done, the third in between.
+            (0, Moment::Before) | (2, Moment::After) => Fate::Lost,
+            (3, Moment::Before) => Fate::Waits(Duration::from_secs(20)),
+            _ => Fate::Goes,
+        }
+    });
+    let mut outcomes = Vec::new();
+    for map in &others {
+        let mut client = Client::in_memory(&server, 0).await.unwrap();
+        let begun = server.elapsed();
+        let outcome = client.call(Method::POST, CONFIG_MAPS, map).await;
+        outcomes.push((outcome.is_ok(), seconds_since(&server, begun)));
+    }
+    assert_eq!(outcomes, [(false, 0), (false, 0), (true, 20)]);
+    let there = |name: &str| server.get("configmaps", "default", name).is_ok();
+    assert_eq!(["before", "after", "waits"].map(there), [false, true, true]);
+    let (before, after) = (Moment::Before, Moment::After);
+    let create = |id: u64, moment: Moment| (id, Verb::Create, moment);
+    let expected = [create(0, before), create(1, before), create(1, after), create(2, before), create(2, after)];
+    assert_eq!(*asked.lock().unwrap(), expected);
+
+    server.faults().intercept_no_more();
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
+    assert_eq!(asked.lock().unwrap().len(), 5, "nobody is asked any more");
 }

@@ -33,6 +33,8 @@ mod openmetrics;
 pub mod proxy;
 mod recorder;
 pub mod reference;
+#[cfg(feature = "sweep")]
+pub mod sweep;
 mod told;
 mod upsets;
 mod world;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::Condition;
+use super::interception::{Fate, Moment};
 use super::log::FaultRecord;
 use super::rules::{Answer, Corruption, RequestRule, Ruling, Spoiling};
 use crate::cluster::Cluster;
+use crate::records::RequestRecord;
 use crate::storage::Change;
 use crate::streams::StreamControl;
 
@@ -271,6 +273,32 @@ impl Faults {
     pub fn answer_truly(&self) {
         self.log("answer_with", Some(false));
         self.cluster.rules.clear(self.replica);
+    }
+
+    /// Has `interceptor` asked at each request, when it has arrived and when it is done, what is to become of it. It takes the place
+    /// of the one before, and is asked for all replicas, whichever this handle is for.
+    ///
+    /// It is called by whoever serves the request, and is to be quick about it; it may switch faults.
+    ///
+    /// ```
+    /// # use steadfast_apiserver::{ApiServer, Fate, Moment, Verb};
+    /// # async fn example(server: &ApiServer) {
+    /// // What is created is created, and nobody hears of it.
+    /// server.faults().intercept(|request, moment| match (request.verb, moment) {
+    ///     (Verb::Create, Moment::After) => Fate::Lost,
+    ///     _ => Fate::Goes,
+    /// });
+    /// # }
+    /// ```
+    pub fn intercept(&self, interceptor: impl Fn(&RequestRecord, Moment) -> Fate + Send + Sync + 'static) {
+        self.log_of(None, "intercept", Some(true));
+        self.cluster.interception.set(Some(Arc::new(interceptor)));
+    }
+
+    /// Takes back [`intercept`](Self::intercept).
+    pub fn intercept_no_more(&self) {
+        self.log_of(None, "intercept", Some(false));
+        self.cluster.interception.set(None);
     }
 
     // The watch cache and the history.

@@ -2,11 +2,14 @@
 
 mod conditions;
 mod handle;
+mod interception;
 mod log;
 mod rules;
 
 pub(crate) use conditions::Conditions;
 pub use handle::Faults;
+pub(crate) use interception::Interception;
+pub use interception::{Fate, Moment};
 pub(crate) use log::FaultLog;
 pub use log::FaultRecord;
 pub use rules::{Answer, Corruption, RequestRule, Spoiling, TooLarge};

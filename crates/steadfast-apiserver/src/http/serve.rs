@@ -22,7 +22,7 @@ use super::route::{ResourcePath, Route};
 use super::target::Target;
 use super::{discovery, list, payload, read, reviews, scale, streaming, watch, write};
 use crate::cluster::Cluster;
-use crate::faults::{self, Ruling};
+use crate::faults::{self, Fate, Moment, Ruling};
 use crate::net::Link;
 use crate::records::{RequestRecord, Verb};
 use crate::resources::GroupResource;
@@ -37,9 +37,10 @@ pub(crate) async fn serve(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let route = Route::of(request.uri().path());
-    let record = record(&cluster, &link, &route, &request);
+    let mut record = record(&cluster, &link, &route, &request);
     let ruling = cluster.rules.apply(&record);
     let entry = cluster.requests.begin(record.clone());
+    record.id = entry.id();
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
     let head = request.method() == Method::HEAD;
     let encoding = negotiate::told_in(&accept(&cluster, request.headers()));
@@ -53,6 +54,7 @@ pub(crate) async fn serve(
     if let Some(Ruling::Late(wait, _)) = &ruling {
         tokio::time::sleep(*wait).await;
     }
+    go_on(&exchange, &link, &record, Moment::Before).await;
     let mut answer = match ruling {
         Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled(&answer, &record, encoding),
         Some(Ruling::Corrupt(corruption)) => corrupted(
@@ -67,6 +69,7 @@ pub(crate) async fn serve(
         }
     };
     answer = answer.told_in(encoding);
+    go_on(&exchange, &link, &record, Moment::After).await;
     // What froze while the answer was made is not to be told either.
     exchange.gate().open().await;
     if head {
@@ -76,6 +79,18 @@ pub(crate) async fn serve(
         answer = in_pieces(answer, piece_bytes);
     }
     answer.into_response(entry)
+}
+
+/// Asks what is to become of a request: returns when it is to go on, and never where it is lost.
+async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment: Moment) {
+    match exchange.cluster.interception.ask(request, moment) {
+        Fate::Goes => {}
+        Fate::Waits(wait) => tokio::time::sleep(wait).await,
+        Fate::Lost => {
+            link.reset(exchange.cluster.clock.elapsed());
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// What a client takes of what the server has.

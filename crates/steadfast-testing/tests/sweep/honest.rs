@@ -1,0 +1,91 @@
+//! Controllers without a bug: nothing that is disturbed changes where they end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use serde_json::json;
+use steadfast::Connection;
+use steadfast_controller::{Action, FinalizerError, Finalizing, LeaderElection, finalizer};
+use steadfast_testing::sweep::{Kind, Stage, Sweep};
+use steadfast_testing::{Error, WorldError};
+
+use super::{
+    Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, named, operate, operate_with, value,
+};
+
+/// What belongs to a parent has its value, and is gone before the parent is.
+async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let maps = context.maps();
+    let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
+        match event {
+            Finalizing::Apply(parent) => {
+                let mut map = named(&belonging(&parent));
+                map.data = Some([("value".to_owned(), value(&parent, "value"))].into());
+                match context.maps().create(&PostParams::default(), &map).await {
+                    Err(kube::Error::Api(status)) if status.code == 409 => {
+                        context.patch(&belonging(&parent), json!({ "data": map.data })).await?;
+                    }
+                    made => drop(made?),
+                }
+                Ok(Action::await_change())
+            }
+            Finalizing::Cleanup(parent) => match context.take_away(&belonging(&parent)).await {
+                Err(error) if !is_gone(&error) => Err(error),
+                _ => Ok(Action::await_change()),
+            },
+        }
+    });
+    done.await.map_err(|error| match error {
+        FinalizerError::Apply(error) | FinalizerError::Cleanup(error) => error,
+        other => kube::Error::Service(other.to_string().into()),
+    })
+}
+
+async fn honest(connection: Connection) -> Result<(), WorldError> {
+    operate(connection, mirror).await
+}
+
+#[test]
+fn nothing_that_is_disturbed_changes_where_an_honest_controller_ends() -> Result<(), Error> {
+    let report = Sweep::new(honest, comes_and_goes).run()?;
+    println!("{report}");
+    report.check()?;
+    for kind in Kind::ALL {
+        let is_played = !matches!(kind, Kind::LeadershipLost);
+        let unreached = report.unreached().iter().filter(|disturbance| disturbance.kind == kind).count();
+        assert!(unreached == 0 || is_played, "{kind}: {unreached}");
+    }
+    assert!(report.plays() > 40, "{report}");
+    assert!(report.unreached().is_empty(), "{:?}", report.unreached());
+    Ok(())
+}
+
+/// One of two processes that lead in turn, and write while they do.
+async fn led(connection: Connection) -> Result<(), WorldError> {
+    let election = LeaderElection::builder(&connection, "default", "mirror").build()?;
+    let leader = election.until_leader().await.ok_or("the election was stopped")?;
+    tokio::select! {
+        biased;
+        () = leader.lost() => Err("another one leads".into()),
+        ended = operate_with(&connection, leader.client(), mirror) => ended,
+    }
+}
+
+/// A change, and another one while a lease that is not renewed lapses.
+pub(super) async fn changes_twice(stage: Stage) -> Result<(), WorldError> {
+    make_parent(&stage, "a").await?;
+    stage.settle().await?;
+    change_parent(&stage, "a", "2").await?;
+    tokio::time::sleep(Duration::from_secs(18)).await;
+    change_parent(&stage, "a", "3").await?;
+    Ok(stage.settle().await?)
+}
+
+#[test]
+fn nor_that_of_one_that_leads() -> Result<(), Error> {
+    let report = Sweep::new(led, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
+    println!("{report}");
+    report.check()
+}

@@ -1,0 +1,132 @@
+//! Controllers that are disturbed at each of their requests: those with a planted bug are found, those without are not.
+
+mod honest;
+mod planted;
+mod rules;
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_controller::{Action, Changes, Controller, Source, back_off};
+use steadfast_testing::sweep::Stage;
+use steadfast_testing::{WorldError, labelled_config_map};
+
+/// What all these controllers look after: config maps that are labelled so, of which the data count.
+const PARENTS: &str = "role=parent";
+
+/// What a call has at hand; `memory` is the process's own.
+struct Context {
+    client: Client,
+    memory: Mutex<BTreeSet<String>>,
+}
+
+impl Context {
+    fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// What is outside of what the parents own, such as a volume at a provider: nobody clears it away but the controller.
+    async fn make(&self, name: &str) -> Result<(), kube::Error> {
+        let map: ConfigMap = named(name);
+        self.maps().create(&PostParams::default(), &map).await.map(drop)
+    }
+
+    async fn take_away(&self, name: &str) -> Result<(), kube::Error> {
+        self.maps().delete(name, &DeleteParams::default()).await.map(drop)
+    }
+
+    async fn patch(&self, name: &str, patch: serde_json::Value) -> Result<(), kube::Error> {
+        self.maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// The number in the data of a map, as the server has it now.
+    async fn number(&self, name: &str, key: &str) -> Result<i64, kube::Error> {
+        Ok(self.maps().get_opt(name).await?.map_or(0, |map| value(&map, key).parse().unwrap_or_default()))
+    }
+}
+
+fn named(name: &str) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some(name.to_owned());
+    map
+}
+
+/// A value in the data of a map, or nothing.
+fn value(map: &ConfigMap, key: &str) -> String {
+    map.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default()
+}
+
+/// Whether it is not there, which what takes it away wants.
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// The parents, whose changes count where `value`, their deletion or the finalizers are concerned.
+fn parents() -> Source<ConfigMap> {
+    Source::from(Scope::all().labels(PARENTS)).on(Changes::of(|map: &ConfigMap| value(map, "value")))
+}
+
+/// One process: a controller of parents that calls `reconcile` until it is killed.
+async fn operate<F, R>(connection: Connection, reconcile: F) -> Result<(), WorldError>
+where
+    F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
+{
+    let client = connection.client();
+    operate_with(&connection, client, reconcile).await
+}
+
+/// The same, with a client of its own.
+async fn operate_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
+where
+    F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
+{
+    let informers = InformerFactory::new(connection);
+    let context = Arc::new(Context { client, memory: Mutex::default() });
+    let _running = Controller::<ConfigMap>::new(&informers, parents()).run(reconcile, back_off, context)?;
+    pending().await
+}
+
+/// Makes a parent.
+async fn make_parent(stage: &Stage, name: &str) -> Result<(), WorldError> {
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+    maps.create(&PostParams::default(), &labelled_config_map(name, "1", ("role", "parent"))).await?;
+    Ok(())
+}
+
+/// Changes the value of a parent.
+async fn change_parent(stage: &Stage, name: &str, value: &str) -> Result<(), WorldError> {
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+    let patch = Patch::Merge(json!({ "data": { "value": value } }));
+    maps.patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// A parent comes.
+async fn comes(stage: Stage) -> Result<(), WorldError> {
+    make_parent(&stage, "a").await?;
+    Ok(stage.settle().await?)
+}
+
+/// A parent comes, is changed and goes.
+async fn comes_and_goes(stage: Stage) -> Result<(), WorldError> {
+    make_parent(&stage, "a").await?;
+    stage.settle().await?;
+    change_parent(&stage, "a", "2").await?;
+    stage.settle().await?;
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+    maps.delete("a", &DeleteParams::default()).await?;
+    Ok(stage.settle().await?)
+}
+
+/// The name of what belongs to a parent.
+fn belonging(parent: &ConfigMap) -> String {
+    format!("{}-belonging", parent.name_any())
+}
