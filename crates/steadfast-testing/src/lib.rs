@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod calls;
 mod children;
 pub mod cluster;
 mod error;
@@ -39,6 +40,7 @@ mod told;
 mod upsets;
 mod world;
 
+pub use calls::{Calls, Checked, Subject};
 pub use children::Children;
 pub use error::Error;
 pub use form::{Form, Held, InForm, NoForm, build_in_form};

@@ -1,6 +1,7 @@
 //! Controllers on an embedded server, in virtual time.
 
 mod calls;
+mod checked;
 mod choices;
 mod finalizers;
 mod gates;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
-use steadfast::{Informer, ObjectKey, ResourceVersion, Scope};
+use steadfast::{Connection, Informer, InformerFactory, ObjectKey, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, RequestRecord, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
@@ -20,7 +20,7 @@ use super::{Failure, SECOND, Told, World, lagging, pass};
 /// How many children a parent is to have.
 const CHILDREN: usize = 3;
 
-struct Context {
+pub(super) struct Context {
     client: kube::Client,
     children: Informer<Pod>,
     created: AtomicU64,
@@ -28,7 +28,7 @@ struct Context {
 
 /// Keeps so many children of each parent, as naively as any tutorial: by what the cache says, under names that the server
 /// chooses.
-async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
+pub(super) async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let failed = |error: &dyn std::error::Error| Failure(error.to_string());
     let lister = context.children.lister().map_err(|error| failed(&error))?;
     let uid = parent.uid().unwrap_or_default();
@@ -51,12 +51,20 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
 }
 
 fn context(world: &World) -> Result<Arc<Context>, WorldError> {
-    let (client, children) = (world.connection.client(), world.factory.informer(Scope::all())?);
+    context_of(&world.connection, &world.factory)
+}
+
+pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> Result<Arc<Context>, WorldError> {
+    let (client, children) = (connection.client(), factory.informer(Scope::all())?);
     Ok(Arc::new(Context { client, children, created: AtomicU64::new(0) }))
 }
 
 fn keeper(world: &World) -> Controller<ConfigMap> {
-    Controller::new(&world.factory, Scope::all()).owns::<Pod>(Scope::all())
+    keeper_of(&world.factory)
+}
+
+pub(super) fn keeper_of(factory: &InformerFactory) -> Controller<ConfigMap> {
+    Controller::new(factory, Scope::all()).owns::<Pod>(Scope::all())
 }
 
 /// The most children that each parent ever had at once, by the server's own history.

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The smallest disturbance that changes the end, and what is different then.
-fn smallest<C, S, CF, SF>(sweep: Sweep<C, S>) -> Result<(String, String), Error>
+fn smallest<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
 where
     C: Fn(Connection) -> CF + Sync,
     S: Fn(Stage) -> SF + Sync,
@@ -50,7 +50,7 @@ fn a_finalizer_that_is_taken_away_before_the_cleanup() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #2 patch {PATH}/a"));
     assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
     Ok(())
@@ -69,7 +69,7 @@ fn a_status_written_from_a_stale_read() -> Result<(), Error> {
         context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("delayed controller #1 create {PATH}"));
     assert!(told.contains("/data/made is \"1\" undisturbed, \"0\" here"), "{told}");
     Ok(())
@@ -86,7 +86,7 @@ fn a_creation_without_a_stable_name() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
     assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
     Ok(())
@@ -101,7 +101,7 @@ fn a_creation_that_takes_what_is_there_already_for_a_failure() -> Result<(), Err
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
     assert!(told.contains("configmaps default/a: /data/made is \"yes\" undisturbed, null here"), "{told}");
     Ok(())
@@ -122,7 +122,7 @@ fn a_cleanup_that_takes_what_is_gone_already_for_a_failure() -> Result<(), Error
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 delete {PATH}/a-belonging"));
     assert!(told.contains("configmaps default/a: 0 of it undisturbed, 1 here"), "{told}");
     Ok(())
@@ -137,7 +137,7 @@ fn what_is_done_told_before_it_is_done() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/a"));
     assert!(told.contains("a-belonging: 1 of it undisturbed, 0 here"), "{told}");
     Ok(())
@@ -165,7 +165,7 @@ fn two_steps_of_which_the_first_is_taken_twice() -> Result<(), Error> {
         }
         Ok(())
     };
-    let (disturbance, told) = smallest(sweep.prepare(accounts))?;
+    let (disturbance, told) = smallest(&sweep.prepare(accounts))?;
     assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/from"));
     assert!(told.contains("configmaps default/from: /data/coins is \"4\" undisturbed, \"3\" here"), "{told}");
     Ok(())
@@ -199,7 +199,7 @@ fn what_is_gone_is_cleared_away_by_who_remembers_it() -> Result<(), Error> {
         let _running = Controller::<ConfigMap>::new(&informers, parents()).run_by_key(reconcile, back_off, context)?;
         pending().await
     }
-    let (disturbance, told) = smallest(Sweep::new(process, comes_and_goes))?;
+    let (disturbance, told) = smallest(&Sweep::new(process, comes_and_goes))?;
     assert_eq!(disturbance, format!("crash-before controller #1 delete {PATH}/a-belonging"));
     assert!(told.contains("a-belonging: 0 of it undisturbed, 1 here"), "{told}");
     Ok(())
@@ -225,7 +225,7 @@ fn what_counts_on_seeing_each_state() -> Result<(), Error> {
         }
         Ok(stage.settle().await?)
     }
-    let (disturbance, told) = smallest(Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
+    let (disturbance, told) = smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
     assert!(disturbance.starts_with("unobserved scenario"), "{disturbance}");
     assert!(told.contains("/data/sum is \"6\" undisturbed"), "{told}");
     Ok(())
@@ -257,7 +257,7 @@ fn what_is_under_way_when_another_one_leads() -> Result<(), Error> {
         Err("another one leads".into())
     }
     let (disturbance, told) =
-        smallest(Sweep::new(process, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)))?;
+        smallest(&Sweep::new(process, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)))?;
     assert!(disturbance.starts_with("leadership-lost controller"), "{disturbance}");
     assert!(told.contains("a-belonging: /data/value is \"3\" undisturbed, \"2\" here"), "{told}");
     Ok(())

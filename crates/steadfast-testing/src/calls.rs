@@ -1,0 +1,362 @@
+//! What the calls of a controller are held against: the server's own history.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use kube::Resource;
+use serde_json::Value;
+use steadfast::{Informer, Kept, ObjectKey};
+use steadfast_apiserver::{ApiServer, Change, RequestRecord, Verb};
+
+use crate::Error;
+
+/// So many breaches are told.
+const TOLD: usize = 10;
+
+/// Watches the calls of a controller, and says at the end whether they kept what a controller promises:
+///
+/// - never two calls of one key at once;
+/// - none on a view that lacks what an earlier call of the key has written: of its object, or of what that owns;
+/// - every change is followed by a call that began after it;
+/// - none begins after the controller was stopped.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use steadfast::{InformerFactory, Scope};
+/// use steadfast_apiserver::ApiServer;
+/// use steadfast_controller::{Action, Controller, back_off};
+/// use steadfast_testing::{Calls, InMemory, WorldError, config_map};
+///
+/// async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, kube::Error> {
+///     Ok(Action::await_change())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), WorldError> {
+/// let server = Arc::new(ApiServer::builder().in_memory().start().await?);
+/// let informers = InformerFactory::new(&InMemory::default().connection(&server).await?);
+/// let calls = Calls::of(&server, "configmaps");
+/// let controller =
+///     Controller::<ConfigMap>::new(&informers, Scope::all()).run(calls.watch(reconcile), back_off, Arc::new(()))?;
+///
+/// server.create(&config_map("a", "1"))?;
+/// tokio::time::sleep(Duration::from_secs(1)).await;
+/// controller.stop(Duration::from_secs(1)).await;
+/// calls.stopped();
+/// assert_eq!(calls.check()?.calls, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Whose a write is, is known by who was called meanwhile: what is written by requests, to the object of a call or to what it owns,
+/// is that call's. What others do in a test is best written past the API, by the methods of [`ApiServer`].
+#[derive(Clone)]
+pub struct Calls {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    server: Arc<ApiServer>,
+    plural: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    views: Vec<View>,
+    is_stopped: bool,
+    breaches: Vec<String>,
+}
+
+/// A cache that calls read.
+#[derive(Clone)]
+struct View {
+    plural: String,
+    version: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
+}
+
+/// One call.
+struct Call {
+    key: Key,
+    /// Whether there may be no object for it.
+    by_key: bool,
+    /// The version of its object that it was given.
+    version: Option<u64>,
+    /// That of each cache which it reads.
+    views: Vec<(String, Option<u64>)>,
+    /// The server's revision at its beginning and its end.
+    begun: u64,
+    ended: Option<u64>,
+}
+
+type Key = (Option<String>, String);
+
+/// What was checked, where nothing was broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// How many calls there were.
+    pub calls: usize,
+    /// How many writes of theirs a later call of the same key had to see.
+    pub writes: usize,
+    /// How many objects had a last change that a call had to follow.
+    pub changes: usize,
+}
+
+/// What a controller calls with: an object, or a key alone.
+pub trait Subject: sealed::Subject {}
+
+impl<S: sealed::Subject> Subject for S {}
+
+mod sealed {
+    use super::Key;
+
+    pub trait Subject {
+        /// Whether there may be no object.
+        const BY_KEY: bool;
+        fn key(&self) -> Key;
+        fn version(&self) -> Option<u64>;
+    }
+}
+
+impl<K: Resource> sealed::Subject for Arc<K> {
+    const BY_KEY: bool = false;
+
+    fn key(&self) -> Key {
+        let meta = self.meta();
+        (meta.namespace.clone(), meta.name.clone().unwrap_or_default())
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.meta().resource_version.as_ref()?.parse().ok()
+    }
+}
+
+impl sealed::Subject for ObjectKey {
+    const BY_KEY: bool = true;
+
+    fn key(&self) -> Key {
+        (self.namespace().map(str::to_owned), self.name().to_owned())
+    }
+
+    fn version(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Calls {
+    /// Of a controller of the resource `plural`, on `server`.
+    pub fn of(server: &Arc<ApiServer>, plural: &str) -> Self {
+        let (server, plural) = (server.clone(), plural.to_owned());
+        Self { inner: Arc::new(Inner { server, plural, state: Mutex::default() }) }
+    }
+
+    /// The calls read this cache of the resource `plural`: what they have written has to be in it too. Caches that are told
+    /// of once calls are made count from then on.
+    pub fn reads<K: Kept>(&self, plural: &str, informer: &Informer<K>) {
+        let informer = informer.clone();
+        let version = move || informer.snapshot().version().and_then(|version| version.as_str().parse().ok());
+        self.inner.lock().views.push(View { plural: plural.to_owned(), version: Arc::new(version) });
+    }
+
+    /// The same function, watched.
+    pub fn watch<S, C, F, R>(
+        &self,
+        reconcile: F,
+    ) -> impl Fn(S, C) -> BoxFuture<'static, R::Output> + Send + Sync + 'static
+    where
+        S: Subject + Send + 'static,
+        C: Send + 'static,
+        F: Fn(S, C) -> R + Send + Sync + 'static,
+        R: Future + Send + 'static,
+    {
+        let inner = self.inner.clone();
+        move |subject, context| {
+            let under_way = UnderWay::begin(&inner, &subject);
+            let call = reconcile(subject, context);
+            Box::pin(async move {
+                let _under_way = under_way;
+                call.await
+            })
+        }
+    }
+
+    /// The controller has been stopped: no call may begin from here on.
+    pub fn stopped(&self) {
+        self.inner.lock().is_stopped = true;
+    }
+
+    /// What was checked, or what was broken.
+    ///
+    /// # Errors
+    ///
+    /// Where something was broken, with each breach; and where there was no call, for then nothing was checked.
+    pub fn check(&self) -> Result<Checked, Error> {
+        let state = self.inner.lock();
+        if state.calls.is_empty() {
+            return Err("there was no call, so nothing was checked".into());
+        }
+        let mut breaches = state.breaches.clone();
+        let history = self.inner.server.history();
+        let requests = self.inner.server.requests();
+        let writes = self.see_own_writes(&state.calls, &history.changes, &requests, &mut breaches);
+        let changes = self.follow_changes(&state.calls, &history.changes, &mut breaches);
+        if breaches.is_empty() {
+            return Ok(Checked { calls: state.calls.len(), writes, changes });
+        }
+        let more = breaches.len().saturating_sub(TOLD);
+        breaches.truncate(TOLD);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        Err(format!("{}{more}", breaches.join("; ")).into())
+    }
+
+    /// No call lacks what an earlier one of its key has written; returns how many writes those were.
+    fn see_own_writes(
+        &self,
+        calls: &[Call],
+        changes: &[Arc<Change>],
+        requests: &[RequestRecord],
+        breaches: &mut Vec<String>,
+    ) -> usize {
+        let mut count = 0;
+        let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
+        for call in calls {
+            let own = written.entry(&call.key).or_default();
+            for change in own.iter() {
+                let is_self = self.is_of(change, &call.key);
+                let behind = |version: Option<u64>| version.is_some_and(|version| version < change.revision);
+                if is_self && change.object.is_some() && behind(call.version) {
+                    breaches.push(format!("{} was called with itself as before {}", show(&call.key), told(change)));
+                }
+                for (_, version) in call.views.iter().filter(|(plural, _)| plural == change.resource.resource()) {
+                    if behind(*version) {
+                        breaches.push(format!(
+                            "{} was called on a cache from before {}",
+                            show(&call.key),
+                            told(change)
+                        ));
+                    }
+                }
+            }
+            let during = |change: &&Arc<Change>| {
+                change.revision > call.begun && call.ended.is_none_or(|ended| change.revision <= ended)
+            };
+            let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
+            for change in changes.iter().filter(during) {
+                let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
+                if is_own && was_requested(change, requests) {
+                    own.push(change);
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// The last change of each object is followed by a call; returns how many objects those were.
+    fn follow_changes(&self, calls: &[Call], changes: &[Arc<Change>], breaches: &mut Vec<String>) -> usize {
+        let mut last = BTreeMap::<Key, &Change>::new();
+        for change in changes.iter().filter(|change| change.resource.resource() == self.inner.plural) {
+            last.insert((change.namespace.clone(), change.name.clone()), change);
+        }
+        let by_key = calls.iter().any(|call| call.by_key);
+        last.retain(|_, change| by_key || change.object.is_some());
+        for (key, change) in &last {
+            if !calls.iter().any(|call| call.key == *key && call.begun >= change.revision) {
+                breaches.push(format!("{} was not called after {}", show(key), told(change)));
+            }
+        }
+        last.len()
+    }
+
+    /// Whether a change is one of the object of this key.
+    fn is_of(&self, change: &Change, (namespace, name): &Key) -> bool {
+        change.resource.resource() == self.inner.plural && change.namespace == *namespace && change.name == *name
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call under way; it ends when this is dropped, however that comes about.
+struct UnderWay {
+    inner: Arc<Inner>,
+    number: usize,
+}
+
+impl UnderWay {
+    fn begin<S: Subject>(inner: &Arc<Inner>, subject: &S) -> Self {
+        let views = inner.lock().views.clone();
+        let views = views.into_iter().map(|view| (view.plural, (view.version)())).collect();
+        let begun = inner.server.revision();
+        let call =
+            Call { key: subject.key(), by_key: S::BY_KEY, version: subject.version(), views, begun, ended: None };
+        let mut state = inner.lock();
+        if state.is_stopped {
+            state.breaches.push(format!("{} was called after the controller had been stopped", show(&call.key)));
+        }
+        if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
+            state.breaches.push(format!("{} was called while it was being called", show(&call.key)));
+        }
+        state.calls.push(call);
+        Self { inner: inner.clone(), number: state.calls.len() - 1 }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let now = self.inner.server.revision();
+        self.inner.lock().calls[self.number].ended = Some(now);
+    }
+}
+
+/// Whether the object of a change, now or before, is owned by the object with this UID.
+fn owns(uid: &str, change: &Change) -> bool {
+    let object = change.object.as_deref().or(change.previous.as_deref());
+    let owners = object.and_then(|object| object.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
+    owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))
+}
+
+/// Whether a request has made a change, rather than the test past the API.
+fn was_requested(change: &Change, requests: &[RequestRecord]) -> bool {
+    let is_write =
+        |verb| matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection);
+    requests.iter().any(|request| {
+        let plural = request.resource.as_ref().map(steadfast_apiserver::GroupResource::resource);
+        is_write(request.verb)
+            && request.at <= change.at
+            && plural == Some(change.resource.resource())
+            && (request.verb == Verb::Create || request.path.split('/').any(|part| part == change.name))
+    })
+}
+
+fn show((namespace, name): &Key) -> String {
+    namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
+}
+
+/// A change, in words.
+fn told(change: &Change) -> String {
+    let what = match (&change.previous, &change.object) {
+        (None, _) => "was created",
+        (_, None) => "was deleted",
+        _ => "was written",
+    };
+    let key = (change.namespace.clone(), change.name.clone());
+    format!("{} {} {what} in version {}", change.resource, show(&key), change.revision)
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = self.inner.lock().calls.len();
+        f.debug_struct("Calls").field("of", &self.inner.plural).field("calls", &calls).finish()
+    }
+}

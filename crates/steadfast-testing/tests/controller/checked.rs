@@ -1,0 +1,168 @@
+//! The checker of calls: it finds what is wrong by hand, and nothing in controllers whose server is upset.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use steadfast::{InformerFactory, ObjectKey, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::back_off;
+use steadfast_testing::proxy::NetworkFaults;
+use steadfast_testing::{Calls, Checked, InMemory, Upsets, WorldError, config_map};
+
+use super::own_writes::{context_of, keep_children, keeper_of};
+use super::{SECOND, pass};
+
+struct ByHand {
+    server: Arc<ApiServer>,
+    calls: Calls,
+    maps: Api<ConfigMap>,
+}
+
+impl ByHand {
+    async fn new() -> Result<Self, WorldError> {
+        let server = Arc::new(ApiServer::builder().in_memory().start().await?);
+        server.create(&config_map("a", "1"))?;
+        let connection = InMemory::default().connection(&server).await?;
+        let maps = Api::namespaced(connection.client(), "default");
+        Ok(Self { calls: Calls::of(&server, "configmaps"), server, maps })
+    }
+
+    /// The object as it is now.
+    async fn a(&self) -> Result<Arc<ConfigMap>, WorldError> {
+        Ok(Arc::new(self.maps.get("a").await?))
+    }
+
+    /// A call that writes nothing.
+    fn call(&self, map: Arc<ConfigMap>) -> impl Future<Output = ()> + use<> {
+        self.calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
+    }
+
+    /// A call that writes to its own object.
+    fn writing_call(&self, map: Arc<ConfigMap>) -> impl Future<Output = Result<ConfigMap, kube::Error>> + use<> {
+        let maps = self.maps.clone();
+        let write = move |map: Arc<ConfigMap>, (): ()| {
+            let maps = maps.clone();
+            async move {
+                let patch = Patch::Merge(json!({ "data": { "own": "write" } }));
+                maps.patch(&map.name_any(), &PatchParams::default(), &patch).await
+            }
+        };
+        self.calls.watch(write)(map, ())
+    }
+
+    fn breach(&self) -> String {
+        self.calls.check().map_or_else(|error| error.to_string(), |checked| format!("nothing: {checked:?}"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_is_no_check() -> Result<(), WorldError> {
+    assert_eq!(ByHand::new().await?.breach(), "there was no call, so nothing was checked");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_calls_of_one_key_at_once_are_told() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
+    tokio::join!(first, second);
+    assert_eq!(world.breach(), "default/a was called while it was being called");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    world.call(world.a().await?).await;
+    assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 1 });
+    world.calls.stopped();
+    world.call(world.a().await?).await;
+    assert_eq!(world.breach(), "default/a was called after the controller had been stopped");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    let before = world.a().await?;
+    world.call(before.clone()).await;
+    world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
+    assert!(world.breach().starts_with("default/a was not called after configmaps default/a was written in version"));
+    // That it has not come to the cache is nobody's fault.
+    world.call(before).await;
+    assert_eq!(world.calls.check()?, Checked { calls: 2, writes: 0, changes: 1 });
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    let before = world.a().await?;
+    world.writing_call(before.clone()).await?;
+    world.call(world.a().await?).await;
+    assert_eq!(world.calls.check()?, Checked { calls: 2, writes: 1, changes: 1 });
+    world.call(before).await;
+    assert!(
+        world.breach().starts_with("default/a was called with itself as before configmaps default/a was written in")
+    );
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_by_key_on_a_cache_from_before_its_own_write_is_told() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    let informers = InformerFactory::new(&InMemory::default().connection(&world.server).await?);
+    let maps = informers.informer::<ConfigMap>(Scope::all())?;
+    maps.wait_for_sync(SECOND).await?;
+    world.calls.reads("configmaps", &maps);
+    world.server.faults().lag(true);
+    world.writing_call(world.a().await?).await?;
+    let by_key = world.calls.watch(|_: ObjectKey, (): ()| async {});
+    by_key(super::key("a"), ()).await;
+    assert!(world.breach().starts_with("default/a was called on a cache from before configmaps default/a was written"));
+    Ok(())
+}
+
+#[test]
+fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
+    let mut sum = Checked::default();
+    for seed in 0..20 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let checked = runtime.block_on(async {
+            let server = Arc::new(ApiServer::builder().seed(seed).in_memory().start().await?);
+            let network = NetworkFaults::seeded(seed);
+            let connection =
+                InMemory { seed, network: network.clone(), ..InMemory::default() }.connection(&server).await?;
+            let factory = InformerFactory::new(&connection);
+            for parent in ["a", "b"] {
+                server.create(&config_map(parent, "1"))?;
+            }
+            let (calls, context) = (Calls::of(&server, "configmaps"), context_of(&connection, &factory)?);
+            calls.reads("pods", &factory.informer::<Pod>(Scope::all())?);
+            let controller = keeper_of(&factory).run(calls.watch(keep_children), back_off, context)?;
+            let mut upsets = Upsets::new(seed, &server, &network);
+            for step in 0..30 {
+                upsets.another().await;
+                let parent = ["a", "b"][upsets.random(2) as usize];
+                let value = json!({ "data": { "value": step.to_string() } });
+                server.merge_patch("configmaps", "default", parent, value)?;
+            }
+            upsets.end();
+            pass(120 * SECOND).await;
+            controller.stop(SECOND).await;
+            calls.stopped();
+            server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "late" } }))?;
+            pass(10 * SECOND).await;
+            server.delete_named("configmaps", "default", "a")?;
+            calls.check().map_err(|error| WorldError::from(format!("seed {seed}: {error}")))
+        })?;
+        sum.calls += checked.calls;
+        sum.writes += checked.writes;
+    }
+    assert!(sum.calls > 200 && sum.writes > 100, "{sum:?}");
+    Ok(())
+}
