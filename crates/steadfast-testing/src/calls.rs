@@ -1,6 +1,6 @@
 //! What the calls of a controller are held against: the server's own history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use serde_json::Value;
 use steadfast::{Informer, Kept, ObjectKey};
-use steadfast_apiserver::{ApiServer, Change, RequestRecord, Verb};
+use steadfast_apiserver::{ApiServer, Change};
 
 use crate::Error;
 
@@ -54,8 +54,9 @@ const TOLD: usize = 10;
 /// # }
 /// ```
 ///
-/// Whose a write is, is known by who was called meanwhile: what is written by requests, to the object of a call or to what it owns,
-/// is that call's. What others do in a test is best written past the API, by the methods of [`ApiServer`].
+/// Whose a write is, is known by who was called meanwhile: what a request has written to the object of a call, or to what it owns, is
+/// that call's. What others do in a test is best written past the API, by the methods of [`ApiServer`], which counts as nobody's.
+/// A server that was [restored](steadfast_apiserver::Faults::restore) has versions that come twice, and is not for this.
 #[derive(Clone)]
 pub struct Calls {
     inner: Arc<Inner>,
@@ -64,6 +65,7 @@ pub struct Calls {
 struct Inner {
     server: Arc<ApiServer>,
     plural: String,
+    follows: Box<dyn Fn(&Change) -> bool + Send + Sync>,
     state: Mutex<State>,
 }
 
@@ -71,7 +73,8 @@ struct Inner {
 struct State {
     calls: Vec<Call>,
     views: Vec<View>,
-    is_stopped: bool,
+    /// The server's revision when the controller was stopped.
+    stopped: Option<u64>,
     breaches: Vec<String>,
 }
 
@@ -103,7 +106,7 @@ type Key = (Option<String>, String);
 pub struct Checked {
     /// How many calls there were.
     pub calls: usize,
-    /// How many writes of theirs a later call of the same key had to see.
+    /// How many writes of theirs a later call of the same key did see.
     pub writes: usize,
     /// How many objects had a last change that a call had to follow.
     pub changes: usize,
@@ -153,8 +156,18 @@ impl sealed::Subject for ObjectKey {
 impl Calls {
     /// Of a controller of the resource `plural`, on `server`.
     pub fn of(server: &Arc<ApiServer>, plural: &str) -> Self {
-        let (server, plural) = (server.clone(), plural.to_owned());
-        Self { inner: Arc::new(Inner { server, plural, state: Mutex::default() }) }
+        Self::following(server, plural, |_| true)
+    }
+
+    /// The same, of a controller that only these changes of its objects lead to calls of: those of one namespace, with a label, or
+    /// of the generation.
+    pub fn following(
+        server: &Arc<ApiServer>,
+        plural: &str,
+        follows: impl Fn(&Change) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let (server, plural, follows) = (server.clone(), plural.to_owned(), Box::new(follows));
+        Self { inner: Arc::new(Inner { server, plural, follows, state: Mutex::default() }) }
     }
 
     /// The calls read this cache of the resource `plural`: what they have written has to be in it too. Caches that are told
@@ -187,9 +200,10 @@ impl Calls {
         }
     }
 
-    /// The controller has been stopped: no call may begin from here on.
+    /// The controller has been stopped: no call may begin from here on, and what changes from here on is followed by none.
     pub fn stopped(&self) {
-        self.inner.lock().is_stopped = true;
+        let now = self.inner.server.revision();
+        self.inner.lock().stopped = Some(now);
     }
 
     /// What was checked, or what was broken.
@@ -204,9 +218,9 @@ impl Calls {
         }
         let mut breaches = state.breaches.clone();
         let history = self.inner.server.history();
-        let requests = self.inner.server.requests();
-        let writes = self.see_own_writes(&state.calls, &history.changes, &requests, &mut breaches);
-        let changes = self.follow_changes(&state.calls, &history.changes, &mut breaches);
+        let writes = self.see_own_writes(&state.calls, &history.changes, &mut breaches);
+        let until = state.stopped.unwrap_or(history.revision);
+        let changes = self.follow_changes(&state.calls, &history.changes, until, &mut breaches);
         if breaches.is_empty() {
             return Ok(Checked { calls: state.calls.len(), writes, changes });
         }
@@ -216,59 +230,70 @@ impl Calls {
         Err(format!("{}{more}", breaches.join("; ")).into())
     }
 
-    /// No call lacks what an earlier one of its key has written; returns how many writes those were.
-    fn see_own_writes(
-        &self,
-        calls: &[Call],
-        changes: &[Arc<Change>],
-        requests: &[RequestRecord],
-        breaches: &mut Vec<String>,
-    ) -> usize {
-        let mut count = 0;
+    /// No call lacks what an earlier one of its key has written; returns how many writes were seen by a later one.
+    fn see_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], breaches: &mut Vec<String>) -> usize {
+        let mut seen = BTreeSet::new();
         let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
         for call in calls {
             let own = written.entry(&call.key).or_default();
             for change in own.iter() {
-                let is_self = self.is_of(change, &call.key);
-                let behind = |version: Option<u64>| version.is_some_and(|version| version < change.revision);
-                if is_self && change.object.is_some() && behind(call.version) {
+                let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
+                let is_given = self.is_of(change, &call.key) && !call.by_key;
+                let views = call.views.iter().filter(|(plural, _)| plural == change.resource.resource());
+                let views: Vec<_> = views.map(|(_, version)| version).collect();
+                if is_given && lacks(&call.version) {
                     breaches.push(format!("{} was called with itself as before {}", show(&call.key), told(change)));
-                }
-                for (_, version) in call.views.iter().filter(|(plural, _)| plural == change.resource.resource()) {
-                    if behind(*version) {
-                        breaches.push(format!(
-                            "{} was called on a cache from before {}",
-                            show(&call.key),
-                            told(change)
-                        ));
-                    }
+                } else if views.iter().any(|version| lacks(version)) {
+                    breaches.push(format!("{} was called on a cache from before {}", show(&call.key), told(change)));
+                } else if is_given || !views.is_empty() {
+                    seen.insert(change.revision);
                 }
             }
             let during = |change: &&Arc<Change>| {
-                change.revision > call.begun && call.ended.is_none_or(|ended| change.revision <= ended)
+                change.request.is_some()
+                    && change.revision > call.begun
+                    && call.ended.is_none_or(|ended| change.revision <= ended)
             };
             let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
             for change in changes.iter().filter(during) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
-                if is_own && was_requested(change, requests) {
+                // The next one is another object, of which nobody has to know that there was this one.
+                if self.is_of(change, &call.key) && change.object.is_none() {
+                    own.clear();
+                }
+                if is_own {
                     own.push(change);
-                    count += 1;
                 }
             }
         }
-        count
+        seen.len()
     }
 
-    /// The last change of each object is followed by a call; returns how many objects those were.
-    fn follow_changes(&self, calls: &[Call], changes: &[Arc<Change>], breaches: &mut Vec<String>) -> usize {
+    /// The last change of each object up to this revision is followed by a call; returns how many objects those were.
+    fn follow_changes(&self, calls: &[Call], changes: &[Arc<Change>], until: u64, breaches: &mut Vec<String>) -> usize {
         let mut last = BTreeMap::<Key, &Change>::new();
-        for change in changes.iter().filter(|change| change.resource.resource() == self.inner.plural) {
-            last.insert((change.namespace.clone(), change.name.clone()), change);
+        for change in changes.iter().filter(|change| change.revision <= until) {
+            if change.resource.resource() == self.inner.plural {
+                let key = (change.namespace.clone(), change.name.clone());
+                if change.object.is_none() {
+                    // It may have come and gone unseen by all caches: then there is nothing to be called for.
+                    let was_called = calls.iter().any(|call| call.by_key && call.key == key);
+                    if was_called {
+                        last.insert(key, change)
+                    } else {
+                        last.remove(&key)
+                    };
+                } else if (self.inner.follows)(change) {
+                    last.insert(key, change);
+                }
+            }
         }
-        let by_key = calls.iter().any(|call| call.by_key);
-        last.retain(|_, change| by_key || change.object.is_some());
         for (key, change) in &last {
-            if !calls.iter().any(|call| call.key == *key && call.begun >= change.revision) {
+            let follows = |call: &Call| {
+                let has_seen = call.by_key || call.version.is_none_or(|version| version >= change.revision);
+                call.key == *key && call.begun >= change.revision && has_seen
+            };
+            if !calls.iter().any(follows) {
                 breaches.push(format!("{} was not called after {}", show(key), told(change)));
             }
         }
@@ -301,7 +326,7 @@ impl UnderWay {
         let call =
             Call { key: subject.key(), by_key: S::BY_KEY, version: subject.version(), views, begun, ended: None };
         let mut state = inner.lock();
-        if state.is_stopped {
+        if state.stopped.is_some() {
             state.breaches.push(format!("{} was called after the controller had been stopped", show(&call.key)));
         }
         if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
@@ -324,19 +349,6 @@ fn owns(uid: &str, change: &Change) -> bool {
     let object = change.object.as_deref().or(change.previous.as_deref());
     let owners = object.and_then(|object| object.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))
-}
-
-/// Whether a request has made a change, rather than the test past the API.
-fn was_requested(change: &Change, requests: &[RequestRecord]) -> bool {
-    let is_write =
-        |verb| matches!(verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection);
-    requests.iter().any(|request| {
-        let plural = request.resource.as_ref().map(steadfast_apiserver::GroupResource::resource);
-        is_write(request.verb)
-            && request.at <= change.at
-            && plural == Some(change.resource.resource())
-            && (request.verb == Verb::Create || request.path.split('/').any(|part| part == change.name))
-    })
 }
 
 fn show((namespace, name): &Key) -> String {

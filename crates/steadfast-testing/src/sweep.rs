@@ -46,11 +46,13 @@ mod disturbance;
 mod ending;
 mod play;
 mod report;
+mod setting;
 mod stage;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,34 +61,21 @@ use std::time::Duration;
 use steadfast::Connection;
 use steadfast_apiserver::{ApiServer, Verb};
 
+use self::disturbance::VARIABLE;
 pub use self::disturbance::{Disturbance, Kind, Point, Whose};
 use self::play::{Played, play};
 pub use self::report::{Finding, Report};
+use self::setting::Setting;
 pub use self::stage::Stage;
 use crate::Error;
-
-/// What has one disturbance played alone.
-const VARIABLE: &str = "STEADFAST_SWEEP";
 
 /// What says how many requests that are alike are disturbed.
 const ALIKE: &str = "STEADFAST_ALIKE";
 
-type Prepare = dyn Fn(&ApiServer) -> Result<(), Error> + Send + Sync;
-type Invariant = dyn Fn(&ApiServer) -> Result<(), String> + Send + Sync;
-
 /// A controller and a scenario to be swept; see the [module](self).
 pub struct Sweep<C, S> {
-    controller: C,
-    scenario: S,
-    prepare: Box<Prepare>,
-    invariants: Vec<(String, Box<Invariant>)>,
-    processes: usize,
-    ignored: Vec<String>,
-    unseen: Vec<String>,
+    setting: Setting<C, S>,
     alike: u32,
-    quiet: Duration,
-    limit: Duration,
-    seed: u64,
 }
 
 impl<C, S> Sweep<C, S> {
@@ -94,27 +83,16 @@ impl<C, S> Sweep<C, S> {
     /// `scenario` is what happens to it: it writes, and waits in between.
     ///
     /// Where a process ends by itself, as one that has lost its leadership does, it begins anew a second later. What a process
-    /// leaves in statics stays there, which a killed one would have lost; what it has spawned goes on without a network.
+    /// leaves in statics stays there, which a killed one would have lost, and plays that run beside each other share them; what
+    /// it has spawned goes on without a network. Nothing collects garbage: what is owned outlives its owner.
     pub fn new(controller: C, scenario: S) -> Self {
-        Self {
-            controller,
-            scenario,
-            prepare: Box::new(|_| Ok(())),
-            invariants: Vec::new(),
-            processes: 1,
-            ignored: ["events", director::LEASES].map(str::to_owned).into(),
-            unseen: Vec::new(),
-            alike: 10,
-            quiet: Duration::from_secs(60),
-            limit: Duration::from_secs(6 * 3600),
-            seed: 0,
-        }
+        Self { setting: Setting::new(controller, scenario), alike: 10 }
     }
 
     /// What is there before the controller begins, such as its custom resource definitions.
     #[must_use]
     pub fn prepare(mut self, prepare: impl Fn(&ApiServer) -> Result<(), Error> + Send + Sync + 'static) -> Self {
-        self.prepare = Box::new(prepare);
+        self.setting.prepare = Box::new(prepare);
         self
     }
 
@@ -125,7 +103,7 @@ impl<C, S> Sweep<C, S> {
         name: &str,
         holds: impl Fn(&ApiServer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.invariants.push((name.to_owned(), Box::new(holds)));
+        self.setting.invariants.push((name.to_owned(), Box::new(holds)));
         self
     }
 
@@ -137,7 +115,7 @@ impl<C, S> Sweep<C, S> {
     #[must_use]
     pub fn processes(mut self, processes: usize) -> Self {
         assert!(processes > 0, "without a process there is no controller");
-        self.processes = processes;
+        self.setting.processes = processes;
         self
     }
 
@@ -145,7 +123,7 @@ impl<C, S> Sweep<C, S> {
     /// not anyway.
     #[must_use]
     pub fn ignore(mut self, plural: &str) -> Self {
-        self.ignored.push(plural.to_owned());
+        self.setting.ignored.push(plural.to_owned());
         self
     }
 
@@ -153,7 +131,7 @@ impl<C, S> Sweep<C, S> {
     /// often, and what the server has chosen (UIDs, names) does not anyway, nor do times.
     #[must_use]
     pub fn ignore_field(mut self, pointer: &str) -> Self {
-        self.unseen.push(pointer.to_owned());
+        self.setting.unseen.push(pointer.to_owned());
         self
     }
 
@@ -167,18 +145,18 @@ impl<C, S> Sweep<C, S> {
 
     /// Once nothing has been written for so long, the controller is taken to be done: a minute, unless it is said.
     ///
-    /// It has to be longer than whatever the controller waits for, such as the back-off after the failures that ten seconds
-    /// bring.
+    /// It has to be longer than whatever the controller waits for, such as the back-off after the failures that thirty
+    /// seconds bring.
     #[must_use]
     pub fn quiet(mut self, quiet: Duration) -> Self {
-        self.quiet = quiet;
+        self.setting.quiet = quiet;
         self
     }
 
     /// What decides all that is random.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.setting.seed = seed;
         self
     }
 }
@@ -221,7 +199,7 @@ where
 
     /// The undisturbed play, once it was seen to be the same twice.
     fn undisturbed(&self) -> Result<Played, Error> {
-        let (first, second) = (play(self, None)?, play(self, None)?);
+        let (first, second) = (play(&self.setting, None)?, play(&self.setting, None)?);
         if let Some(failure) = &first.failure {
             return Err(format!("undisturbed: {failure}{}", report::ends(&first.ended)).into());
         }
@@ -275,13 +253,14 @@ where
 
     fn is_for(&self, kind: Kind, point: &Point, has_leader: bool) -> bool {
         let is_controllers = point.whose == Whose::Controller;
-        let counts = !self.ignored.iter().any(|plural| point.is_of(plural));
+        let counts = !self.setting.ignored.iter().any(|plural| point.is_of(plural));
         match kind {
             Kind::Delayed | Kind::Unobserved => point.is_write() && counts,
             Kind::AnswerLost | Kind::CrashBefore => is_controllers && point.verb != Verb::Other,
             // After a read a process knows something that it forgets; before the next request that is the same.
             Kind::CrashAfter => is_controllers && point.is_write(),
             Kind::CrashIntoThePast => is_controllers && point.is_write() && counts,
+            // What is held up is of interest where it is acted on later.
             Kind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }
@@ -298,7 +277,11 @@ where
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         disturbances.get(index).map(|disturbance| (index, disturbance))
                     } {
-                        let played = play(self, Some(disturbance));
+                        let played =
+                            std::panic::catch_unwind(AssertUnwindSafe(|| play(&self.setting, Some(disturbance))));
+                        let played = played.unwrap_or_else(|_| Err("the play itself panicked".into()));
+                        let played =
+                            played.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
                         done.lock().unwrap_or_else(PoisonError::into_inner).push((index, played));
                     }
                 });
@@ -312,6 +295,9 @@ where
 
 impl<C, S> fmt::Debug for Sweep<C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sweep").field("processes", &self.processes).field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("Sweep")
+            .field("processes", &self.setting.processes)
+            .field("seed", &self.setting.seed)
+            .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use crate::records::RequestRecord;
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
-    /// It has arrived, and nothing was done for it yet.
+    /// It has arrived, and is about to be acted on.
     Before,
     /// The server has done what it is for, and nothing of the answer was sent yet.
     After,
@@ -20,9 +20,10 @@ pub enum Moment {
 pub enum Fate {
     /// It goes on.
     Goes,
-    /// It goes on so much later, if its connection still is there then.
+    /// It goes on so much later, if its client still waits for it then.
     Waits(Duration),
-    /// Its connection is reset: what was not done yet is not done, and what was done is not answered.
+    /// Its connection is reset, with whatever else is under way on it: what was not done yet is not done, and what was done is
+    /// not answered.
     Lost,
 }
 

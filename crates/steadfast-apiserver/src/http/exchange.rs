@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::records::{RequestEntry, Verb};
+use crate::storage::State;
 
 /// One request and its answer, under way.
 pub(super) struct Exchange {
@@ -14,6 +15,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// Changes the state, in the name of this request.
+    pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        self.cluster.store.write_for(self.entry.id(), change)
+    }
+
     pub(super) fn gate(&self) -> Gate {
         Gate { cluster: Arc::clone(&self.cluster), replica: self.replica }
     }

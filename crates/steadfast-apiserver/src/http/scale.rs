@@ -14,7 +14,7 @@ use super::write::Write;
 use crate::records::Verb;
 use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, State, Store, Update, WriteTarget, metadata, scale_of};
+use crate::storage::{ObjectKey, Patch, State, Update, WriteTarget, metadata, scale_of};
 
 /// Shows how many replicas an object is to have, or changes that.
 pub(super) async fn answer(
@@ -25,12 +25,12 @@ pub(super) async fn answer(
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
-    let scaled = carry_out(&exchange.cluster.store, verb, write, &target, rendering);
+    let scaled = carry_out(exchange, verb, write, &target, rendering);
     Ok(Answer::warned(scaled, &target.asked.warnings))
 }
 
 fn carry_out(
-    store: &Store,
+    exchange: &Exchange,
     verb: Verb,
     write: &Write<'_>,
     target: &WriteTarget,
@@ -39,6 +39,7 @@ fn carry_out(
     let scale: Value = match verb {
         Verb::Get => {
             let key = ObjectKey::new(&target.namespace, &target.name);
+            let store = &exchange.cluster.store;
             let revision = store.read(State::revision);
             let found = store.read(|state| state.at(&target.resource.name, &key, revision).cloned());
             let change = found.ok_or_else(|| Status::not_found(&target.resource.name, &target.name))?;
@@ -46,11 +47,11 @@ fn carry_out(
         }
         Verb::Update => {
             let update = Update::Replace(write.object()?);
-            store.write(|state| state.rescale(target, &update))?
+            exchange.write(|state| state.rescale(target, &update))?
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            store.write(|state| state.rescale(target, &update))?
+            exchange.write(|state| state.rescale(target, &update))?
         }
         _ if target.resource.custom => {
             let name = &target.resource.name;

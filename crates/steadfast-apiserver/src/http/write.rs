@@ -18,7 +18,7 @@ use crate::apply;
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Outcome, Patch, Store, Update, WriteTarget};
+use crate::storage::{Outcome, Patch, Update, WriteTarget};
 
 pub(super) use request::Write;
 
@@ -36,13 +36,12 @@ pub(super) async fn write(
         _ => None,
     })?;
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    let store = &exchange.cluster.store;
     let warnings = target.asked.warnings.clone();
-    Ok(Answer::warned(carry_out(store, verb, write, target, rendering), &warnings))
+    Ok(Answer::warned(carry_out(exchange, verb, write, target, rendering), &warnings))
 }
 
 fn carry_out(
-    store: &Store,
+    exchange: &Exchange,
     verb: Verb,
     write: &Write<'_>,
     target: WriteTarget,
@@ -51,29 +50,29 @@ fn carry_out(
     match verb {
         Verb::Create => {
             let object = write.object()?;
-            let created = store.write(|state| state.create(&target, object))?;
+            let created = exchange.write(|state| state.create(&target, object))?;
             Ok(shown(201, rendering, &created))
         }
         Verb::Update => {
             let object = write.object()?;
-            let (stored, created) = store.write(|state| state.put(&target, object))?;
+            let (stored, created) = exchange.write(|state| state.put(&target, object))?;
             Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch if write.applies() => {
             let applied = apply::parse(&write.body)?;
-            let (stored, created) = store.write(|state| state.apply(&target, &applied))?;
+            let (stored, created) = exchange.write(|state| state.apply(&target, &applied))?;
             Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            let outcome = store.write(|state| state.update(&target, &update))?;
+            let outcome = exchange.write(|state| state.update(&target, &update))?;
             Ok(shown(200, rendering, outcome.object()))
         }
         _ => {
             let options = deletions::read(write)?;
             let target = WriteTarget { dry_run: options.dry_run, ..target };
             options.warn(&target);
-            let outcome = store.write(|state| state.delete(&target, &options.deletion))?;
+            let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
             let mut answer = deleted(&target, &outcome, rendering);
             // It is not gone yet, and whoever keeps no dependents waits for them.
             if matches!(outcome, Outcome::Stored(_)) && options.takes_dependents {
@@ -112,7 +111,7 @@ async fn delete_found(
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;
-    exchange.cluster.store.write(|state| {
+    exchange.write(|state| {
         for found in &page.objects {
             let namespace = found.namespace.clone().unwrap_or_default();
             let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };

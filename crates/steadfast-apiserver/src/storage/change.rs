@@ -19,6 +19,8 @@ pub struct Change {
     pub epoch: u32,
     /// When, since the server's start.
     pub at: Duration,
+    /// The number of the request that made it; `None` where it was made past the API, or by the server itself.
+    pub request: Option<u64>,
     /// The resource.
     pub resource: GroupResource,
     /// The namespace; `None` for what is cluster-scoped.

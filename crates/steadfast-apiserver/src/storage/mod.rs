@@ -63,6 +63,16 @@ impl Store {
         outcome
     }
 
+    /// The same, for the request of this number.
+    pub(crate) fn write_for<T>(&self, request: u64, change: impl FnOnce(&mut State) -> T) -> T {
+        self.write(|state| {
+            state.request = Some(request);
+            let outcome = change(state);
+            state.request = None;
+            outcome
+        })
+    }
+
     /// Waits until the state is as wanted.
     pub(crate) async fn until(&self, wanted: impl Fn(&State) -> bool) {
         self.changed.until(|| self.read(&wanted)).await;

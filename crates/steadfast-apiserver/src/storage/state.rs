@@ -74,6 +74,8 @@ pub(crate) struct State {
     compacted: u64,
     tables: BTreeMap<GroupResource, Table>,
     record: Vec<Arc<Change>>,
+    /// The request whose changes are being made.
+    pub(super) request: Option<u64>,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
             compacted: 0,
             tables: BTreeMap::new(),
             record: Vec::new(),
+            request: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl State {
             revision: self.revision,
             epoch: self.epoch(),
             at: self.clock.elapsed(),
+            request: self.request,
             resource: resource.clone(),
             namespace: (!key.namespace.is_empty()).then(|| key.namespace.clone()),
             name: key.name.clone(),

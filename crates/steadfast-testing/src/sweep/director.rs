@@ -4,15 +4,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use steadfast_apiserver::{ApiServer, Fate, Moment, RequestRecord};
+use steadfast_apiserver::{ApiServer, Change, Fate, Faults, Moment, RequestRecord};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::disturbance::{Disturbance, Kind, Point, Whose};
 use crate::proxy::NetworkFaults;
 
 /// By how much caches are behind.
 const BEHIND: Duration = Duration::from_secs(10);
+
+/// For how long they show the past to who begins anew: who has to win a lease first looks at them after 15 s.
+const PAST: Duration = Duration::from_secs(30);
+
+/// So many requests within a second are too many: what goes on like that without time passing would never end.
+const TOO_MANY: u32 = 10_000;
 
 /// For how long a process stands still: longer than a lease lasts unless it is said otherwise (15 s in client-go).
 const STANDS_STILL: Duration = Duration::from_secs(20);
@@ -28,6 +34,8 @@ pub(super) struct Director {
     server: Weak<ApiServer>,
     disturbance: Option<Disturbance>,
     processes: Vec<Process>,
+    /// Raised where there are too many requests.
+    overrun: Notify,
     state: Mutex<State>,
 }
 
@@ -44,19 +52,25 @@ struct State {
     counts: HashMap<Point, u32>,
     /// All points, in order, with when they were reached.
     points: Vec<(Duration, Point)>,
+    /// How many requests there were within which second.
+    within: (u64, u32),
     /// Which point the request of that number is.
     under_way: HashMap<u64, Point>,
     /// The networks of the processes that live.
     networks: HashMap<usize, NetworkFaults>,
-    /// The process whose lease is not renewed.
-    leaseless: Option<usize>,
+    /// The process whose lease is not renewed, and until when.
+    leaseless: Option<(usize, Instant)>,
     reached: bool,
+    /// Until when what is disturbed lasts.
+    busy_until: Option<Instant>,
     gap: Option<Gap>,
 }
 
 /// From one write to the next of the same object, caches see nothing.
 struct Gap {
-    since: u64,
+    /// The request that has written first.
+    request: u64,
+    /// Its object; `None` while the server is about to act on it.
     object: Option<ObjectKey>,
 }
 
@@ -64,8 +78,8 @@ impl Director {
     /// For a play of `processes`, each of which has the replica of its number; the scenario has the one after them.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, disturbance: Option<Disturbance>) -> Arc<Self> {
         let processes = (0..processes).map(|_| Process::default()).collect();
-        let director = Self { server: Arc::downgrade(server), disturbance, processes, state: Mutex::default() };
-        let director = Arc::new(director);
+        let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
+        let director = Arc::new(Self { server: server_of, disturbance, processes, overrun, state: Mutex::default() });
         let asked = Arc::downgrade(&director);
         server.faults().intercept(move |request, moment| {
             asked.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
@@ -87,8 +101,21 @@ impl Director {
     pub(super) fn ended(&self, process: usize) {
         self.look(|state| {
             state.networks.remove(&process);
-            state.leaseless = state.leaseless.filter(|leaseless| *leaseless != process);
+            state.leaseless = state.leaseless.filter(|(leaseless, _)| *leaseless != process);
         });
+    }
+
+    /// Waits until there are too many requests, and says so.
+    pub(super) async fn overrun(&self) -> String {
+        self.overrun.notified().await;
+        let points = self.points();
+        let last = points.last().map_or_else(String::new, |(at, point)| format!(", the last {point} after {at:?}"));
+        format!("there is no end of requests: {TOO_MANY} within a second{last}")
+    }
+
+    /// Whether what is disturbed still lasts.
+    pub(super) fn is_busy(&self) -> bool {
+        self.look(|state| state.busy_until.is_some_and(|until| Instant::now() < until))
     }
 
     /// All points so far, in order, each with its time.
@@ -99,11 +126,6 @@ impl Director {
     /// Whether the point that is to be disturbed has been reached.
     pub(super) fn has_disturbed(&self) -> bool {
         self.look(|state| state.reached)
-    }
-
-    /// Whether caches are cut off.
-    pub(super) fn has_gap(&self) -> bool {
-        self.look(|state| state.gap.is_some())
     }
 
     /// Caches that are cut off list again.
@@ -135,14 +157,17 @@ impl Director {
             Moment::After => self.look(|state| state.under_way.remove(&request.id)),
         };
         let Some(point) = point else { return Fate::Goes };
-        let is_cut_off = self.look(|state| state.leaseless == Some(request.replica));
-        if is_cut_off && moment == Moment::Before && point.is_of(LEASES) {
-            return Fate::Waits(STANDS_STILL);
+        let leaseless = self.look(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
+        if let Some((_, until)) = leaseless
+            && moment == Moment::Before
+            && point.is_of(LEASES)
+        {
+            return Fate::Waits(until.saturating_duration_since(Instant::now()));
         }
         let disturbed = self.disturbance.as_ref().filter(|disturbance| disturbance.point == point);
         let fate = disturbed.map_or(Fate::Goes, |disturbance| self.disturb(&server, disturbance.kind, request, moment));
-        if moment == Moment::After && point.is_write() {
-            self.close_gap_of(&server);
+        if moment == Moment::After && disturbed.is_none() && point.is_write() {
+            self.close_gap(&server, request.id);
         }
         fate
     }
@@ -153,34 +178,43 @@ impl Director {
             *count += 1;
             let point = Point { ordinal: *count, ..kind };
             state.points.push((at, point.clone()));
+            let (second, count) = state.within;
+            state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
+            if state.within.1 == TOO_MANY {
+                self.overrun.notify_one();
+            }
             state.under_way.insert(request.id, point.clone());
             Some(point)
         })
     }
 
     fn disturb(self: &Arc<Self>, server: &Arc<ApiServer>, kind: Kind, request: &RequestRecord, moment: Moment) -> Fate {
-        self.look(|state| state.reached = true);
+        // What is done after the request is done where it comes to that; it does not where its client gives up before.
+        let is_now = match kind {
+            Kind::Delayed | Kind::CrashBefore | Kind::LeadershipLost => moment == Moment::Before,
+            Kind::Unobserved | Kind::AnswerLost | Kind::CrashAfter | Kind::CrashIntoThePast => moment == Moment::After,
+        };
+        if is_now {
+            self.look(|state| state.reached = true);
+        }
         match (kind, moment) {
-            (Kind::Delayed, Moment::Before) => {
-                self.each_replica(server, |faults| faults.lag(true));
-                self.catch_up_later(server);
-            }
+            (Kind::Delayed, Moment::Before) => self.lag_for(server, BEHIND),
             (Kind::Unobserved, Moment::Before) => {
-                self.look(|state| state.gap = Some(Gap { since: server.revision(), object: None }));
+                self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 self.each_replica(server, |faults| faults.lag(true));
             }
-            (Kind::CrashIntoThePast, Moment::Before) => server.faults().replica(request.replica).lag(true),
+            (Kind::Unobserved, Moment::After) => self.open_gap(server, request.id),
+            (Kind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST),
             (Kind::AnswerLost, Moment::After) => return Fate::Lost,
-            (Kind::CrashBefore, Moment::Before) | (Kind::CrashAfter, Moment::After) => {
-                return self.kill(request.replica);
-            }
-            (Kind::CrashIntoThePast, Moment::After) => {
-                self.catch_up_later(server);
+            (Kind::CrashBefore, Moment::Before) | (Kind::CrashAfter | Kind::CrashIntoThePast, Moment::After) => {
                 return self.kill(request.replica);
             }
             (Kind::LeadershipLost, Moment::Before) => {
-                self.look(|state| state.leaseless = Some(request.replica));
-                self.renew_later(request.replica);
+                let until = Instant::now() + STANDS_STILL;
+                self.look(|state| {
+                    state.leaseless = Some((request.replica, until));
+                    state.busy_until = Some(until);
+                });
                 return Fate::Waits(STANDS_STILL);
             }
             _ => {}
@@ -197,52 +231,56 @@ impl Director {
         Fate::Lost
     }
 
-    fn catch_up_later(&self, server: &Arc<ApiServer>) {
+    /// Has caches see nothing for so long.
+    fn lag_for(&self, server: &Arc<ApiServer>, lag: Duration) {
+        self.each_replica(server, |faults| faults.lag(true));
+        self.look(|state| state.busy_until = Some(Instant::now() + lag));
         let (server, processes) = (Arc::downgrade(server), self.processes.len());
         tokio::spawn(async move {
-            sleep(BEHIND).await;
+            sleep(lag).await;
             if let Some(server) = server.upgrade() {
                 (0..processes).for_each(|process| server.faults().replica(process).lag(false));
             }
         });
     }
 
-    fn renew_later(self: &Arc<Self>, process: usize) {
-        let director = Arc::downgrade(self);
-        tokio::spawn(async move {
-            sleep(STANDS_STILL).await;
-            if let Some(director) = director.upgrade() {
-                director.look(|state| state.leaseless = state.leaseless.filter(|leaseless| *leaseless != process));
+    /// The gap is one of the object that the request has written; there is none where it has written nothing.
+    fn open_gap(&self, server: &Arc<ApiServer>, request: u64) {
+        let history = server.history();
+        let written =
+            history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| key_of(change));
+        if written.is_none() {
+            self.look(|state| state.reached = false);
+            return self.end_gap();
+        }
+        self.look(|state| {
+            if let Some(gap) = &mut state.gap {
+                gap.object = written;
             }
         });
     }
 
-    /// Ends the gap where the object it began with has been written once more.
-    fn close_gap_of(&self, server: &Arc<ApiServer>) {
-        if !self.has_gap() {
+    /// Ends the gap where a request has written the object once more.
+    fn close_gap(&self, server: &Arc<ApiServer>, request: u64) {
+        let Some(object) = self.look(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
+        else {
             return;
-        }
+        };
         let history = server.history();
-        let is_over = self.look(|state| {
-            let Some(gap) = &mut state.gap else { return false };
-            let mut since = history.changes.iter().filter(|change| change.revision > gap.since);
-            let key = |change: &steadfast_apiserver::Change| {
-                (change.resource.to_string(), change.namespace.clone(), change.name.clone())
-            };
-            let Some(first) = since.next() else { return true };
-            let object = gap.object.get_or_insert_with(|| key(first));
-            since.any(|change| key(change) == *object)
-        });
-        if is_over {
+        if history.changes.iter().any(|change| change.request == Some(request) && key_of(change) == object) {
             self.end_gap();
         }
     }
 
-    fn each_replica(&self, server: &Arc<ApiServer>, switch: impl Fn(&steadfast_apiserver::Faults)) {
+    fn each_replica(&self, server: &Arc<ApiServer>, switch: impl Fn(&Faults)) {
         (0..self.processes.len()).for_each(|process| switch(&server.faults().replica(process)));
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn key_of(change: &Change) -> ObjectKey {
+    (change.resource.to_string(), change.namespace.clone(), change.name.clone())
 }

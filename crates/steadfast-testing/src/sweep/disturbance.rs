@@ -7,6 +7,9 @@ use steadfast_apiserver::{RequestRecord, Verb};
 
 use crate::Error;
 
+/// What has one disturbance played alone.
+pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
+
 /// Who has sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Whose {
@@ -44,7 +47,25 @@ impl Point {
 
     /// Whether it is about objects of this resource, by its plural name.
     pub(super) fn is_of(&self, plural: &str) -> bool {
-        self.path.split('/').any(|part| part == plural)
+        self.plural() == Some(plural)
+    }
+
+    /// The plural name of the resource: after the group's version, or after the namespace behind that.
+    fn plural(&self) -> Option<&str> {
+        let mut parts = self.path.trim_start_matches('/').split('/');
+        match parts.next()? {
+            "api" => parts.next()?,
+            "apis" => {
+                parts.next()?;
+                parts.next()?
+            }
+            _ => return None,
+        };
+        let first = parts.next()?;
+        match (first, parts.next(), parts.next()) {
+            ("namespaces", Some(_), Some(plural)) => Some(plural),
+            _ => Some(first),
+        }
     }
 }
 
@@ -53,16 +74,18 @@ impl Point {
 pub enum Kind {
     /// What is written there is seen by the controller's caches ten seconds late.
     Delayed,
-    /// What is written there is never seen by the controller's caches: they are cut off, and list again only when the
-    /// same object has been written once more, or when nothing else happens.
+    /// What is written there is never seen by the controller's caches: they see nothing more, and list again only when the
+    /// same object has been written once more, or at the end of the scenario. Only caches that ask a server for what it has at
+    /// hand can be made to see less than that.
     Unobserved,
-    /// The server acts on it; its connection is reset before it answers.
+    /// The server acts on it; its connection is reset before it answers, with whatever else is under way on it.
     AnswerLost,
     /// The process is killed before the server acts on it.
     CrashBefore,
     /// The process is killed after the server has acted on it, without the answer.
     CrashAfter,
-    /// The process is killed there, and begins anew on a replica whose cache is ten seconds behind.
+    /// The process is killed as above; for thirty seconds, which is longer than its lease lasts, all replicas have
+    /// what there was before the request. An informer of Steadfast's does not take that for the present: it waits.
     CrashIntoThePast,
     /// The request waits for twenty seconds before the server acts on it, and with it whatever would renew the lease of its
     /// process: by then, the lease has lapsed. It is done then, unless its connection has been ended.
@@ -199,6 +222,22 @@ mod tests {
         ] {
             let error = line.parse::<Disturbance>().unwrap_err().to_string();
             assert!(error.contains(told) && error.contains("crash-into-the-past"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_known_by_its_place_in_the_path() {
+        for (path, plural) in [
+            ("/api/v1/namespaces/leases/configmaps/events", Some("configmaps")),
+            ("/api/v1/namespaces/leases", Some("namespaces")),
+            ("/api/v1/nodes/leases/status", Some("nodes")),
+            ("/apis/coordination.k8s.io/v1/namespaces/default/leases/a", Some("leases")),
+            ("/apis/shop.example/v1/sites", Some("sites")),
+            ("/livez/ping", None),
+            ("/api", None),
+        ] {
+            let point = Point { whose: Whose::Controller, verb: Verb::Get, path: path.to_owned(), ordinal: 1 };
+            assert_eq!(point.plural(), plural, "{path}");
         }
     }
 

@@ -19,28 +19,19 @@ pub(super) struct Ending(BTreeMap<String, Vec<Value>>);
 impl Ending {
     /// That of `server`, without the resources `ignored`, by their plural names, and the fields `unseen`, as JSON pointers.
     pub(super) fn of(server: &ApiServer, ignored: &[String], unseen: &[String]) -> Self {
-        let mut last = BTreeMap::new();
+        let (mut last, mut names) = (BTreeMap::new(), Names::default());
         for change in &server.history().changes {
+            let key = (change.resource.to_string(), change.namespace.clone(), change.name.clone());
+            if let (Some(object), None) = (&change.object, &change.previous) {
+                names.add(&key, object);
+            }
             if ignored.iter().any(|plural| change.resource.resource() == plural) {
                 continue;
             }
-            let key = (change.resource.to_string(), change.namespace.clone(), change.name.clone());
             match &change.object {
                 Some(object) => last.insert(key, object.as_ref().clone()),
                 None => last.remove(&key),
             };
-        }
-        let mut names = BTreeMap::new();
-        for ((resource, namespace, name), object) in &last {
-            let prefix = object.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default();
-            let is_chosen = !prefix.is_empty() && name.starts_with(prefix);
-            let called = if is_chosen { format!("{prefix}*") } else { name.clone() };
-            let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-            let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-            names.insert(uid.to_owned(), format!("(the UID of {resource} {place}{called})"));
-            if is_chosen {
-                names.insert(name.clone(), called);
-            }
         }
         let mut ending = Self::default();
         for ((resource, namespace, name), mut object) in last {
@@ -50,9 +41,9 @@ impl Ending {
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.retain(|field, _| !OF_THE_WRITING.contains(&field.as_str()));
             }
-            translate(&mut object, &names);
+            names.translate(&mut object);
             let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-            let called = names.get(&name).unwrap_or(&name);
+            let called = names.chosen.get(&name).unwrap_or(&name);
             ending.0.entry(format!("{resource} {place}{called}")).or_default().push(object);
         }
         for objects in ending.0.values_mut() {
@@ -92,19 +83,50 @@ impl Ending {
     }
 }
 
-/// Puts what can be compared in place of UIDs, chosen names and times.
-fn translate(value: &mut Value, names: &BTreeMap<String, String>) {
-    match value {
-        Value::String(text) => {
-            if let Some(called) = names.get(text.as_str()) {
-                text.clone_from(called);
-            } else if is_time(text) {
-                "(a time)".clone_into(text);
-            }
+/// What the server has chosen, and what it is called instead.
+#[derive(Default)]
+struct Names {
+    /// Of objects that there are or were.
+    uids: BTreeMap<String, String>,
+    chosen: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// An object that has just been created.
+    fn add(&mut self, (resource, namespace, name): &(String, Option<String>, String), object: &Value) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let prefix = text("/metadata/generateName");
+        let is_chosen = !prefix.is_empty() && name.starts_with(prefix);
+        let called = if is_chosen { format!("{prefix}*") } else { name.clone() };
+        let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let uid = text("/metadata/uid").to_owned();
+        if !uid.is_empty() {
+            self.uids.insert(uid, format!("(the UID of {resource} {place}{called})"));
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| translate(value, names)),
-        Value::Object(fields) => fields.values_mut().for_each(|value| translate(value, names)),
-        _ => {}
+        if is_chosen {
+            self.chosen.insert(name.clone(), called);
+        }
+    }
+
+    /// Puts what can be compared in place of UIDs, chosen names and times.
+    fn translate(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Some(called) = self.chosen.get(text.as_str()) {
+                    text.clone_from(called);
+                } else if is_time(text) {
+                    "(a time)".clone_into(text);
+                } else if text.len() >= 36 {
+                    // A UID may be a part of a name or a label.
+                    for (uid, called) in self.uids.iter().filter(|(uid, _)| text.contains(*uid)).collect::<Vec<_>>() {
+                        *text = text.replace(uid.as_str(), called);
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| self.translate(value)),
+            Value::Object(fields) => fields.values_mut().for_each(|value| self.translate(value)),
+            _ => {}
+        }
     }
 }
 
@@ -121,8 +143,14 @@ fn is_time(text: &str) -> bool {
 /// Takes away the field that a JSON pointer names.
 fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, field)) = pointer.rsplit_once('/') else { return };
-    if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
-        fields.remove(field);
+    match object.pointer_mut(parent) {
+        Some(Value::Object(fields)) => drop(fields.remove(&field.replace("~1", "/").replace("~0", "~"))),
+        Some(Value::Array(values)) => {
+            if let Some(index) = field.parse().ok().filter(|index: &usize| *index < values.len()) {
+                values.remove(index);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -199,6 +227,39 @@ mod tests {
             ]
         );
         Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn uids_make_no_difference_wherever_they_are_and_whether_the_object_is_still_there() -> Result<(), Error> {
+        let after = async |others: usize| {
+            let server = ApiServer::builder().in_memory().start().await?;
+            for other in 0..others {
+                server.create(&named_by_the_server(&format!("o{other}-")))?;
+            }
+            let parent = server.create(&map("parent", &json!({})))?;
+            let uid = parent["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            server.create(&map("child", &json!({ "of": uid, "within": format!("child-{uid}") })))?;
+            server.delete(&parent)?;
+            Ok::<_, Error>(Ending::of(&server, &[], &[]))
+        };
+        let told = after(0).await?.differences(&after(2).await?);
+        assert_eq!(
+            told,
+            [
+                "configmaps default/o0-*: 0 of it undisturbed, 1 here",
+                "configmaps default/o1-*: 0 of it undisturbed, 1 here"
+            ]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_field_is_taken_away_by_its_pointer() {
+        let mut object = json!({ "a": { "b/c~d": 1, "e": 2 }, "f": [1, 2] });
+        for pointer in ["/a/b~1c~0d", "/f/0", "/f/7", "/none/at/all"] {
+            remove(&mut object, pointer);
+        }
+        assert_eq!(object, json!({ "a": { "e": 2 }, "f": [2] }));
     }
 
     #[tokio::test(start_paused = true)]

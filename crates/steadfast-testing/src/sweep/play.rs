@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::try_join_all;
 use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::sleep;
 
-use super::Sweep;
 use super::director::Director;
 use super::disturbance::{Disturbance, Point};
 use super::ending::Ending;
+use super::setting::Setting;
 use super::stage::Stage;
 use crate::Error;
 use crate::proxy::NetworkFaults;
@@ -37,7 +37,7 @@ pub(super) struct Played {
 
 /// Plays once, on a runtime of its own whose time is virtual.
 pub(super) fn play<C, S, CF, SF, CE, SE>(
-    sweep: &Sweep<C, S>,
+    setting: &Setting<C, S>,
     disturbance: Option<&Disturbance>,
 ) -> Result<Played, Error>
 where
@@ -50,40 +50,38 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
-        let replicas = sweep.processes + 1;
-        let server = ApiServer::builder().seed(sweep.seed).replicas(replicas).in_memory().start().await?;
+        let replicas = setting.processes + 1;
+        let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
-        (sweep.prepare)(&server)?;
-        let director = Director::new(&server, sweep.processes, disturbance.cloned());
+        (setting.prepare)(&server)?;
+        let director = Director::new(&server, setting.processes, disturbance.cloned());
         let told = Mutex::default();
-        let connection = connect(&server, sweep.seed, sweep.processes, &NetworkFaults::seeded(sweep.seed)).await?;
-        let (quiet, ignored) = (sweep.quiet, sweep.ignored.clone().into());
+        let connection =
+            connect(&server, setting.seed, setting.processes, &NetworkFaults::seeded(setting.seed)).await?;
+        let (quiet, ignored) = (setting.quiet, setting.ignored.clone().into());
         let stage = Stage { server: server.clone(), director: director.clone(), connection, quiet, ignored };
-        let processes = (0..sweep.processes).map(|process| supervise(sweep, &server, &director, process, &told));
+        let processes = (0..setting.processes).map(|process| supervise(setting, &server, &director, process, &told));
         let scenario = AssertUnwindSafe(async {
-            (sweep.scenario)(stage.clone()).await.map_err(|error| error.to_string())?;
+            (setting.scenario)(stage.clone()).await.map_err(|error| error.to_string())?;
             director.end_gap();
             stage.settle().await.map_err(|error| error.to_string())
         });
-        let limited = tokio::time::timeout(sweep.limit, scenario.catch_unwind());
+        let limited = tokio::time::timeout(setting.limit, scenario.catch_unwind());
         let outcome = tokio::select! {
             biased;
-            outcome = limited => outcome,
-            begun = join_all(processes) => return Err(begun.into_iter().find_map(Result::err).unwrap_or_else(|| {
+            endless = director.overrun() => Err(endless),
+            outcome = limited => match outcome {
+                Ok(Ok(ended)) => ended.map_err(|error| format!("the scenario failed: {error}")),
+                Ok(Err(panic)) => Err(format!("the scenario panicked: {}", message(&*panic))),
+                Err(_) => Err(format!("the scenario did not end within {:?}", setting.limit)),
+            },
+            begun = try_join_all(processes) => return Err(begun.err().unwrap_or_else(|| {
                 "no process of the controller goes on".into()
             })),
         };
-        let failure = match outcome {
-            Ok(Ok(Ok(()))) => sweep
-                .invariants
-                .iter()
-                .find_map(|(name, holds)| holds(&server).err().map(|broken| format!("{name}: {broken}"))),
-            Ok(Ok(Err(error))) => Some(format!("the scenario failed: {error}")),
-            Ok(Err(panic)) => Some(format!("the scenario panicked: {}", message(&*panic))),
-            Err(_) => Some(format!("the scenario did not end within {:?}", sweep.limit)),
-        };
+        let failure = outcome.and_then(|()| hold(setting, &server)).err();
         Ok(Played {
-            ending: Ending::of(&server, &sweep.ignored, &sweep.unseen),
+            ending: Ending::of(&server, &setting.ignored, &setting.unseen),
             failure,
             ended: std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner)),
             points: director.points(),
@@ -92,9 +90,18 @@ where
     })
 }
 
+/// Whether what is always to be true is.
+fn hold<C, S>(setting: &Setting<C, S>, server: &ApiServer) -> Result<(), String> {
+    setting.invariants.iter().try_for_each(|(name, holds)| {
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| holds(server)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(message(&*panic).to_owned()));
+        outcome.map_err(|broken| format!("{name}: {broken}"))
+    })
+}
+
 /// Runs one process of the controller, again and again; ends only where a connection cannot be made.
 async fn supervise<C, S, F, E>(
-    sweep: &Sweep<C, S>,
+    setting: &Setting<C, S>,
     server: &Arc<ApiServer>,
     director: &Director,
     process: usize,
@@ -106,12 +113,12 @@ where
     E: fmt::Display,
 {
     for life in 0.. {
-        let seed = sweep.seed.wrapping_add(1 + process as u64).wrapping_add(life * 1000);
+        let seed = setting.seed.wrapping_add(1 + process as u64).wrapping_add(life * 1000);
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
         director.begins(process, network.clone());
         // A future of the user's begins within, so that what panics before there is one is caught too.
-        let running = AssertUnwindSafe(async { (sweep.controller)(connection).await }).catch_unwind();
+        let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
         let how = tokio::select! {
             biased;
             () = director.killed(process) => None,

@@ -1,8 +1,9 @@
 //! What a sweep has found.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::disturbance::Disturbance;
+use super::disturbance::{Disturbance, Kind, VARIABLE};
 use super::play::Played;
 use crate::Error;
 
@@ -23,24 +24,28 @@ pub struct Finding {
 pub struct Report {
     points: usize,
     objects: usize,
-    plays: usize,
+    plays: BTreeMap<Kind, usize>,
     left_out: usize,
     unreached: Vec<Disturbance>,
     findings: Vec<Finding>,
+    /// How processes ended that should not have, whatever came of it.
+    panics: BTreeSet<String>,
     story: Vec<String>,
 }
 
 impl Report {
     pub(super) fn new(points: usize, objects: usize, left_out: usize) -> Self {
+        let (plays, panics) = (BTreeMap::new(), BTreeSet::new());
         let (unreached, findings, story) = (Vec::new(), Vec::new(), Vec::new());
-        Self { points, objects, plays: 0, left_out, unreached, findings, story }
+        Self { points, objects, plays, left_out, unreached, findings, panics, story }
     }
 
     pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &Played, played: &Played) {
-        self.plays += 1;
         if !played.reached {
             return self.unreached.push(disturbance);
         }
+        *self.plays.entry(disturbance.kind).or_default() += 1;
+        self.panics.extend(played.ended.iter().filter(|ended| ended.contains("panicked")).cloned());
         let mut differences: Vec<String> = played.failure.iter().cloned().collect();
         differences.extend(undisturbed.ending.differences(&played.ending));
         if !differences.is_empty() {
@@ -54,9 +59,14 @@ impl Report {
         self.story.extend(played.ended.iter().cloned());
     }
 
-    /// How many plays there were with a disturbance.
+    /// How many plays there were in which something was disturbed.
     pub fn plays(&self) -> usize {
-        self.plays
+        self.plays.values().sum()
+    }
+
+    /// How many of them were disturbed in this way.
+    pub fn plays_of(&self, kind: Kind) -> usize {
+        self.plays.get(&kind).copied().unwrap_or_default()
     }
 
     /// What changes the end, the smallest disturbance first.
@@ -64,7 +74,8 @@ impl Report {
         &self.findings
     }
 
-    /// The disturbances whose point never came, since the play went another way before it.
+    /// The disturbances that did not come about: the request was given up before, or wrote nothing; or, where plays are not
+    /// the same each time, it was never sent.
     pub fn unreached(&self) -> &[Disturbance] {
         &self.unreached
     }
@@ -73,12 +84,12 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Where something does; and where nothing was disturbed, for then nothing was tested.
+    /// Where something does, or has a process panic; and where nothing was disturbed, for then nothing was tested.
     pub fn check(&self) -> Result<(), Error> {
-        if self.plays == self.unreached.len() {
+        if self.plays() == 0 {
             return Err(format!("nothing was disturbed: {self}").into());
         }
-        if self.findings.is_empty() { Ok(()) } else { Err(self.to_string().into()) }
+        if self.findings.is_empty() && self.panics.is_empty() { Ok(()) } else { Err(self.to_string().into()) }
     }
 }
 
@@ -87,7 +98,8 @@ impl fmt::Display for Report {
         for line in &self.story {
             writeln!(f, "{line}")?;
         }
-        let Self { points, objects, plays, left_out, .. } = self;
+        let Self { points, objects, left_out, .. } = self;
+        let plays = self.plays();
         write!(
             f,
             "{plays} plays with a disturbance, of {points} requests undisturbed that end with {objects} objects: "
@@ -101,10 +113,13 @@ impl fmt::Display for Report {
             write!(f, "; {left_out} requests were left as they are, for there were more like them")?;
         }
         if !self.unreached.is_empty() {
-            write!(f, "; {} points never came", self.unreached.len())?;
+            write!(f, "; {} disturbances did not come about", self.unreached.len())?;
+        }
+        for panic in self.panics.iter().take(TOLD) {
+            write!(f, "\n{panic}")?;
         }
         for Finding { disturbance, differences } in self.findings.iter().take(TOLD) {
-            write!(f, "\n{}='{disturbance}'", super::VARIABLE)?;
+            write!(f, "\n{}='{disturbance}'", VARIABLE)?;
             for difference in differences {
                 write!(f, "\n    {difference}")?;
             }

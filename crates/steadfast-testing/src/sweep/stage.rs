@@ -37,13 +37,14 @@ impl Stage {
         self.connection.client()
     }
 
-    /// The server itself, to look at: what is written past its API is disturbed by nothing.
+    /// The server itself, to look at: what is written past its API is disturbed by nothing. Its faults are the sweep's.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Waits until the controller has done what it had to do: nothing has been written for a while
-    /// ([`Sweep::quiet`](super::Sweep::quiet)).
+    /// Waits until nothing has been written for a while ([`Sweep::quiet`](super::Sweep::quiet)): the controller has done what
+    /// it had to do, or it sees nothing, which may be what is disturbed. What the scenario needs of the controller before it
+    /// goes on is better waited for by [`until`](Self::until).
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl Stage {
         loop {
             sleep(self.quiet).await;
             let now = self.written();
-            if now == written {
+            if now == written && !self.director.is_busy() {
                 return Ok(());
             }
             if begun.elapsed() > LIMIT {
@@ -64,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// Waits until `reached` is true of the server.
+    /// Waits until `reached` is true of the server; after a minute, whatever keeps caches from seeing something is over.
     ///
     /// # Errors
     ///

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use steadfast::{InformerFactory, ObjectKey, Scope};
-use steadfast_apiserver::ApiServer;
+use steadfast_apiserver::{ApiServer, Change};
 use steadfast_controller::back_off;
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{Calls, Checked, InMemory, Upsets, WorldError, config_map};
@@ -92,9 +92,22 @@ async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() ->
     world.call(before.clone()).await;
     world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
     assert!(world.breach().starts_with("default/a was not called after configmaps default/a was written in version"));
-    // That it has not come to the cache is nobody's fault.
+    // What the call is given is from before the change.
     world.call(before).await;
-    assert_eq!(world.calls.check()?, Checked { calls: 2, writes: 0, changes: 1 });
+    assert!(world.breach().starts_with("default/a was not called after"));
+    world.call(world.a().await?).await;
+    assert_eq!(world.calls.check()?, Checked { calls: 3, writes: 0, changes: 1 });
+    // After a call that writes, what is changed past the API during one is not its own either.
+    world.writing_call(world.a().await?).await?;
+    let (seen, server) = (world.a().await?, world.server.clone());
+    let others = move |_: Arc<ConfigMap>, (): ()| {
+        let server = server.clone();
+        async move { server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "3" } })) }
+    };
+    world.calls.watch(others)(seen.clone(), ()).await?;
+    world.call(seen).await;
+    world.call(world.a().await?).await;
+    assert_eq!(world.calls.check()?, Checked { calls: 7, writes: 1, changes: 1 });
     Ok(())
 }
 
@@ -109,6 +122,35 @@ async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), W
     assert!(
         world.breach().starts_with("default/a was called with itself as before configmaps default/a was written in")
     );
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_on_what_it_has_deleted_itself_is_told() -> Result<(), WorldError> {
+    let world = ByHand::new().await?;
+    let (before, maps) = (world.a().await?, world.maps.clone());
+    let delete = move |map: Arc<ConfigMap>, (): ()| {
+        let maps = maps.clone();
+        async move { maps.delete(&map.name_any(), &DeleteParams::default()).await.map(drop) }
+    };
+    world.calls.watch(delete)(before.clone(), ()).await?;
+    assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 0 });
+    world.call(before).await;
+    assert!(world.breach().starts_with("default/a was called with itself as before configmaps default/a was deleted"));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_changes_that_lead_to_calls_have_to_be_followed() -> Result<(), WorldError> {
+    let ByHand { server, maps, .. } = ByHand::new().await?;
+    let is_labelled =
+        |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
+    let calls = Calls::following(&server, "configmaps", is_labelled);
+    calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(Arc::new(maps.get("a").await?), ()).await;
+    server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
+    assert_eq!(calls.check()?, Checked { calls: 1, writes: 0, changes: 0 });
+    server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "app": "web" } } }))?;
+    assert!(calls.check().is_err());
     Ok(())
 }
 
@@ -157,7 +199,6 @@ fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
             calls.stopped();
             server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "late" } }))?;
             pass(10 * SECOND).await;
-            server.delete_named("configmaps", "default", "a")?;
             calls.check().map_err(|error| WorldError::from(format!("seed {seed}: {error}")))
         })?;
         sum.calls += checked.calls;

@@ -205,6 +205,53 @@ fn what_is_gone_is_cleared_away_by_who_remembers_it() -> Result<(), Error> {
     Ok(())
 }
 
+/// Makes what belongs to a parent, under a name that the server chooses, unless the process remembers it; where it is not sure, it
+/// looks, and what it finds has to be one.
+async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let prefix = belonging(&parent);
+    let is_new = context.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(prefix.clone());
+    let mut map = ConfigMap::default();
+    map.metadata.generate_name = Some(format!("{prefix}-"));
+    let is_missing = async || {
+        let there = context.maps().list(&ListParams::default()).await?;
+        Ok::<_, kube::Error>(!there.items.iter().any(|map| map.name_any().starts_with(&prefix)))
+    };
+    if is_new || is_missing().await? {
+        context.maps().create(&PostParams::default(), &map).await?;
+    }
+    Ok(Action::await_change())
+}
+
+#[test]
+fn a_creation_that_the_process_alone_remembers() -> Result<(), Error> {
+    let report = Sweep::new(|connection| operate(connection, make_if_unknown), comes).run()?;
+    println!("{report}");
+    let disturbances: Vec<String> = report.findings().iter().map(|found| found.disturbance.to_string()).collect();
+    assert!(disturbances.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
+    // Whoever goes on has not forgotten, and whoever was killed before has made nothing.
+    assert!(disturbances.iter().all(|disturbance| disturbance.starts_with("crash-")), "{report}");
+    assert!(!disturbances.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_beginning_that_takes_what_some_cache_has_for_the_present() -> Result<(), Error> {
+    async fn process(connection: Connection) -> Result<(), WorldError> {
+        let informers = InformerFactory::new(&connection);
+        let context = Context { client: connection.client(), memory: Mutex::default() };
+        let there = context.maps().list(&ListParams::default().match_any()).await?;
+        let known = there.items.iter().filter_map(|map| map.metadata.generate_name.as_deref()?.strip_suffix('-'));
+        context.memory.lock().unwrap_or_else(PoisonError::into_inner).extend(known.map(str::to_owned));
+        let controller = Controller::<ConfigMap>::new(&informers, parents());
+        let _running = controller.run(make_if_unknown, back_off, Arc::new(context))?;
+        pending().await
+    }
+    let (disturbance, told) = smallest(&Sweep::new(process, comes))?;
+    assert_eq!(disturbance, format!("crash-into-the-past controller #1 create {PATH}"));
+    assert!(told.contains("a-belonging-*: 1 of it undisturbed, 2 here"), "{told}");
+    Ok(())
+}
+
 #[test]
 fn what_counts_on_seeing_each_state() -> Result<(), Error> {
     /// Adds what is said to what was added so far, once for each saying.

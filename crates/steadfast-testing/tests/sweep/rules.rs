@@ -90,3 +90,26 @@ fn where_nothing_is_disturbed_nothing_is_tested() -> Result<(), Error> {
     assert!(report.check().is_err_and(|error| error.to_string().starts_with("nothing was disturbed")), "{report}");
     Ok(())
 }
+
+#[test]
+fn a_controller_that_requests_without_end_is_stopped_and_told() {
+    let spins = |connection: Connection| async move {
+        let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(connection.client(), "default");
+        loop {
+            maps.get_opt("a").await?;
+        }
+        #[allow(unreachable_code, reason = "it says what this ends with")]
+        Ok::<(), kube::Error>(())
+    };
+    let text = told(Sweep::new(spins, comes).run());
+    assert!(
+        text.starts_with("undisturbed: there is no end of requests: 10000 within a second, the last controller #9"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_invariant_that_panics_is_one_that_is_broken() {
+    let sweep = Sweep::new(idle, comes).invariant("it is sane", |_| panic!("it is not"));
+    assert_eq!(told(sweep.run()), "undisturbed: it is sane: it is not");
+}
