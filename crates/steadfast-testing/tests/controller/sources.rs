@@ -232,7 +232,7 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// The story of stackabletech/trino-operator#936: one watch that is refused had all of an operator's watches wait, for good.
+/// What is behind stackabletech/trino-operator#936: one watch that fails had all of an operator's watches wait.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;

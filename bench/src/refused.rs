@@ -1,0 +1,232 @@
+//! A source that is refused for ever, beside two that work, and seven sources whose connections are reset: how long a change
+//! waits for its call. With our controller, and with kube-runtime's. The story of stackabletech/trino-operator#936.
+//!
+//! In virtual time. What kube-runtime's back-off adds by chance is not decided by a seed: its figures differ a little from run
+//! to run.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use kube::api::Api;
+use kube::runtime::{self, watcher};
+use kube::{Resource, ResourceExt};
+use steadfast::{Connection, InformerFactory, Scope};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_controller::{Action, Controller, back_off};
+use steadfast_testing::{InMemory, config_map, pod};
+use tokio::time::Instant;
+
+use crate::Trouble;
+
+/// So long nothing happens but that the source is refused, and a back-off may grow.
+const SETTLED: Duration = Duration::from_mins(10);
+
+/// So long a call may take to come.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// How long changes wait beside a source that is refused.
+#[derive(clap::Args)]
+pub(crate) struct RefusedArgs {
+    /// How many changes in each of the two sources that work.
+    #[arg(long, default_value_t = 100)]
+    changes: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Ours,
+    Theirs,
+}
+
+/// What befalls the controller.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Befalls {
+    Nothing,
+    /// Its third source is refused for ever.
+    Refusal,
+    /// It has seven sources, none is refused, and all connections are reset at each change.
+    Reset,
+}
+
+impl Befalls {
+    /// From one change to the next.
+    fn paces(self) -> &'static [Duration] {
+        const PACES: [Duration; 4] =
+            [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(5)];
+        if self == Self::Reset { &PACES[3..] } else { &PACES }
+    }
+}
+
+/// How long it took from each change to its call, if one came.
+struct Waits {
+    of_objects: Vec<Option<Duration>>,
+    of_owned: Vec<Option<Duration>>,
+}
+
+/// Plays all stories, and tells what came of them.
+pub(crate) fn run(args: &RefusedArgs) -> Result<(), Trouble> {
+    let changes = args.changes;
+    println!(
+        "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods made, in turn"
+    );
+    for (name, library, befalls) in [
+        ("kube-runtime, nothing refused", Library::Theirs, Befalls::Nothing),
+        ("kube-runtime, secrets refused", Library::Theirs, Befalls::Refusal),
+        ("steadfast, secrets refused", Library::Ours, Befalls::Refusal),
+        ("kube-runtime, seven sources, connections reset at each change", Library::Theirs, Befalls::Reset),
+        ("steadfast, seven sources, connections reset at each change", Library::Ours, Befalls::Reset),
+    ] {
+        println!("{name}:");
+        for every in befalls.paces() {
+            // On a thread of its own, for each has a clock of its own.
+            let played = std::thread::scope(|scope| scope.spawn(|| play(library, befalls, *every, changes)).join());
+            let waits = played.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
+            println!(
+                "  a change each {} s: config maps {}; pods {}",
+                every.as_secs(),
+                tell(waits.of_objects),
+                tell(waits.of_owned)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The median, the most, and how many never had a call.
+fn tell(waits: Vec<Option<Duration>>) -> String {
+    let all = waits.len();
+    let mut waits: Vec<_> = waits.into_iter().flatten().collect();
+    waits.sort_unstable();
+    let seconds = |at: usize| waits.get(at).map_or(0.0, Duration::as_secs_f64);
+    let (median, most) = (seconds(waits.len() / 2), seconds(waits.len().saturating_sub(1)));
+    let lost = all - waits.len();
+    let lost = if lost > 0 { format!(", {lost} not called for") } else { String::new() };
+    format!("{median:.1} s (most {most:.1}){lost}")
+}
+
+/// When which object was called for.
+#[derive(Default)]
+struct Calls(Mutex<HashMap<String, Vec<Instant>>>);
+
+impl Calls {
+    fn note(&self, map: &ConfigMap) {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.entry(map.name_any()).or_default().push(Instant::now());
+    }
+
+    /// How long after `since` the first call for `name` began that did not begin before it.
+    fn after(&self, name: &str, since: Instant) -> Option<Duration> {
+        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
+    }
+}
+
+/// One story: changes that follow each other by `every`.
+fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Result<Waits, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(async {
+        let server = ApiServer::builder().in_memory().start().await?;
+        if befalls == Befalls::Refusal {
+            server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+        }
+        let (objects, owners) = (names("object", count), names("owner", count));
+        for name in objects.iter().chain(&owners) {
+            server.create(&config_map(name, "before"))?;
+        }
+        let connection = InMemory::default().connection(&server).await?;
+        let calls = Arc::new(Calls::default());
+        let running = match library {
+            Library::Ours => ours(&connection, befalls, calls.clone())?,
+            Library::Theirs => theirs(&connection, befalls, calls.clone()),
+        };
+        let running = tokio::spawn(running);
+        tokio::time::sleep(SETTLED).await;
+
+        let (mut changed, mut made) = (Vec::new(), Vec::new());
+        let disturb = || {
+            if befalls == Befalls::Reset {
+                server.faults().reset();
+            }
+        };
+        for (object, owner) in objects.iter().zip(&owners) {
+            // Each once, so that a call that comes after it is its own.
+            disturb();
+            server.merge_patch("configmaps", "default", object, serde_json::json!({ "data": { "value": "after" } }))?;
+            changed.push(Instant::now());
+            tokio::time::sleep(every).await;
+            disturb();
+            server.create(&pod_of(owner))?;
+            made.push(Instant::now());
+            tokio::time::sleep(every).await;
+        }
+        tokio::time::sleep(PATIENCE).await;
+        running.abort();
+
+        let waits = |names: &[String], since: &[Instant]| {
+            names.iter().zip(since).map(|(name, since)| calls.after(name, *since)).collect()
+        };
+        Ok(Waits { of_objects: waits(&objects, &changed), of_owned: waits(&owners, &made) })
+    })
+}
+
+fn names(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{what}-{number}")).collect()
+}
+
+/// A pod that the config map `owner` owns.
+fn pod_of(owner: &str) -> Pod {
+    let mut child = pod(&format!("of-{owner}"), "");
+    let mut map = config_map(owner, "");
+    map.metadata.uid = Some("any".to_owned());
+    child.metadata.owner_references = map.controller_owner_ref(&()).map(|owner| vec![owner]);
+    child
+}
+
+/// Ours, for as long as it is polled.
+fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<BoxFuture<'static, ()>, Trouble> {
+    let factory = InformerFactory::new(connection);
+    let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {
+        calls.note(&map);
+        Ok::<_, Infallible>(Action::await_change())
+    };
+    let mut controller =
+        Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all()).owns::<Secret>(Scope::all());
+    if befalls == Befalls::Reset {
+        controller = controller
+            .owns::<Service>(Scope::all())
+            .owns::<ServiceAccount>(Scope::all())
+            .owns::<PersistentVolumeClaim>(Scope::all())
+            .owns::<LimitRange>(Scope::all());
+    }
+    let controller = controller.run(reconcile, back_off, calls)?;
+    Ok(Box::pin(async move {
+        std::future::pending::<()>().await;
+        drop((controller, factory));
+    }))
+}
+
+/// The same with kube-runtime, as it is by default.
+fn theirs(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> BoxFuture<'static, ()> {
+    let (client, config) = (connection.client(), watcher::Config::default);
+    let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {
+        calls.note(&map);
+        Ok::<_, Infallible>(runtime::controller::Action::await_change())
+    };
+    let policy = |_: Arc<ConfigMap>, _: &Infallible, _: Arc<Calls>| runtime::controller::Action::await_change();
+    let mut controller = runtime::Controller::new(Api::<ConfigMap>::all(client.clone()), config())
+        .owns(Api::<Pod>::all(client.clone()), config())
+        .owns(Api::<Secret>::all(client.clone()), config());
+    if befalls == Befalls::Reset {
+        controller = controller
+            .owns(Api::<Service>::all(client.clone()), config())
+            .owns(Api::<ServiceAccount>::all(client.clone()), config())
+            .owns(Api::<PersistentVolumeClaim>::all(client.clone()), config())
+            .owns(Api::<LimitRange>::all(client), config());
+    }
+    Box::pin(controller.run(reconcile, policy, calls).for_each(|_| std::future::ready(())))
+}
