@@ -119,7 +119,7 @@ impl fmt::Display for Report {
             write!(f, "\n{panic}")?;
         }
         for Finding { disturbance, differences } in self.findings.iter().take(TOLD) {
-            write!(f, "\n{}='{disturbance}'", VARIABLE)?;
+            write!(f, "\n{VARIABLE}='{disturbance}'")?;
             for difference in differences {
                 write!(f, "\n    {difference}")?;
             }
