@@ -8,7 +8,10 @@
 mod cache_by_node;
 mod custom_resource;
 mod from_kube_runtime;
+#[path = "operator/main.rs"]
 mod operator;
+#[path = "pool/main.rs"]
+mod pool;
 mod readyz;
 mod test_with_a_cut;
 mod two_clusters;
@@ -59,4 +62,9 @@ fn from_kube_runtime() -> Ended {
 #[test]
 fn operator() -> Ended {
     run(operator::main)
+}
+
+#[test]
+fn pool() -> Ended {
+    run(pool::main)
 }

@@ -1,7 +1,7 @@
-//! The Rust that the README and the guide show compiles, and does what they say.
+//! The Rust that the README and the guides show compiles, and does what they say.
 //!
-//! Each snippet is in [`snippets`] as the page has it, in a function that gives it what it takes for granted. A snippet that a
-//! page has and that file has not, word for word, is an error.
+//! Each snippet is in [`snippets`] as the page has it, in a function that gives it what it takes for granted, or in an example. A
+//! snippet that a page has and its files have not, word for word, is an error.
 
 mod snippets;
 
@@ -14,13 +14,19 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map};
 
-/// The pages, and where they are.
-const PAGES: [(&str, &str); 2] = [
-    ("README.md", include_str!("../../../../README.md")),
-    ("docs/guide.md", include_str!("../../../../docs/guide.md")),
+/// The pages, where they are, and what is compiled of them.
+const PAGES: [(&str, &str, &str); 3] = [
+    ("README.md", include_str!("../../../../README.md"), include_str!("snippets.rs")),
+    ("docs/guide.md", include_str!("../../../../docs/guide.md"), include_str!("snippets.rs")),
+    ("docs/guide-controllers.md", include_str!("../../../../docs/guide-controllers.md"), POOL),
 ];
 
-const COMPILED: &str = include_str!("snippets.rs");
+/// The example that is on the page about controllers, and is run by its own test.
+const POOL: &str = concat!(
+    include_str!("../../../../examples/pool/wanted.rs"),
+    include_str!("../../../../examples/pool/here.rs"),
+    include_str!("../../../../examples/pool/there.rs"),
+);
 
 /// Says to a copy of this program which of the first programs it is to run, instead of all tests but one: this.
 const PROGRAM: &str = "STEADFAST_DOCUMENTS_PROGRAM";
@@ -54,15 +60,15 @@ fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_snippet_of_readme_and_guide_is_compiled_as_it_is_shown() {
+fn every_snippet_of_readme_and_guides_is_compiled_as_it_is_shown() {
     let mut shown = 0;
-    for (path, page) in PAGES {
+    for (path, page, compiled) in PAGES {
         shown += snippets_of(page).len();
-        let missing = missing(page, COMPILED);
+        let missing = missing(page, compiled);
         assert!(
             missing.is_empty(),
             "{path} has snippets that nobody compiles, which begin with {missing:#?}: have them in \
-             crates/steadfast-testing/tests/documents/snippets.rs as they are on the page"
+             crates/steadfast-testing/tests/documents/snippets.rs or examples/pool as they are on the page"
         );
     }
     assert!(shown >= 5, "{shown} snippets: are the pages read?");

@@ -1,0 +1,34 @@
+//! An operator: a custom resource, children that it owns, a status, a finalizer, events, one leader, metrics, and the manifests
+//! that it is deployed with: `cargo run -p steadfast-examples --bin operator` shows it on a cluster of its own, with `-- --infer`
+//! it works on yours.
+
+mod demo;
+mod operate;
+mod outside;
+mod site;
+#[cfg(test)]
+mod tests;
+
+use operate::operate;
+use outside::{Metrics, routes};
+use steadfast::{Connection, InformerFactory};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+#[tokio::main]
+pub(crate) async fn main() -> Ended {
+    if !std::env::args().any(|argument| argument == "--infer") {
+        return demo::demo().await;
+    }
+    let connection = Connection::infer().await?;
+    let (informers, metrics) = (InformerFactory::new(&connection), Metrics::default());
+    let listener = TcpListener::bind("0.0.0.0:8080").await?;
+    tokio::spawn(axum::serve(listener, routes(&informers, &metrics)).into_future());
+    // What the kubelet sends before it kills.
+    let mut terminated = signal(SignalKind::terminate())?;
+    operate(&informers, &metrics, async { _ = terminated.recv().await }).await?;
+    informers.shutdown();
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What the operator tells of itself: whether it is well, and its metrics.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use steadfast::InformerFactory;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics, of which some are there only once it leads.
+#[derive(Clone, Default)]
+pub(crate) struct Metrics(Arc<Mutex<Registry>>);
+
+impl Metrics {
+    pub(crate) fn add(&self, collector: impl Collector) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).register_collector(Box::new(collector));
+    }
+
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(text)
+    }
+}
+
+/// `/metrics`; `/readyz`, which a standby passes too once its caches are filled; `/healthz`, which fails where nothing answers.
+pub(crate) fn routes(informers: &InformerFactory, metrics: &Metrics) -> Router {
+    let ready = Router::new().route("/readyz", get(readyz)).with_state(informers.clone());
+    Router::new()
+        .route("/metrics", get(scrape))
+        .with_state(metrics.clone())
+        .merge(ready)
+        .route("/healthz", get(async || "ok\n"))
+}
+
+async fn scrape(State(metrics): State<Metrics>) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
+    let text = metrics.text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(CONTENT_TYPE, OPENMETRICS)], text))
+}
+
+async fn readyz(State(informers): State<InformerFactory>) -> (StatusCode, String) {
+    let freshness = informers.freshness();
+    (freshness.status(), freshness.to_string())
+}
