@@ -98,12 +98,20 @@ fn settings_of(header: &str) -> (ReflectorSettings, Outlook) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
     // Few are held where nothing else is said, so that a relist is a full one.
-    let held = if words.trim() == "by difference" { 3200 } else { 3 };
+    let held = match words.trim() {
+        "by difference" => 16,
+        "by difference from many" => 3200,
+        _ => 3,
+    };
     let outlook = Outlook { protobuf: words.trim() != "in JSON", held, ..Outlook::default() };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
-        "by difference" => ReflectorSettings { delta_relists: Some(true), ..settings },
+        // As many may differ, or end, in both.
+        "by difference" => {
+            ReflectorSettings { delta_relists: Some(true), delta_least: 16, delta_one_in: 1, ..settings }
+        }
+        "by difference from many" => ReflectorSettings { delta_relists: Some(true), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
         "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },

@@ -101,6 +101,11 @@ impl Sparing {
     pub(super) fn most(&self) -> usize {
         (self.outlook.held / self.one_in).min(MANY)
     }
+
+    /// How many objects are held as the list begins.
+    pub(super) fn held(&self) -> usize {
+        self.outlook.held
+    }
 }
 
 /// One object that differs, and has been requested.
@@ -125,9 +130,12 @@ pub(super) struct Delta {
     pub(super) different: Vec<Identity>,
     /// What is requested.
     pub(super) requested: Vec<Fetch>,
-    /// How many objects differ, and how many may.
+    /// How many objects differ, and how many may; no more may be missing from the metadata either.
     pub(super) count: usize,
     pub(super) most: usize,
+    /// How many objects were held as it began, and how many are listed.
+    pub(super) held: usize,
+    pub(super) listed: usize,
     /// Whether the server has answered since something was requested.
     pub(super) opened: bool,
     /// When something of it was last seen to come, or was requested again.
@@ -141,8 +149,8 @@ pub(super) struct Delta {
 }
 
 impl Delta {
-    /// One that begins at `now` in place of `full`; so many objects may differ, and it may take so long.
-    pub(super) fn begun(now: Instant, full: Full, most: usize, within: Duration) -> Self {
+    /// One that begins at `now` in place of `full`, and may take so long.
+    pub(super) fn begun(now: Instant, full: Full, sparing: &Sparing, within: Duration) -> Self {
         Self {
             full,
             page: None,
@@ -150,7 +158,9 @@ impl Delta {
             different: Vec::new(),
             requested: Vec::new(),
             count: 0,
-            most,
+            most: sparing.most(),
+            held: sparing.held(),
+            listed: 0,
             opened: false,
             progress: now,
             deadline: now + within,
@@ -173,6 +183,11 @@ impl Delta {
     pub(super) fn abandon(&self, out: &mut Vec<Output>) {
         out.extend(self.requests().map(Output::Cancel));
         out.push(Output::DropStaging);
+    }
+
+    /// Whether more of what is held is missing from the metadata, which are complete, than may have ended.
+    pub(super) fn lacks_too_many(&self) -> bool {
+        self.held.saturating_sub(self.listed) > self.most
     }
 
     /// Something of it has come.

@@ -4,7 +4,8 @@
 //! to a third of what whole objects do. They come in pages at one version V, and say of each object its UID and version. What
 //! is held with the same UID in the same version is what a full list would bring, and stays as it is; what they lack has
 //! ended; whatever else they list is requested by its name, as it was at V, and has to come with the very UID and version
-//! that they gave. So what is committed is the collection as it was at V, as by a full list.
+//! that they gave. So what is committed is the collection as it was at V, as by a full list. Neither may be many: what differs
+//! costs a request each, and that much has ended is not believed of a list that nothing else is ever made from.
 //!
 //! This is for what it saves, and for nothing else: whatever is not as it should be ends in a full list. What a server in
 //! trouble puts off is requested again when it may be, for a while: a full list would cost it more.
@@ -44,7 +45,7 @@ impl Reflector {
     /// Asks for metadata in place of a full list.
     pub(super) fn begin_delta(&mut self, now: Instant, full: Full, out: &mut Vec<Output>) {
         out.push(Output::BeginStaging { anew: false });
-        self.phase = Phase::Sparing(Delta::begun(now, full, self.sparing.most(), self.settings.delta_within));
+        self.phase = Phase::Sparing(Delta::begun(now, full, &self.sparing, self.settings.delta_within));
         self.send_metadata(None, out);
     }
 
@@ -71,6 +72,7 @@ impl Reflector {
         let Phase::Sparing(delta) = &mut self.phase else { return Verdict::Skip };
         delta.comes(now);
         if delta.page == Some(id) {
+            delta.listed += 1;
             self.paging.brings(&identity.version);
             if identity.uid.is_given() && identity.version.is_ordered() {
                 return Verdict::Offer;
@@ -138,10 +140,26 @@ impl Reflector {
         if let Phase::Sparing(delta) = &mut self.phase {
             delta.version = Some(version);
         }
-        let Some(token) = meta.continue_token else { return self.request_different(now, out) };
+        let Some(token) = meta.continue_token else { return self.metadata_complete(now, out) };
         match self.paging.turn(&token) {
             Ok(()) => self.send_metadata(Some(token), out),
             Err(why) => self.list_all(now, why.into(), out),
+        }
+    }
+
+    /// All metadata are there. Where many objects are missing from them, whole objects are to say so: a server that makes no
+    /// more of metadata than a version would end all that is held.
+    fn metadata_complete(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Sparing(delta) = &self.phase else { return };
+        if delta.lacks_too_many() {
+            let most = delta.most;
+            self.list_all(
+                now,
+                format!("more than {most} objects that are held are not among the metadata").into(),
+                out,
+            );
+        } else {
+            self.request_different(now, out);
         }
     }
 

@@ -119,6 +119,22 @@ async fn three_changes_among_two_thousand_objects_transfer_three_objects() -> Re
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_no_event_has_ever_reached_is_listed_again_when_one_in_a_hundred_has_changed() -> Result<(), WorldError> {
+    let world = filled(ApiServer::builder()).await?;
+    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&world, builder, |server| {
+        for number in (100..OBJECTS).step_by(100) {
+            server.replace(&labelled_config_map(&named(number), "changed", ("app", "web"))).expect("it is there");
+        }
+    })
+    .await?;
+    assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
+    assert_eq!(relist.names, names(|_| true));
+    assert_eq!((relist.notes_of("more than 10 objects differ"), relist.notes_of("listed again")), (1, 1));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn in_protobuf_all_is_listed_unless_differences_are_asked_for() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder().protobuf(true)).await?;
     let (_, relist) = relisted(&world, world.factory.build::<ConfigMap>(Scope::all()), |_| {}).await?;
@@ -166,7 +182,7 @@ async fn dynamic_objects_are_listed_by_difference_and_metadata_are_not() -> Resu
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_with_a_difference_all_is_listed() -> Result<(), WorldError> {
     type Fault = fn(&ApiServer);
-    let faults: [(&str, Fault); 6] = [
+    let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
             server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::code(410));
         }),
@@ -185,13 +201,22 @@ async fn whatever_goes_wrong_with_a_difference_all_is_listed() -> Result<(), Wor
                 server.create(&config_map(&format!("more-{number}"), "1")).expect("a config map");
             }
         }),
+        ("more have ended than is believed of metadata", |server| {
+            for number in 100..130 {
+                server.delete_named("configmaps", "default", &named(number)).expect("it is there");
+            }
+        }),
     ];
     for (name, fault) in faults {
         let world = filled(ApiServer::builder()).await?;
         let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
         let (_, relist) = relisted(&world, builder, fault).await?;
-        let more = if name.starts_with("more") { 30 } else { 0 };
-        assert_eq!(relist.names.len(), OBJECTS + more, "{name}");
+        let expected = match name {
+            _ if name.starts_with("more differ") => OBJECTS + 30,
+            _ if name.starts_with("more have ended") => OBJECTS - 30,
+            _ => OBJECTS,
+        };
+        assert_eq!(relist.names.len(), expected, "{name}");
         assert_eq!(relist.notes_of("by metadata"), 0, "{name}: {:?}", relist.notes);
         assert_eq!(relist.notes_of("listed again"), 1, "{name}: {:?}", relist.notes);
         assert_eq!(relist.count(Verb::List), 2, "{name}: metadata, and all");

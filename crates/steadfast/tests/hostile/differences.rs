@@ -21,7 +21,11 @@ const STATE: &str = "resourceVersionMatch=Exact";
 const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
 
 fn settings() -> ReflectorSettings {
-    ReflectorSettings { delta_relists: Some(true), delta_least: 1, delta_one_in: 1, ..ReflectorSettings::default() }
+    one_may_differ_in(1)
+}
+
+fn one_may_differ_in(delta_one_in: usize) -> ReflectorSettings {
+    ReflectorSettings { delta_relists: Some(true), delta_least: 1, delta_one_in, ..ReflectorSettings::default() }
 }
 
 fn metadata_of(kind: &str, version: &str, items: &str) -> String {
@@ -50,13 +54,23 @@ fn held() -> Vec<String> {
 /// That a relist by difference that meets `attacks` is given up because of `cause`, costs little, and that nothing of it is seen:
 /// both objects are there all the time, and are told once.
 async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
+    is_given_up_with(settings(), what, attacks, cause, protobuf).await;
+}
+
+async fn is_given_up_with(
+    settings: ReflectorSettings,
+    what: &str,
+    attacks: impl IntoIterator<Item = Attack>,
+    cause: &str,
+    protobuf: bool,
+) {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let connection = server.connection(Settings::default());
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     server.attack(attacks.into_iter().chain([watch(EXPIRED)]));
-    let factory = InformerFactory::with_settings(&connection, settings());
+    let factory = InformerFactory::with_settings(&connection, settings);
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
     let notes = Notes::of(&victim);
@@ -116,6 +130,15 @@ async fn metadata_that_cannot_be_compared_are_not() {
     is_given_up("another namespace", [elsewhere], "kube-system/a is not in the namespace default", false).await;
     let terms = metadata(&[changed("a,metadata.namespace=b", "c")]);
     is_given_up("a name that is a selector", [terms], "a name that no field selector takes", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_list_nothing_end_nothing_of_what_is_held() {
+    // A server that answers each request for metadata with the collection's version alone.
+    let missing = "objects that are held are not among the metadata";
+    for protobuf in [false, true] {
+        is_given_up_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
