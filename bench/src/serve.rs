@@ -4,6 +4,7 @@ mod answers;
 mod collection;
 mod control;
 mod encoding;
+mod follower;
 mod records;
 mod tls;
 

@@ -1,8 +1,10 @@
 //! Requests, and their answers as they are made while they are sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -10,52 +12,69 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
+use tokio::time::Instant;
 
-use super::collection::{Collection, Following};
+use super::collection::Collection;
 use super::encoding::{Encoding, Kind};
+use super::follower::{Follower, PIECE};
 
 type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// About so many bytes are written at once.
-const PIECE: usize = 128 << 10;
-
-/// So many changes are taken from the log at once.
-const CHANGES: usize = 64;
-
 /// The answer to `request`.
 pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
-    let kind = match request.uri().path() {
-        "/api/v1/pods" => Kind::Pods,
-        "/apis/bench.steadfast.dev/v1/widgets" => Kind::Widgets,
-        _ => return plain(StatusCode::NOT_FOUND, "application/json", not_found()),
+    let path = request.uri().path().split('/').skip(1).collect::<Vec<_>>();
+    let kind = match *path {
+        ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Kind::Pods,
+        ["apis", "bench.steadfast.dev", "v1", "widgets"]
+        | ["apis", "bench.steadfast.dev", "v1", "namespaces", _, "widgets"] => Kind::Widgets,
+        _ => return failure(StatusCode::NOT_FOUND, "NotFound"),
     };
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let query = Query::of(request.uri().query().unwrap_or_default());
-    if accept.contains("PartialObjectMetadataList") {
-        // Asked only for the collection's version.
-        let (version, _) = collection.snapshot();
-        let list = format!(
-            r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#
-        );
-        return plain(StatusCode::OK, "application/json", list);
-    }
-    let protobuf = kind == Kind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
-    let encoding = if protobuf { Encoding::Protobuf } else { Encoding::Json(kind) };
-    let pieces = match (query.is("watch", "true") || query.is("watch", "1"), query.is("sendInitialEvents", "true")) {
-        (true, true) => initial(collection.clone(), encoding),
-        (true, false) => following(collection.clone(), encoding, query.number("resourceVersion").unwrap_or_default()),
-        (false, _) => list(collection.clone(), encoding, &query),
+    let Some(chosen) = chosen(collection, path.contains(&"namespaces"), query.0.get("fieldSelector")) else {
+        return failure(StatusCode::BAD_REQUEST, "BadRequest");
     };
-    let watch = query.is("watch", "true") || query.is("watch", "1");
-    respond(StatusCode::OK, encoding.content_type(watch), pieces.boxed())
+    let protobuf = kind == Kind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
+    let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
+    let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
+    if !query.is("watch", "true") && !query.is("watch", "1") {
+        return list(collection.clone(), encoding, &query, chosen);
+    }
+    let follower = Follower {
+        of: collection.clone(),
+        encoding,
+        chosen,
+        end: query.number("timeoutSeconds").map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        bookmarks: query.is("allowWatchBookmarks", "true"),
+    };
+    let pieces = if query.is("sendInitialEvents", "true") {
+        follower.initial()
+    } else {
+        follower.follow(query.number("resourceVersion").unwrap_or_default())
+    };
+    respond(StatusCode::OK, encoding.content_type(true), pieces)
 }
 
-fn not_found() -> String {
-    r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"NotFound","code":404}"#.to_owned()
+/// The numbers of the objects that are selected; nothing where a selector is none that is known here.
+///
+/// No two have the same name, in whatever namespace. A namespace without a name is nobody's wish here.
+fn chosen(of: &Collection, in_namespace: bool, selector: Option<&String>) -> Option<Range<usize>> {
+    let Some(selector) = selector else { return (!in_namespace).then_some(0..of.count()) };
+    let mut names = BTreeSet::new();
+    for term in selector.split(',') {
+        names.insert(term.strip_prefix("metadata.name=")?);
+    }
+    // No object has two names.
+    let name = names.pop_first().filter(|_| names.is_empty());
+    Some(name.and_then(|name| of.named(name)).map_or(0..0, |index| index..index + 1))
 }
 
-fn plain(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
-    respond(status, content_type, stream::iter([Bytes::from(text)]).boxed())
+fn failure(status: StatusCode, reason: &str) -> Response<Body> {
+    let code = status.as_u16();
+    let text = format!(
+        r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","reason":"{reason}","code":{code}}}"#
+    );
+    respond(status, "application/json", stream::iter([Bytes::from(text)]).boxed())
 }
 
 fn respond(status: StatusCode, content_type: &'static str, pieces: BoxStream<'static, Bytes>) -> Response<Body> {
@@ -65,16 +84,25 @@ fn respond(status: StatusCode, content_type: &'static str, pieces: BoxStream<'st
     response
 }
 
-/// A list, or a page of it.
-fn list(of: Arc<Collection>, encoding: Encoding, query: &Query) -> BoxStream<'static, Bytes> {
-    let (version, objects) = of.snapshot();
-    let from = query.number("continue").unwrap_or_default() as usize;
-    let limit = query.number("limit").map_or(objects.len(), |limit| limit as usize);
-    let to = objects.len().min(from + limit);
-    let next = (to < objects.len()).then_some(to);
-    let lengths = (from..to).filter(|index| objects[*index].is_there).map(|index| of.protobuf.length(index));
-    let head = encoding.list_head(version, next, lengths);
-    let tail = encoding.list_tail(version, next);
+/// A list, or a page of it: all pages are of the version of the first.
+fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Body> {
+    let token = query.0.get("continue").and_then(|token| token.split_once('.'));
+    let token = token.and_then(|(version, from)| Some((version.parse().ok()?, from.parse().ok()?)));
+    let exactly = query.number("resourceVersion").filter(|_| query.is("resourceVersionMatch", "Exact"));
+    let (version, objects) = match token.map(|(version, _)| version).or(exactly) {
+        None => of.snapshot(),
+        Some(version) => match of.at(version) {
+            Some(objects) => (version, objects),
+            None => return failure(StatusCode::GONE, "Expired"),
+        },
+    };
+    let from = token.map_or(chosen.start, |(_, from)| from);
+    let limit = query.number("limit").map_or(usize::MAX, |limit| limit as usize);
+    let to = chosen.end.min(from.saturating_add(limit));
+    let next = (to < chosen.end).then(|| format!("{version}.{to}"));
+    let those = (from..to).filter(|index| objects[*index].is_there);
+    let head = encoding.list_head(&of, version, next.as_deref(), those);
+    let tail = encoding.list_tail(version, next.as_deref());
     let items = stream::unfold((from, true), move |(mut index, mut first)| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
         while index < to && piece.len() < PIECE {
@@ -86,64 +114,17 @@ fn list(of: Arc<Collection>, encoding: Encoding, query: &Query) -> BoxStream<'st
         }
         std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), (index, first))))
     });
-    stream::iter([Bytes::from(head)]).chain(items).chain(stream::iter([Bytes::from(tail)])).boxed()
+    let pieces = stream::iter([Bytes::from(head)]).chain(items).chain(stream::iter([Bytes::from(tail)]));
+    respond(StatusCode::OK, encoding.content_type(false), pieces.boxed())
 }
 
-/// All objects as events, the sign of their end, and what follows.
-fn initial(of: Arc<Collection>, encoding: Encoding) -> BoxStream<'static, Bytes> {
-    let (version, known) = of.snapshot();
-    let source = of.clone();
-    let objects = stream::unfold(0, move |mut index| {
-        let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-        while index < known.len() && piece.len() < PIECE {
-            if known[index].is_there {
-                encoding.event(&mut piece, &source, "ADDED", index, known[index].stamp());
-            }
-            index += 1;
-        }
-        std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
-    });
-    let end = Bytes::from(encoding.initial_events_end(version));
-    objects.chain(stream::iter([end])).chain(following(of, encoding, version)).boxed()
-}
-
-/// What follows a version, for ever.
-fn following(of: Arc<Collection>, encoding: Encoding, version: u64) -> BoxStream<'static, Bytes> {
-    let moved = of.moved();
-    stream::unfold(Some((of, version, moved)), move |state| async move {
-        let (of, mut version, mut moved) = state?;
-        loop {
-            moved.mark_unchanged();
-            let changes = match of.after(version, CHANGES) {
-                Following::Forgotten => return Some((Bytes::from(encoding.expired()), None)),
-                Following::Changes(changes) => changes,
-            };
-            if changes.is_empty() {
-                // The sender lives as long as the collection, which is held here.
-                moved.changed().await.ok()?;
-                continue;
-            }
-            let mut piece = Vec::with_capacity(PIECE);
-            for change in changes {
-                encoding.event(&mut piece, &of, change.what, change.index, change.stamp);
-                version = change.stamp.version;
-                if piece.len() >= PIECE {
-                    break;
-                }
-            }
-            return Some((Bytes::from(piece), Some((of, version, moved))));
-        }
-    })
-    .boxed()
-}
-
-/// The parameters of a request; those that matter here need no decoding.
+/// The parameters of a request; of those that matter here nothing is encoded but what separates names in a selector.
 struct Query(BTreeMap<String, String>);
 
 impl Query {
     fn of(text: &str) -> Self {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        Self(pairs.map(|(name, value)| (name.to_owned(), value.replace("%3D", "=").replace("%2C", ","))).collect())
     }
 
     fn is(&self, name: &str, value: &str) -> bool {

@@ -67,6 +67,8 @@ pub(super) struct Change {
     /// What a watch calls it.
     pub(super) what: &'static str,
     pub(super) stamp: Stamp,
+    /// The object until then.
+    before: Object,
 }
 
 /// Which changes are made.
@@ -92,10 +94,11 @@ impl Collection {
         let object = |index| Object { version: BEGINNING + 1 + index, stay: 0, is_there: true };
         let objects = (0..count as u64).map(object).collect();
         let first = BEGINNING + count as u64;
-        let json = Records::load(&folder.join("pods.json"), count, |_, object| records::whose_in_json(object))?;
+        let whose = |_, object: &[u8]| records::whose_in_json(object);
+        let json = Records::load(&folder.join("pods.json"), count, whose, records::metadata_in_json)?;
         // The same objects.
         let whose = |index, _: &[u8]| records::whose_in_json(json.generated(index));
-        let protobuf = Records::load(&folder.join("pods.protobuf"), count, whose)?;
+        let protobuf = Records::load(&folder.join("pods.protobuf"), count, whose, records::metadata_in_protobuf)?;
         Ok(Self {
             json,
             protobuf,
@@ -111,6 +114,11 @@ impl Collection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many objects there may be: their numbers are lower.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     fn first(&self) -> u64 {
         BEGINNING + self.count as u64
     }
@@ -121,13 +129,36 @@ impl Collection {
         (self.first() + state.made() as u64, state.objects.clone())
     }
 
+    /// Each object as it was at `version`; nothing where that is forgotten.
+    pub(super) fn at(&self, version: u64) -> Option<Vec<Object>> {
+        let state = self.lock();
+        if version < state.window {
+            return None;
+        }
+        let mut objects = state.objects.clone();
+        for change in state.log.range(self.place(&state, version)..).rev() {
+            objects[change.index] = change.before;
+        }
+        Some(objects)
+    }
+
+    /// The number of the object of that name.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        self.json.named(name, self.count)
+    }
+
+    /// Where in the log the changes after `version` begin, which are remembered.
+    fn place(&self, state: &State, version: u64) -> usize {
+        ((version - self.first()) as usize).saturating_sub(state.dropped).min(state.log.len())
+    }
+
     /// Up to `limit` changes after `version`.
     pub(super) fn after(&self, version: u64, limit: usize) -> Following {
         let state = self.lock();
         if version < state.window {
             return Following::Forgotten;
         }
-        let from = ((version - self.first()) as usize).saturating_sub(state.dropped).min(state.log.len());
+        let from = self.place(&state, version);
         Following::Changes(state.log.range(from..).take(limit).copied().collect())
     }
 
@@ -148,6 +179,7 @@ impl Collection {
                 // Another part of the objects in each round.
                 let has_turn = (place + place / self.count).is_multiple_of(DELETIONS);
                 let object = &mut state.objects[index];
+                let before = *object;
                 object.version = version;
                 let what = if !object.is_there {
                     object.stay += 1;
@@ -159,7 +191,7 @@ impl Collection {
                 };
                 object.is_there = what != "DELETED";
                 let stamp = Stamp { version, sent, stay: object.stay };
-                state.remember(Change { index, what, stamp });
+                state.remember(Change { index, what, stamp, before });
             }
             self.first() + state.made() as u64
         };

@@ -8,18 +8,20 @@ use std::io::Write;
 use super::collection::Collection;
 use super::records::{Stamp, VERSION_DIGITS};
 
-/// What the collection is called: the same objects serve as a built-in type and as a custom resource.
+/// What the collection is called: the same objects serve as a built-in type and as a custom resource; or the metadata of
+/// either alone, which come first in each object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Pods,
     Widgets,
+    Metadata,
 }
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json(Kind),
-    Protobuf,
+    Protobuf(Kind),
 }
 
 /// What every protobuf object in the API begins with.
@@ -32,32 +34,37 @@ impl Encoding {
     pub(super) fn content_type(self, watch: bool) -> &'static str {
         match (self, watch) {
             (Self::Json(_), _) => "application/json",
-            (Self::Protobuf, false) => "application/vnd.kubernetes.protobuf",
-            (Self::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Self::Protobuf(_), false) => "application/vnd.kubernetes.protobuf",
+            (Self::Protobuf(_), true) => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 
-    /// What comes before the objects of a list.
+    /// What comes before the objects of a list, which are those with these numbers.
     pub(super) fn list_head(
         self,
+        of: &Collection,
         version: u64,
-        following: Option<usize>,
-        lengths: impl Iterator<Item = usize>,
+        following: Option<&str>,
+        objects: impl Iterator<Item = usize>,
     ) -> Vec<u8> {
         match self {
-            Self::Json(Kind::Pods) => {
-                let meta = json_meta(version, following);
-                format!(r#"{{"kind":"PodList","apiVersion":"v1","metadata":{meta},"items":["#).into_bytes()
-            }
             Self::Json(Kind::Widgets) => br#"{"apiVersion":"bench.steadfast.dev/v1","items":["#.to_vec(),
-            Self::Protobuf => {
+            Self::Json(kind) => {
+                let (api_version, name, meta) = (kind.api_version(), kind.name(), json_meta(version, following));
+                format!(r#"{{"kind":"{name}List","apiVersion":"{api_version}","metadata":{meta},"items":["#)
+                    .into_bytes()
+            }
+            Self::Protobuf(kind) => {
                 let mut meta = Vec::new();
                 field(&mut meta, 2, version.to_string().as_bytes());
                 if let Some(next) = following {
-                    field(&mut meta, 3, next.to_string().as_bytes());
+                    field(&mut meta, 3, next.as_bytes());
                 }
+                let lengths = objects.map(|index| kind.length(of, index));
                 let items: usize = lengths.map(|length| 1 + varint_length(length) + length).sum();
-                let mut head = unknown_head("PodList", 1 + varint_length(meta.len()) + meta.len() + items);
+                let list = format!("{}List", kind.name());
+                let mut head =
+                    unknown_head(kind.api_version(), &list, 1 + varint_length(meta.len()) + meta.len() + items);
                 field(&mut head, 1, &meta);
                 head
             }
@@ -73,24 +80,24 @@ impl Encoding {
                 }
                 match kind {
                     Kind::Pods => of.json.append(into, index, 0, stamp),
-                    Kind::Widgets => self.json_object(into, of, index, stamp),
+                    Kind::Widgets | Kind::Metadata => self.json_object(into, of, index, stamp),
                 }
             }
-            Self::Protobuf => {
-                tag(into, 2, of.protobuf.length(index));
-                of.protobuf.append(into, index, 0, stamp);
+            Self::Protobuf(kind) => {
+                tag(into, 2, kind.length(of, index));
+                kind.append_protobuf(into, of, index, stamp);
             }
         }
     }
 
     /// What comes after the objects of a list.
-    pub(super) fn list_tail(self, version: u64, following: Option<usize>) -> Vec<u8> {
+    pub(super) fn list_tail(self, version: u64, following: Option<&str>) -> Vec<u8> {
         match self {
-            Self::Json(Kind::Pods) => b"]}\n".to_vec(),
             Self::Json(Kind::Widgets) => {
                 format!(r#"],"kind":"WidgetList","metadata":{}}}"#, json_meta(version, following)).into_bytes()
             }
-            Self::Protobuf => Vec::new(),
+            Self::Json(_) => b"]}\n".to_vec(),
+            Self::Protobuf(_) => Vec::new(),
         }
     }
 
@@ -102,33 +109,36 @@ impl Encoding {
                 self.json_object(into, of, index, stamp);
                 into.extend_from_slice(b"}\n");
             }
-            Self::Protobuf => {
-                let length = of.protobuf.length(index);
-                event_head(into, what, "Pod", length);
-                of.protobuf.append(into, index, 0, stamp);
+            Self::Protobuf(kind) => {
+                event_head(into, what, (kind.api_version(), kind.name()), kind.length(of, index));
+                kind.append_protobuf(into, of, index, stamp);
             }
         }
     }
 
-    /// The event that says that all initial events were sent.
-    pub(super) fn initial_events_end(self, version: u64) -> Vec<u8> {
+    /// The event that says how far a watch is; `initial_events_end` where that is the end of its initial events.
+    pub(super) fn bookmark(self, version: u64, initial_events_end: bool) -> Vec<u8> {
         let mut event = Vec::new();
         match self {
             Self::Json(kind) => {
                 let head = kind.head();
+                let annotations =
+                    if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
                 let _ = writeln!(
                     event,
-                    r#"{{"type":"BOOKMARK","object":{{{head}"metadata":{{"resourceVersion":"{version}","creationTimestamp":null,"annotations":{{"k8s.io/initial-events-end":"true"}}}}}}}}"#
+                    r#"{{"type":"BOOKMARK","object":{{{head}"metadata":{{"resourceVersion":"{version}","creationTimestamp":null{annotations}}}}}}}"#
                 );
             }
-            Self::Protobuf => {
+            Self::Protobuf(kind) => {
                 let (mut annotation, mut meta, mut pod) = (Vec::new(), Vec::new(), Vec::new());
                 field(&mut annotation, 1, b"k8s.io/initial-events-end");
                 field(&mut annotation, 2, b"true");
                 field(&mut meta, 6, version.to_string().as_bytes());
-                field(&mut meta, 12, &annotation);
+                if initial_events_end {
+                    field(&mut meta, 12, &annotation);
+                }
                 field(&mut pod, 1, &meta);
-                event_head(&mut event, "BOOKMARK", "Pod", pod.len());
+                event_head(&mut event, "BOOKMARK", (kind.api_version(), kind.name()), pod.len());
                 event.extend_from_slice(&pod);
             }
         }
@@ -145,14 +155,14 @@ impl Encoding {
                     r#"{{"type":"ERROR","object":{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{EXPIRED}","reason":"Expired","code":410}}}}"#
                 );
             }
-            Self::Protobuf => {
+            Self::Protobuf(_) => {
                 let mut status = Vec::new();
                 field(&mut status, 2, b"Failure");
                 field(&mut status, 3, EXPIRED.as_bytes());
                 field(&mut status, 4, b"Expired");
                 status.push(6 << 3);
                 varint(&mut status, 410);
-                event_head(&mut event, "ERROR", "Status", status.len());
+                event_head(&mut event, "ERROR", ("v1", "Status"), status.len());
                 event.extend_from_slice(&status);
             }
         }
@@ -164,7 +174,12 @@ impl Encoding {
         let Self::Json(kind) = self else { return };
         into.push(b'{');
         into.extend_from_slice(kind.head().as_bytes());
-        of.json.append(into, index, 1, stamp);
+        if kind == Kind::Metadata {
+            of.json.append_metadata(into, index, 1, stamp);
+            into.push(b'}');
+        } else {
+            of.json.append(into, index, 1, stamp);
+        }
     }
 }
 
@@ -173,11 +188,42 @@ impl Kind {
         match self {
             Self::Pods => r#""kind":"Pod","apiVersion":"v1","#,
             Self::Widgets => r#""apiVersion":"bench.steadfast.dev/v1","kind":"Widget","#,
+            Self::Metadata => r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pods => "Pod",
+            Self::Widgets => "Widget",
+            Self::Metadata => "PartialObjectMetadata",
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::Pods => "v1",
+            Self::Widgets => "bench.steadfast.dev/v1",
+            Self::Metadata => "meta.k8s.io/v1",
+        }
+    }
+
+    /// How many bytes of protobuf the object number `index` has.
+    fn length(self, of: &Collection, index: usize) -> usize {
+        if self == Self::Metadata { of.protobuf.metadata_length(index) } else { of.protobuf.length(index) }
+    }
+
+    fn append_protobuf(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp) {
+        if self == Self::Metadata {
+            of.protobuf.append_metadata(into, index, 0, stamp);
+        } else {
+            of.protobuf.append(into, index, 0, stamp);
         }
     }
 }
 
-fn json_meta(version: u64, following: Option<usize>) -> String {
+/// A list's own metadata, in JSON.
+fn json_meta(version: u64, following: Option<&str>) -> String {
     debug_assert_eq!(version.to_string().len(), VERSION_DIGITS);
     match following {
         None => format!(r#"{{"resourceVersion":"{version}"}}"#),
@@ -208,10 +254,10 @@ fn field(into: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     into.extend_from_slice(bytes);
 }
 
-/// The beginning of an object of the core group: its kind, and the length of what follows.
-fn unknown_head(kind: &str, length: usize) -> Vec<u8> {
+/// The beginning of an object: its kind, and the length of what follows.
+fn unknown_head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     let mut meta = Vec::new();
-    field(&mut meta, 1, b"v1");
+    field(&mut meta, 1, api_version.as_bytes());
     field(&mut meta, 2, kind.as_bytes());
     let mut head = MAGIC.to_vec();
     field(&mut head, 1, &meta);
@@ -220,8 +266,8 @@ fn unknown_head(kind: &str, length: usize) -> Vec<u8> {
 }
 
 /// The beginning of an event whose object has `length` bytes: its own length, its type, and around the object.
-fn event_head(into: &mut Vec<u8>, what: &str, kind: &str, length: usize) {
-    let unknown = unknown_head(kind, length);
+fn event_head(into: &mut Vec<u8>, what: &str, (api_version, kind): (&str, &str), length: usize) {
+    let unknown = unknown_head(api_version, kind, length);
     let raw = unknown.len() + length;
     let extension = 1 + varint_length(raw) + raw;
     let whole = 2 + what.len() + 1 + varint_length(extension) + extension;
@@ -247,7 +293,8 @@ mod tests {
 
     #[test]
     fn an_event_has_the_length_that_it_begins_with() {
-        for event in [Encoding::Protobuf.expired(), Encoding::Protobuf.initial_events_end(1_000_000_001)] {
+        let pods = Encoding::Protobuf(Kind::Pods);
+        for event in [pods.expired(), pods.bookmark(1_000_000_001, false), pods.bookmark(1_000_000_001, true)] {
             let said = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;
             assert_eq!(said, event.len() - 4);
         }

@@ -1,6 +1,8 @@
 //! Generated objects as they are kept on disk and in memory: bytes, with the places that are written over.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::Trouble;
 
@@ -25,16 +27,22 @@ const HEADER: usize = 12;
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<Place>,
+    /// The objects by their names, from when somebody asks for one by its name.
+    by_name: OnceLock<HashMap<Vec<u8>, usize>>,
 }
 
 struct Place {
     start: usize,
     length: usize,
+    /// Where its metadata end: they come first.
+    metadata: usize,
     version: usize,
     sent: usize,
     uid: usize,
-    /// What is written over in the name of a copy.
+    /// Where its name is, how long that is, and what is written over in that of a copy.
     name: usize,
+    name_length: usize,
+    copy: usize,
 }
 
 /// What is written over in an object.
@@ -49,11 +57,12 @@ pub(super) struct Stamp {
 
 impl Records {
     /// The first `count` objects of a file, or all if there are fewer; `whose` is the name and the UID of each one, by
-    /// its number and its bytes.
+    /// its number and its bytes, and `metadata` how long its beginning is, to the end of its metadata.
     pub(super) fn load(
         path: &Path,
         count: usize,
         whose: impl Fn(usize, &[u8]) -> Option<Whose>,
+        metadata: impl Fn(&[u8]) -> Option<usize>,
     ) -> Result<Self, Trouble> {
         let mut bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut places = Vec::new();
@@ -67,19 +76,34 @@ impl Records {
             let (start, length) = (at + HEADER, number(0));
             let object = bytes.get(start..start + length).ok_or("the file is cut")?;
             let place = whose(places.len(), object).and_then(|Whose { name, uid }| {
-                let (at, uid) = (memmem(object, &name)?, memmem(object, &uid)?);
+                let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
                 // Before the last hyphen of the name: what follows is the number, another for each of the file.
                 let hyphen = name.iter().rposition(|byte| *byte == b'-').filter(|hyphen| *hyphen >= COPY_DIGITS)?;
-                Some(Place { start, length, version: number(1), sent: number(2), uid, name: at + hyphen - COPY_DIGITS })
+                let (version, sent, copy) = (number(1), number(2), at + hyphen - COPY_DIGITS);
+                // All that is written over is in the metadata.
+                let inside = [version + VERSION_DIGITS, sent + SENT_DIGITS, uid + UID, at + name.len()];
+                let name_length = name.len();
+                inside.iter().all(|end| *end <= metadata).then_some(Place {
+                    start,
+                    length,
+                    metadata,
+                    version,
+                    sent,
+                    uid,
+                    name: at,
+                    name_length,
+                    copy,
+                })
             });
-            places.push(place.ok_or_else(|| format!("{}: an object without a name or a UID", path.display()))?);
+            places
+                .push(place.ok_or_else(|| format!("{}: an object without metadata, a name or a UID", path.display()))?);
             at = start + length;
         }
         if places.is_empty() {
             return Err(format!("{} is empty: generate more", path.display()).into());
         }
         bytes.truncate(at);
-        Ok(Self { bytes, places })
+        Ok(Self { bytes, places, by_name: OnceLock::new() })
     }
 
     /// The record of the object number `index`, and which copy of it that is.
@@ -98,11 +122,40 @@ impl Records {
         &self.bytes[place.start..place.start + place.length]
     }
 
+    /// How many bytes of the object number `index` there are to the end of its metadata.
+    pub(super) fn metadata_length(&self, index: usize) -> usize {
+        self.place(index).0.metadata
+    }
+
+    /// The number of the object of that name, of the first `count`.
+    pub(super) fn named(&self, name: &str, count: usize) -> Option<usize> {
+        let by_name = self.by_name.get_or_init(|| (0..count).map(|index| (self.name(index), index)).collect());
+        by_name.get(name.as_bytes()).copied()
+    }
+
+    fn name(&self, index: usize) -> Vec<u8> {
+        let (place, copy) = self.place(index);
+        let mut name = self.bytes[place.start + place.name..][..place.name_length].to_vec();
+        if copy > 0 {
+            name[place.copy - place.name..][..COPY_DIGITS].copy_from_slice(copy_digits(copy).as_bytes());
+        }
+        name
+    }
+
     /// Appends the object number `index` without its first `skip` bytes, stamped.
     pub(super) fn append(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
+        self.append_to(into, index, skip, self.length(index), stamp);
+    }
+
+    /// The same, to the end of its metadata.
+    pub(super) fn append_metadata(&self, into: &mut Vec<u8>, index: usize, skip: usize, stamp: Stamp) {
+        self.append_to(into, index, skip, self.metadata_length(index), stamp);
+    }
+
+    fn append_to(&self, into: &mut Vec<u8>, index: usize, skip: usize, end: usize, stamp: Stamp) {
         let (place, copy) = self.place(index);
         let start = into.len();
-        into.extend_from_slice(&self.bytes[place.start + skip..place.start + place.length]);
+        into.extend_from_slice(&self.bytes[place.start + skip..place.start + end]);
         write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
         write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
@@ -110,12 +163,16 @@ impl Records {
             into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {
-            let number = format!("{copy:0COPY_DIGITS$x}");
-            for at in [place.uid + COPY_IN_UID, place.name] {
-                into[start + at - skip..][..COPY_DIGITS].copy_from_slice(number.as_bytes());
+            for at in [place.uid + COPY_IN_UID, place.copy] {
+                into[start + at - skip..][..COPY_DIGITS].copy_from_slice(copy_digits(copy).as_bytes());
             }
         }
     }
+}
+
+/// What tells the copy of that number from others.
+fn copy_digits(copy: usize) -> String {
+    format!("{copy:0COPY_DIGITS$x}")
 }
 
 /// Whose bytes a record is.
@@ -134,6 +191,38 @@ pub(super) fn whose_in_json(object: &[u8]) -> Option<Whose> {
     Some(Whose { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID)? })
 }
 
+/// How long an object's beginning is in JSON, to the end of its metadata, which come first.
+pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
+    const HEAD: &[u8] = br#"{"metadata":"#;
+    object.strip_prefix(HEAD)?;
+    let (mut depth, mut in_text, mut escaped) = (0, false, false);
+    for (at, byte) in object.iter().enumerate().skip(HEAD.len()) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'{' if !in_text => depth += 1,
+            b'}' if !in_text => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// The same in protobuf, where they are the first field of an object.
+pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
+    let (tag, rest) = object.split_first()?;
+    let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
+    let length = rest[..digits]
+        .iter()
+        .rev()
+        .try_fold(0_usize, |length, byte| length.checked_mul(0x80)?.checked_add(usize::from(byte & 0x7f)))?;
+    (*tag == 1 << 3 | 2).then_some(1 + digits + length).filter(|end| *end <= object.len())
+}
+
 /// Where `wanted` is in `text` first.
 fn memmem(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|piece| piece == wanted)
@@ -143,5 +232,27 @@ fn write_digits(into: &mut [u8], digits: usize, mut number: u64) {
     for digit in into[..digits].iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_end_where_their_object_does_whatever_their_texts_say() {
+        let object = br#"{"metadata":{"name":"a","annotations":{"b":"}\"}"}},"spec":{}}"#;
+        assert_eq!(metadata_in_json(object), Some(object.len() - br#","spec":{}}"#.len()));
+        assert_eq!(metadata_in_json(br#"{"spec":{}}"#), None);
+    }
+
+    #[test]
+    fn metadata_in_protobuf_are_as_long_as_their_field_says() {
+        let mut object = vec![0x0a, 0x80, 0x01];
+        object.extend_from_slice(&[7; 0x80]);
+        assert_eq!(metadata_in_protobuf(&object), Some(object.len()));
+        object.extend_from_slice(&[0x12, 0]);
+        assert_eq!(metadata_in_protobuf(&object), Some(object.len() - 2));
+        assert_eq!(metadata_in_protobuf(&object[..9]), None, "it is cut");
     }
 }

@@ -1,0 +1,120 @@
+//! A watch: what follows a version, with bookmarks in between, until its time is over.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::collection::{Change, Collection, Following};
+use super::encoding::Encoding;
+
+/// About so many bytes are written at once.
+pub(super) const PIECE: usize = 128 << 10;
+
+/// So many changes are taken from the log at once.
+const CHANGES: usize = 64;
+
+/// How often a watch is told how far it is, though nothing changes.
+const BOOKMARKS: Duration = Duration::from_mins(1);
+
+/// How long before its end it is told that for the last time.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// Who watches.
+pub(super) struct Follower {
+    pub(super) of: Arc<Collection>,
+    pub(super) encoding: Encoding,
+    /// The numbers of the objects that are selected.
+    pub(super) chosen: Range<usize>,
+    /// When the watch ends.
+    pub(super) end: Option<Instant>,
+    /// Whether bookmarks are wanted.
+    pub(super) bookmarks: bool,
+}
+
+impl Follower {
+    /// What follows `version`.
+    pub(super) fn follow(self, version: u64) -> BoxStream<'static, Bytes> {
+        let end = self.end;
+        let pieces = self.pieces(version);
+        match end {
+            Some(end) => pieces.take_until(sleep_until(end)).boxed(),
+            None => pieces,
+        }
+    }
+
+    /// All objects as events, the sign of their end, and what follows.
+    pub(super) fn initial(self) -> BoxStream<'static, Bytes> {
+        let (version, known) = self.of.snapshot();
+        let (of, encoding, to) = (self.of.clone(), self.encoding, self.chosen.end);
+        let objects = stream::unfold(self.chosen.start, move |mut index| {
+            let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
+            while index < to && piece.len() < PIECE {
+                if known[index].is_there {
+                    encoding.event(&mut piece, &of, "ADDED", index, known[index].stamp());
+                }
+                index += 1;
+            }
+            std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
+        });
+        let end = Bytes::from(encoding.bookmark(version, true));
+        objects.chain(stream::iter([end])).chain(self.follow(version)).boxed()
+    }
+
+    fn pieces(self, version: u64) -> BoxStream<'static, Bytes> {
+        let (moved, bookmark) = (self.of.moved(), self.next_bookmark());
+        stream::unfold(Some((self, version, moved, bookmark)), move |state| async move {
+            let (follower, mut version, mut moved, mut bookmark) = state?;
+            loop {
+                moved.mark_unchanged();
+                if bookmark.is_some_and(|due| Instant::now() >= due) {
+                    bookmark = follower.next_bookmark();
+                    let piece = follower.encoding.bookmark(version, false);
+                    return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
+                }
+                let changes = match follower.of.after(version, CHANGES) {
+                    Following::Forgotten => return Some((Bytes::from(follower.encoding.expired()), None)),
+                    Following::Changes(changes) => changes,
+                };
+                if changes.is_empty() {
+                    // The sender lives as long as the collection, which is held here.
+                    match bookmark {
+                        Some(due) => timeout_at(due, moved.changed()).await.unwrap_or(Ok(())).ok()?,
+                        None => moved.changed().await.ok()?,
+                    }
+                    continue;
+                }
+                let piece = follower.tell(&changes, &mut version);
+                if !piece.is_empty() {
+                    return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
+                }
+            }
+        })
+        .boxed()
+    }
+
+    /// The first of `changes` as events, and how far that is.
+    fn tell(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
+        let mut piece = Vec::with_capacity(PIECE);
+        for change in changes {
+            if self.chosen.contains(&change.index) {
+                self.encoding.event(&mut piece, &self.of, change.what, change.index, change.stamp);
+            }
+            *version = change.stamp.version;
+            if piece.len() >= PIECE {
+                break;
+            }
+        }
+        piece
+    }
+
+    /// When the next bookmark is due.
+    fn next_bookmark(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let last = self.end.and_then(|end| end.checked_sub(LAST_BOOKMARK)).filter(|last| *last > now);
+        self.bookmarks.then(|| last.map_or(now + BOOKMARKS, |last| last.min(now + BOOKMARKS)))
+    }
+}
