@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,8 +80,12 @@ func reconcile(arguments []string) error {
 	concurrency := flags.Int("concurrency", 1, "how many calls at a time")
 	wait := flags.Int("wait-us", 0, "how long a call waits, in microseconds")
 	urgent := flags.Int("urgent", 0, "how many changes are made while the first calls are queued")
+	outside := flags.Bool("outside", false, "tell, and wait, on a thread that makes no calls")
 	if err := flags.Parse(arguments); err != nil {
 		return err
+	}
+	if *outside {
+		runtime.LockOSThread()
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {

@@ -2,7 +2,8 @@
 //! its call. The calls do nothing, or nothing but wait.
 //!
 //! Each is a process of its own, on the same embedded server, with the same objects. What it is to call for it is told within
-//! the process, so that no server is measured.
+//! the process, so that no server is measured: beside the calls, on the threads that make them; and for one key also from
+//! another thread, as a change comes that is read from a connection.
 
 mod answers;
 mod child;
@@ -115,11 +116,15 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
 }
 
 fn rows(keys: &[usize]) -> Vec<Row> {
-    let argument = |name: &str, value: usize| [format!("--{name}"), value.to_string()];
+    let argument = |name: &str, value: usize| vec![format!("--{name}"), value.to_string()];
     let plain = keys.iter().map(|&keys| {
         let rounds = if keys == 1 { ALONE } else { CALLS.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
         Row { title: format!("{keys} keys"), keys, arguments }
+    });
+    let outside = keys.iter().copied().filter(|keys| *keys == 1).map(|keys| {
+        let arguments = [argument("rounds", ALONE), argument("concurrency", 16), vec!["--outside".to_owned()]].concat();
+        Row { title: "1 key, told by a thread that makes no calls".into(), keys, arguments }
     });
     let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
@@ -132,7 +137,7 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         keys: most,
         arguments: [argument("urgent", 100), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
     };
-    plain.chain([waiting, urgent]).collect()
+    plain.chain(outside).chain([waiting, urgent]).collect()
 }
 
 /// What a process answers, a line each, until it ends.

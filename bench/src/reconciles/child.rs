@@ -39,6 +39,9 @@ pub(crate) struct ReconcilerArgs {
     /// How many changes are made and waited for while the first calls are queued.
     #[arg(long, default_value_t = 0)]
     urgent: usize,
+    /// Whether what is to be called for is told, and waited for, on a thread that makes no calls.
+    #[arg(long)]
+    outside: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -69,6 +72,11 @@ impl Running {
 
 /// Runs it, and answers a line of JSON for each phase.
 pub(crate) async fn run(args: ReconcilerArgs) -> Result<(), Trouble> {
+    // The task that this is called in has the program's first thread to itself; others share theirs with the calls.
+    if args.outside { measure(args).await } else { tokio::spawn(measure(args)).await? }
+}
+
+async fn measure(args: ReconcilerArgs) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us)));
