@@ -135,7 +135,7 @@ fn rows(keys: &[usize]) -> Vec<Row> {
     let urgent = Row {
         title: format!("{most} keys queued at the start, calls that wait 1 ms, 10 at a time"),
         keys: most,
-        arguments: [argument("urgent", 100), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
+        arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
     };
     plain.chain(outside).chain([waiting, urgent]).collect()
 }
