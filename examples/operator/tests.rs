@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -100,8 +101,9 @@ static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
         server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shops" } }))?;
         Ok(())
     };
-    let sweep =
-        Sweep::new(process, scenario).alike(2).prepare(define).invariant("it is noted what was asked for", note);
+    // Half a minute is longer than it ever waits, once nothing is disturbed any more.
+    let sweep = Sweep::new(process, scenario).alike(2).quiet(Duration::from_secs(30)).prepare(define);
+    let sweep = sweep.invariant("it is noted what was asked for", note);
     let report = sweep.run().map_err(|error| error.to_string())?;
     Ok((report, std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner))))
 });
