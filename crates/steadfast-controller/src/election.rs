@@ -7,6 +7,7 @@ mod leases;
 mod metrics;
 mod office;
 mod record;
+mod shares;
 mod timing;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use timing::Timing;
 
 use crate::panics;
 
+pub use shares::{Held, Shares, SharesBuilder};
 pub use timing::ElectionError;
 
 /// A candidate for one lease, and its leadership while it holds that. Cheap to clone.

@@ -47,6 +47,9 @@
 //! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
 //! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
 //! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
+//! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
+//! | `shares::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; whose a key is |
+//! | `shares::member`, `group`, `office` | a member at work, its requests about the others, what it tells |
 //! | `events` | events recorded about objects: counted, combined, limited, sent by a task |
 //! | [`subject`] | what an event can be about |
 //! | `events::correlate` | which requests that takes, without I/O and without a clock |
@@ -69,7 +72,7 @@ pub use controller::{
 };
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
-pub use election::{ElectionError, Leader, LeaderElection, LeaderElectionBuilder};
+pub use election::{ElectionError, Held, Leader, LeaderElection, LeaderElectionBuilder, Shares, SharesBuilder};
 #[cfg(feature = "metrics")]
 pub use events::EventMetrics;
 pub use events::subject;

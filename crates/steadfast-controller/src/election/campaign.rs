@@ -200,7 +200,7 @@ impl Campaign {
 }
 
 /// Waits until the election is to stop.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         // The campaign itself holds the sender.
         std::future::pending::<()>().await;

@@ -218,6 +218,11 @@ impl Candidacy {
         self.next = now;
     }
 
+    /// Does what there is to be done next at once: there is something to be written.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.next = self.next.min(now);
+    }
+
     /// Ends the term whose time is over.
     fn lapse(&mut self, now: Instant) {
         if self.term.as_ref().is_some_and(|term| now >= term.until) {

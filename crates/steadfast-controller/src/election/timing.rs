@@ -43,6 +43,12 @@ pub enum ElectionError {
     /// Nobody would hold the lease.
     #[error("the identity is empty, which in a lease means that nobody holds it: give it a name, such as the pod's")]
     Identity,
+    /// No lease can be called so.
+    #[error(
+        "{0:?} cannot be the name of a group, which labels leases and begins their names: take 1 to 63 of a-z, 0-9 and -, with no - \
+         at either end"
+    )]
+    Group(String),
     /// There is no such lease.
     #[error("a lease needs a namespace and a name, and has {namespace:?} and {name:?}")]
     Name {

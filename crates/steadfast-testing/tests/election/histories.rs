@@ -14,7 +14,8 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
     runtime.block_on(play(seed, mutant))
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
+/// What the environment says, or `otherwise`.
+pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 

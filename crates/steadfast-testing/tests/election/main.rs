@@ -7,4 +7,5 @@ mod leaders;
 mod process;
 mod program;
 mod real;
+mod shares;
 mod story;

@@ -1,0 +1,282 @@
+//! Several processes share what is to be done: each acts on keys of its own, and no two on one.
+//!
+//! Why that is so is in [`membership`].
+
+mod group;
+mod member;
+mod membership;
+mod office;
+mod rendezvous;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::Stream;
+use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
+use tokio::sync::watch;
+
+use member::Member;
+use office::{Office, Standing};
+
+use super::office::Term;
+use super::{ElectionError, LeaderElection, LeaderElectionBuilder, host};
+
+/// One of several replicas that share all keys: each key is one replica's own, or for a while nobody's, and never two
+/// replicas'. Cheap to clone.
+///
+/// It takes part from when it is built until it is [stopped](Self::stop) or until all that came of it is dropped.
+///
+/// With a controller: ask in each call whether the key is held, act by the client of what is held, and have those keys called
+/// that come to be one's own.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
+/// # use steadfast_controller::{Action, Controller, Shares, back_off};
+/// async fn reconcile(object: Arc<ConfigMap>, shares: Arc<Shares>) -> Result<Action, kube::Error> {
+///     let meta = &object.metadata;
+///     let key = ObjectKey::namespaced(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+///     // Another replica's, or nobody's yet: it is called again when it is ours.
+///     let Some(held) = shares.hold(&key) else { return Ok(Action::await_change()) };
+///     let client = held.client();
+///     // Make the world as `object` says, by this client.
+/// #   drop(client);
+///     Ok(Action::await_change())
+/// }
+///
+/// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let informers = InformerFactory::new(&connection);
+/// let objects = informers.informer::<ConfigMap>(Scope::all())?;
+/// let shares = Shares::builder(&connection, "default", "my-controller").build()?;
+/// let controller = Controller::<ConfigMap>::new(&informers, objects.clone())
+///     .triggered_by(shares.gained(&objects))
+///     .run(reconcile, back_off, Arc::new(shares.clone()))?;
+/// # controller.stop(Duration::from_secs(30)).await;
+/// shares.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Shares {
+    handle: Arc<Handle>,
+}
+
+/// Has the member stop when nobody holds it any more.
+struct Handle {
+    office: Arc<Office>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.office.stopping.send_replace(true);
+    }
+}
+
+/// What [`Shares`] are made of: the settings of an election, of which each replica's own lease has the times.
+pub struct SharesBuilder(LeaderElectionBuilder);
+
+impl SharesBuilder {
+    /// Who this is, for those who read the leases: [`LeaderElectionBuilder::identity`].
+    #[must_use]
+    pub fn identity(self, identity: impl Into<String>) -> Self {
+        Self(self.0.identity(identity))
+    }
+
+    /// For how long a replica of which nothing is seen is waited for: [`LeaderElectionBuilder::lease_duration`]. 15 s.
+    #[must_use]
+    pub fn lease_duration(self, lease_duration: Duration) -> Self {
+        Self(self.0.lease_duration(lease_duration))
+    }
+
+    /// For how long a replica acts that cannot renew its lease: [`LeaderElectionBuilder::renew_deadline`]; and for how long at
+    /// most a hand-over waits for what acts on keys. 10 s.
+    #[must_use]
+    pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
+        Self(self.0.renew_deadline(renew_deadline))
+    }
+
+    /// How often each replica renews its lease, and reads those of all: [`LeaderElectionBuilder::retry_period`]. 2 s.
+    #[must_use]
+    pub fn retry_period(self, retry_period: Duration) -> Self {
+        Self(self.0.retry_period(retry_period))
+    }
+
+    /// Where the times that are written into the lease come from: [`LeaderElectionBuilder::wall_clock`].
+    #[must_use]
+    pub fn wall_clock(self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(self.0.wall_clock(wall_clock))
+    }
+
+    /// The replica, which takes part from now on.
+    ///
+    /// # Errors
+    ///
+    /// The times do not fit together, or something has no name that can be that of a lease.
+    pub fn build(self) -> Result<Shares, ElectionError> {
+        let LeaderElectionBuilder { connection, namespace, name: group, identity, timing, wall } = self.0;
+        timing.check()?;
+        if namespace.is_empty() || group.is_empty() {
+            return Err(ElectionError::Name { namespace, name: group });
+        }
+        if !can_be_a_group(&group) {
+            return Err(ElectionError::Group(group));
+        }
+        let identity = match identity {
+            Some(identity) if identity.is_empty() => return Err(ElectionError::Identity),
+            Some(identity) => identity,
+            None => host(),
+        };
+        let environment = connection.environment().clone();
+        // What was started again is another member: of the one before something may still be under way.
+        let ending = format!("{:016x}", environment.random());
+        let office = Arc::new(Office {
+            environment: environment.clone(),
+            namespace,
+            name: format!("{group}-{ending}"),
+            group,
+            identity: format!("{identity}_{ending}"),
+            standing: watch::Sender::default(),
+            stopping: watch::Sender::new(false),
+        });
+        let member = Member::new(connection, office.clone(), timing, wall);
+        // Goes on without its handle, which would only end it before it has released the lease.
+        drop(environment.spawn(Box::pin(member.run())));
+        Ok(Shares { handle: Arc::new(Handle { office }) })
+    }
+}
+
+impl fmt::Debug for SharesBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharesBuilder").field(&self.0).finish()
+    }
+}
+
+/// Whether it can be the value of a label, and begin a lease's name.
+fn can_be_a_group(group: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = [group.as_bytes().first(), group.as_bytes().last()];
+    group.len() <= 63
+        && ends.iter().all(|end| end.is_some_and(|byte| plain(*byte)))
+        && group.bytes().all(|byte| plain(byte) || byte == b'-')
+}
+
+impl Shares {
+    /// A replica of `group`, whose leases are in `namespace`, with more to say about it.
+    ///
+    /// It needs `list`, `get`, `create`, `update` and `delete` of `leases` in `coordination.k8s.io` there.
+    pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> SharesBuilder {
+        SharesBuilder(LeaderElection::builder(connection, namespace, group))
+    }
+
+    /// Who this is, as its lease has it.
+    pub fn identity(&self) -> &str {
+        &self.handle.office.identity
+    }
+
+    /// Whether `key` is this replica's own at this moment. It may not be at the next: to act on it, [hold](Self::hold) it.
+    pub fn owns(&self, key: &ObjectKey) -> bool {
+        self.hold(key).is_some()
+    }
+
+    /// Holds `key` if it is this replica's own, to act on it.
+    ///
+    /// Before the key becomes another's, what holds it is waited for, 10 s at most (the renew deadline). Then, or when the
+    /// lease may have lapsed, its client sends nothing more.
+    pub fn hold(&self, key: &ObjectKey) -> Option<Held> {
+        let standing = self.handle.office.standing.borrow();
+        let term = standing.term_for(key).filter(|term| term.fence.is_open())?;
+        Some(Held { term: term.clone() })
+    }
+
+    /// Waits until other keys may be this replica's own than when `changed` was last called or begun; false once it is stopped.
+    pub async fn changed(&self, seen: &mut u64) -> bool {
+        let mut standing = self.handle.office.standing.subscribe();
+        let changed = standing.wait_for(|standing| standing.number != *seen || standing.over.is_some()).await;
+        changed.is_ok_and(|standing| {
+            *seen = standing.number;
+            standing.over.is_none()
+        })
+    }
+
+    /// The keys of `informer` that come to be this replica's own, for [`Controller::triggered_by`](crate::Controller::triggered_by):
+    /// whatever was not done while they were not.
+    ///
+    /// It ends when this is stopped, and does not keep it from that.
+    pub fn gained<K: Kept>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
+        let informer = informer.clone();
+        let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
+        let looks = futures::stream::unfold(
+            (self.handle.office.standing.subscribe(), Standing::default(), keys),
+            |(mut standings, before, keys)| async move {
+                let now =
+                    standings.wait_for(|now| now.number != before.number || now.over.is_some()).await.ok()?.clone();
+                if now.over.is_some() {
+                    return None;
+                }
+                // What was between is not known: anything may have been lost and gained again.
+                let before = if now.number == before.number + 1 { before } else { Standing::default() };
+                let gained = |key: &ObjectKey| now.term_for(key).is_some() && before.term_for(key).is_none();
+                let gained: Vec<_> = keys().into_iter().filter(gained).collect();
+                Some((futures::stream::iter(gained), (standings, now, keys)))
+            },
+        );
+        futures::StreamExt::flatten(looks)
+    }
+
+    /// Takes part no more: first nothing is sent any more by what is held, then the lease is released. Says whether it was, so that
+    /// others may have the keys at once.
+    ///
+    /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
+    /// act on it, or is left to expire. So end the work first.
+    pub async fn stop(&self) -> bool {
+        let office = &self.handle.office;
+        office.stopping.send_replace(true);
+        let mut standing = office.standing.subscribe();
+        let over = standing.wait_for(|standing| standing.over.is_some()).await;
+        over.ok().and_then(|standing| standing.over).unwrap_or(false)
+    }
+}
+
+impl fmt::Debug for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shares")
+            .field("namespace", &self.handle.office.namespace)
+            .field("group", &self.handle.office.group)
+            .field("identity", &self.handle.office.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key that is a replica's own, for as long as this is there, at most until [lost](Self::lost).
+///
+/// Hold it for one piece of work: as long as it is there, a replica that has come anew waits for its keys.
+pub struct Held {
+    term: Arc<Term>,
+}
+
+impl Held {
+    /// A client whose requests are sent while the key is this replica's own, or not at all: what
+    /// [`Leader::client`](super::Leader::client) promises of the time for which one leads.
+    pub fn client(&self) -> kube::Client {
+        self.term.client.clone()
+    }
+
+    /// Whether something may be sent at this moment.
+    pub fn is_held(&self) -> bool {
+        self.term.fence.is_open()
+    }
+
+    /// Waits until nothing more is sent.
+    pub async fn lost(&self) {
+        self.term.fence.closed().await;
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("is_held", &self.is_held()).finish_non_exhaustive()
+    }
+}

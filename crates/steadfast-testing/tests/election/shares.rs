@@ -1,0 +1,441 @@
+//! Shares on the embedded server: random histories in which replicas come, go, are cut off, frozen and killed, and write to the
+//! keys that they hold. The judge reads what the server has accepted.
+//!
+//! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
+use steadfast_apiserver::{ApiServer, RequestRule, Verb};
+use steadfast_controller::{Action, Controller, Shares, back_off};
+use steadfast_core::random::Random;
+use steadfast_testing::proxy::Direction;
+use steadfast_testing::{InMemory, WorldError, config_map};
+use tokio::time::{Instant, sleep};
+
+use crate::histories::number;
+use crate::process::{Mutant, Process};
+
+/// Of the histories; the story has more.
+const KEYS: usize = 5;
+const OBJECTS: usize = 40;
+const MEMBERS: usize = 3;
+const STEPS: usize = 12;
+/// Less than half of the margin, which the server has for it.
+const SLOW: Duration = Duration::from_millis(2400);
+/// Once all is well, how long it may take until each key is written again.
+const REPAIR: Duration = Duration::from_secs(60);
+
+/// One that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Written {
+    at: Duration,
+    member: String,
+    /// Counts the times that this member has held a key.
+    hold: u64,
+}
+
+struct Told {
+    problems: Vec<String>,
+    /// How often a key was written by another than before.
+    moves: usize,
+    writes: usize,
+    log: String,
+}
+
+/// A replica in a process.
+struct Replica {
+    process: Process,
+    shares: Shares,
+}
+
+struct Stage {
+    server: ApiServer,
+    mutant: Option<Mutant>,
+    random: Random,
+    began: Instant,
+    replicas: Vec<Replica>,
+    log: String,
+}
+
+async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
+    let mut random = Random::new(seed);
+    let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
+    for key in 0..KEYS {
+        server.create(&config_map(&format!("key-{key}"), ""))?;
+    }
+    let (began, log) = (Instant::now(), String::new());
+    let mut stage = Stage { server, mutant, random, began, replicas: Vec::new(), log };
+    for _ in 0..MEMBERS {
+        stage.join().await?;
+    }
+    sleep(Duration::from_secs(20)).await;
+    for _ in 0..STEPS {
+        let pause = stage.random.between(Duration::from_millis(1), Duration::from_secs(12));
+        sleep(pause).await;
+        stage.befall().await?;
+    }
+    stage.heal();
+    let healed = stage.server.elapsed();
+    sleep(REPAIR).await;
+    let written = written(&stage.server);
+    let mut problems = Vec::new();
+    for (key, written) in &written {
+        problems.extend(violations(written).into_iter().map(|problem| format!("{key}: {problem}")));
+    }
+    for key in (0..KEYS).map(|key| format!("key-{key}")) {
+        let last = written.get(&key).and_then(|written| written.last());
+        if last.is_none_or(|last| last.at < healed + REPAIR / 2) {
+            problems.push(format!("{key} is nobody's, {REPAIR:?} after all was well: {last:?}"));
+        }
+    }
+    let moves = |written: &Vec<Written>| written.windows(2).filter(|two| two[0].member != two[1].member).count();
+    let (moves, writes) = (written.values().map(moves).sum(), written.values().map(Vec::len).sum());
+    Ok(Told { problems, moves, writes, log: stage.log })
+}
+
+impl Stage {
+    async fn join(&mut self) -> Result<(), WorldError> {
+        let process = Process::start(&self.server, self.random.draw(), self.mutant);
+        let http2 = !self.random.draw().is_multiple_of(3);
+        let connection = process.connection(&self.server, http2).await?;
+        let shares = Shares::builder(&connection, "default", "it").identity("replica");
+        let shares = shares.wall_clock(process.wall_clock()).build()?;
+        self.note(&format!("{} joins", shares.identity()));
+        let holds = Arc::new(AtomicU64::new(0));
+        for key in 0..KEYS {
+            let writer = Writer {
+                process: process.clone(),
+                connection: connection.clone(),
+                shares: shares.clone(),
+                key: format!("key-{key}"),
+                holds: holds.clone(),
+                mutant: self.mutant,
+                random: Random::new(self.random.draw()),
+            };
+            process.run(writer.write());
+        }
+        self.replicas.push(Replica { process, shares });
+        Ok(())
+    }
+
+    fn note(&mut self, what: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        let _ = writeln!(self.log, "{at:8.3} {what}");
+    }
+
+    async fn befall(&mut self) -> Result<(), WorldError> {
+        let index = self.random.draw() as usize % self.replicas.len();
+        let Replica { process, shares } = &self.replicas[index];
+        let (process, shares, who) = (process.clone(), shares.clone(), shares.identity().to_owned());
+        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        match self.random.draw() % 12 {
+            what @ 0..=3 => {
+                let direction = match what {
+                    0 | 1 => Direction::Both,
+                    2 => Direction::ToServer,
+                    _ => Direction::ToClient,
+                };
+                self.note(&format!("{who} is cut off {direction:?} for {lasts:?}"));
+                process.network.black_hole(direction, true);
+                // The worst: what the kernel still has goes out while nothing of the process runs.
+                if self.random.draw().is_multiple_of(3) {
+                    process.freeze(true);
+                }
+                tokio::spawn(async move {
+                    sleep(lasts).await;
+                    process.network.black_hole(direction, false);
+                    sleep(lasts / 2).await;
+                    process.freeze(false);
+                });
+            }
+            4 | 5 => {
+                self.note(&format!("{who} is frozen for {lasts:?}"));
+                process.freeze(true);
+                tokio::spawn(async move {
+                    sleep(lasts).await;
+                    process.freeze(false);
+                });
+            }
+            6 => {
+                let few = self.random.draw() % 4000;
+                self.note(&format!("{who} loses answers after {few} bytes"));
+                process.network.reset_after(few, Direction::ToClient);
+            }
+            7 => {
+                let takes = self.random.between(Duration::ZERO, SLOW);
+                self.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
+                let faults = self.server.faults().clone();
+                faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
+                tokio::spawn(async move {
+                    sleep(lasts).await;
+                    faults.answer_truly();
+                });
+            }
+            8 | 9 => {
+                self.note(&format!("{who} is killed"));
+                process.kill();
+                self.replicas.swap_remove(index);
+                self.join().await?;
+            }
+            10 if self.replicas.len() > 1 => {
+                self.note(&format!("{who} stops in the middle of its work"));
+                self.replicas.swap_remove(index);
+                process.clone().run(async move {
+                    shares.stop().await;
+                });
+                tokio::spawn(async move {
+                    sleep(Duration::from_secs(30)).await;
+                    process.kill();
+                });
+            }
+            _ => self.join().await?,
+        }
+        Ok(())
+    }
+
+    /// All is well.
+    fn heal(&mut self) {
+        self.note("all is well");
+        self.server.faults().answer_truly();
+        for replica in &self.replicas {
+            replica.process.network.heal();
+            replica.process.freeze(false);
+        }
+    }
+}
+
+/// Writes to one key while it is held, and is in no hurry to notice that it is not any more.
+struct Writer {
+    process: Process,
+    connection: Connection,
+    shares: Shares,
+    key: String,
+    holds: Arc<AtomicU64>,
+    mutant: Option<Mutant>,
+    random: Random,
+}
+
+impl Writer {
+    async fn write(mut self) {
+        let key = ObjectKey::namespaced("default", &self.key);
+        loop {
+            if let Some(held) = self.shares.hold(&key) {
+                let count = self.holds.fetch_add(1, Ordering::Relaxed);
+                let client = match self.mutant {
+                    Some(Mutant::OrdinaryClient) => self.connection.client(),
+                    _ => held.client(),
+                };
+                // One in four lets go of the key, and writes on by the client that it has.
+                let held = (!self.random.draw().is_multiple_of(4)).then_some(held);
+                let objects: Api<ConfigMap> = Api::namespaced(client, "default");
+                for number in 0..=self.random.draw() % 20 {
+                    let length = if self.random.draw().is_multiple_of(8) { 40_000 } else { 20 };
+                    let holder = format!("{}#{count}", self.shares.identity());
+                    let data = json!({ "holder": holder, "number": number.to_string(), "filling": "x".repeat(length) });
+                    let patch = Patch::Merge(json!({ "data": data }));
+                    let patience = self.random.between(Duration::from_millis(100), Duration::from_secs(20));
+                    let parameters = PatchParams::default();
+                    tokio::select! {
+                        biased;
+                        _ = objects.patch(&self.key, &parameters, &patch) => {}
+                        // It gives up waiting, and nobody knows what comes of it.
+                        () = self.process.pause(patience) => {}
+                    }
+                    self.pause().await;
+                }
+                drop(held);
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn pause(&mut self) {
+        let pause = self.random.between(Duration::from_millis(1), Duration::from_millis(2500));
+        self.process.pause(pause).await;
+    }
+}
+
+/// Who wrote to each key, in the order in which it was accepted.
+fn written(server: &ApiServer) -> BTreeMap<String, Vec<Written>> {
+    let mut all: BTreeMap<String, Vec<Written>> = BTreeMap::new();
+    for change in server.history().of("", "configmaps") {
+        let holder = change.object.as_deref().and_then(|object| object["data"]["holder"].as_str());
+        if let Some((member, hold)) = holder.and_then(|holder| holder.split_once('#')) {
+            let hold = hold.parse().expect("a number");
+            all.entry(change.name.clone()).or_default().push(Written {
+                at: change.at,
+                member: member.to_owned(),
+                hold,
+            });
+        }
+    }
+    all
+}
+
+/// Where a write was accepted that was made by a hold that was over: another member had written after that hold, or a later one of
+/// the same member.
+fn violations(written: &[Written]) -> Vec<String> {
+    // Of each member the latest hold that had written before somebody else did.
+    let (mut over, mut current): (BTreeMap<&str, u64>, BTreeMap<&str, u64>) = Default::default();
+    let mut found = Vec::new();
+    for Written { at, member, hold } in written {
+        for (other, latest) in std::mem::take(&mut current) {
+            if other == member {
+                current.insert(other, latest);
+            } else {
+                let over = over.entry(other).or_insert(latest);
+                *over = latest.max(*over);
+            }
+        }
+        if over.get(member.as_str()).is_some_and(|over| hold <= over) {
+            found.push(format!("{member}#{hold} wrote at {at:?}, after another had begun"));
+        }
+        let latest = current.entry(member).or_insert(*hold);
+        *latest = (*latest).max(*hold);
+    }
+    found
+}
+
+fn run(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(play(seed, mutant))
+}
+
+#[test]
+fn no_key_is_written_by_a_replica_after_another_has_begun() -> Result<(), WorldError> {
+    let (mut broken, mut moves, mut writes) = (Vec::new(), 0, 0);
+    let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 12));
+    for seed in first..first + seeds {
+        let told = run(seed, None)?;
+        moves += told.moves;
+        writes += told.writes;
+        if !told.problems.is_empty() {
+            println!("seed {seed}: {:#?}", told.problems);
+            broken.push(seed);
+        }
+    }
+    assert_eq!(broken, [0; 0], "in these histories two had one key, or nobody had it");
+    println!("{seeds} histories: {writes} writes, {moves} times by another than before");
+    assert!(moves as u64 > 5 * seeds, "only {moves} moves: nothing was tried");
+    Ok(())
+}
+
+#[test]
+fn who_holds_a_key_and_writes_by_an_ordinary_client_is_found() -> Result<(), WorldError> {
+    let mutant = Some(Mutant::OrdinaryClient);
+    let finds = |seed| run(seed, mutant).is_ok_and(|told| told.problems.iter().any(|it| it.contains(" wrote at ")));
+    let seed = (0..40).find(|seed| finds(*seed)).ok_or("an ordinary client is not found by 40 histories")?;
+    println!("{mutant:?} is found by seed {seed}");
+    Ok(())
+}
+
+#[test]
+fn one_history_of_shares() -> Result<(), WorldError> {
+    let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
+        let (first, second) = (run(1, None)?, run(1, None)?);
+        assert_eq!(
+            (first.log, first.writes, first.moves),
+            (second.log, second.writes, second.moves),
+            "one seed, one history"
+        );
+        return Ok(());
+    };
+    if std::env::var("STEADFAST_LOG").is_ok() {
+        let filter = "steadfast=info,steadfast_controller=debug";
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
+    }
+    let told = run(seed, None)?;
+    println!("{}", told.log);
+    assert!(told.problems.is_empty(), "{:#?}", told.problems);
+    Ok(())
+}
+
+#[test]
+fn the_judge_finds_who_writes_again_after_another() {
+    let judged = |writes: &[(&str, u64)]| {
+        let written =
+            |(member, hold): &(&str, u64)| Written { at: Duration::ZERO, member: (*member).to_owned(), hold: *hold };
+        violations(&writes.iter().map(written).collect::<Vec<_>>()).len()
+    };
+    assert_eq!(judged(&[("a", 1), ("a", 2), ("a", 1), ("b", 1), ("b", 2), ("a", 3)]), 0);
+    assert_eq!(judged(&[("a", 1), ("b", 1), ("a", 1), ("b", 1)]), 2);
+    assert_eq!(judged(&[("a", 2), ("b", 1), ("a", 1)]), 1, "an earlier hold than one that is over");
+}
+
+/// A controller of config maps that writes into each who it is, by what it holds.
+async fn signs(object: Arc<ConfigMap>, shares: Arc<Shares>) -> Result<Action, kube::Error> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let Some(held) = shares.hold(&ObjectKey::namespaced("default", &name)) else {
+        return Ok(Action::await_change());
+    };
+    let value = |key: &str| object.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default();
+    if (value("by").as_str(), value("signed")) != (shares.identity(), value("value")) {
+        let data = json!({ "by": shares.identity(), "signed": value("value") });
+        let maps = Api::<ConfigMap>::namespaced(held.client(), "default");
+        maps.patch(&name, &PatchParams::default(), &Patch::Merge(json!({ "data": data }))).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// How many maps each has signed as they are now.
+fn signed(server: &ApiServer) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for key in (0..OBJECTS).map(|key| format!("key-{key}")) {
+        let map = server.get("configmaps", "default", &key).unwrap_or_default();
+        if map["data"]["signed"] == map["data"]["value"] {
+            *all.entry(map["data"]["by"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_that_share_are_called_for_what_comes_to_be_theirs() -> Result<(), WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    for key in 0..OBJECTS {
+        server.create(&config_map(&format!("key-{key}"), "1"))?;
+    }
+    let mut members = Vec::new();
+    for seed in 0..3 {
+        let connection = InMemory { seed, ..InMemory::default() }.connection(&server).await?;
+        let informers = InformerFactory::new(&connection);
+        let maps = informers.informer::<ConfigMap>(Scope::all())?;
+        // They are called for all that there is before anything is anybody's.
+        maps.wait_for_sync(Duration::from_secs(1)).await?;
+        let shares = Shares::builder(&connection, "default", "it").build()?;
+        let controller = Controller::<ConfigMap>::new(&informers, maps.clone())
+            .triggered_by(shares.gained(&maps))
+            .run(signs, back_off, Arc::new(shares.clone()))?;
+        members.push((shares, controller, informers));
+    }
+    sleep(Duration::from_secs(60)).await;
+    let parts = signed(&server);
+    assert_eq!((parts.len(), parts.values().sum::<usize>()), (3, OBJECTS), "{parts:?}");
+    assert!(parts.values().all(|part| *part > OBJECTS / 10), "{parts:?}");
+
+    // Whoever stops in order hands over at once, and not when its lease would have lapsed.
+    let (leaving, controller, _informers) = members.remove(0);
+    controller.stop(Duration::from_secs(1)).await;
+    assert!(leaving.stop().await, "its lease is released");
+    assert!(leaving.hold(&ObjectKey::namespaced("default", "key-0")).is_none());
+    sleep(Duration::from_secs(8)).await;
+    let parts = signed(&server);
+    assert_eq!((parts.len(), parts.values().sum::<usize>()), (2, OBJECTS), "{parts:?}");
+    assert!(!parts.contains_key(leaving.identity()));
+
+    // What changes is signed by who has it.
+    for key in 0..OBJECTS {
+        server.merge_patch("configmaps", "default", &format!("key-{key}"), json!({ "data": { "value": "2" } }))?;
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(signed(&server), parts);
+    Ok(())
+}
