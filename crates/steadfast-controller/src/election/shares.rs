@@ -17,7 +17,8 @@ use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
 use tokio::sync::watch;
 
 use member::Member;
-use office::{Office, Standing};
+use membership::Part;
+use office::Office;
 
 use super::office::Term;
 use super::{ElectionError, LeaderElection, LeaderElectionBuilder, host};
@@ -25,7 +26,8 @@ use super::{ElectionError, LeaderElection, LeaderElectionBuilder, host};
 /// One of several replicas that share all keys: each key is one replica's own, or for a while nobody's, and never two
 /// replicas'. Cheap to clone.
 ///
-/// It takes part from when it is built until it is [stopped](Self::stop) or until all that came of it is dropped.
+/// It takes part from when it is built until it is [stopped](Self::stop) or its last clone is dropped; what is held is cut off
+/// then.
 ///
 /// With a controller: ask in each call whether the key is held, act by the client of what is held, and have those keys called
 /// that come to be one's own.
@@ -191,7 +193,8 @@ impl Shares {
         Some(Held { term: term.clone() })
     }
 
-    /// Waits until other keys may be this replica's own than when `changed` was last called or begun; false once it is stopped.
+    /// Waits until other keys may be this replica's own than when `changed` was last called with this `seen`, which begins with
+    /// 0; false once it is stopped.
     pub async fn changed(&self, seen: &mut u64) -> bool {
         let mut standing = self.handle.office.standing.subscribe();
         let changed = standing.wait_for(|standing| standing.number != *seen || standing.over.is_some()).await;
@@ -209,18 +212,20 @@ impl Shares {
         let informer = informer.clone();
         let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
         let looks = futures::stream::unfold(
-            (self.handle.office.standing.subscribe(), Standing::default(), keys),
-            |(mut standings, before, keys)| async move {
-                let now =
-                    standings.wait_for(|now| now.number != before.number || now.over.is_some()).await.ok()?.clone();
+            // Not the standing itself, whose term would count as held for as long as nobody polls this.
+            (self.handle.office.standing.subscribe(), 0, None::<Arc<Part>>, keys),
+            |(mut standings, number, before, keys)| async move {
+                let now = standings.wait_for(|now| now.number != number || now.over.is_some()).await.ok()?.clone();
                 if now.over.is_some() {
                     return None;
                 }
                 // What was between is not known: anything may have been lost and gained again.
-                let before = if now.number == before.number + 1 { before } else { Standing::default() };
-                let gained = |key: &ObjectKey| now.term_for(key).is_some() && before.term_for(key).is_none();
+                let before = before.filter(|_| now.number == number + 1);
+                let had = |key: &ObjectKey| before.as_ref().is_some_and(|part| part.owns(key));
+                let gained = |key: &ObjectKey| now.term_for(key).is_some() && !had(key);
                 let gained: Vec<_> = keys().into_iter().filter(gained).collect();
-                Some((futures::stream::iter(gained), (standings, now, keys)))
+                let part = now.part.filter(|_| now.term.is_some());
+                Some((futures::stream::iter(gained), (standings, now.number, part, keys)))
             },
         );
         futures::StreamExt::flatten(looks)
@@ -230,7 +235,7 @@ impl Shares {
     /// others may have the keys at once.
     ///
     /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
-    /// act on it, or is left to expire. So end the work first.
+    /// act on it, or is left to expire. So end the work first. It takes no longer than the lease would last.
     pub async fn stop(&self) -> bool {
         let office = &self.handle.office;
         office.stopping.send_replace(true);

@@ -167,7 +167,8 @@ impl Member {
             match self.group.delete(&lapsed).await {
                 Ok(true) => {
                     tracing::info!(%namespace, %group, %identity, member = %lapsed.name, "its lease has lapsed, and is deleted");
-                    self.next = self.now();
+                    // Not at once: one that is said to be deleted may be held by a finalizer.
+                    self.next = self.now() + self.timing.retry / 4;
                 }
                 // Another has deleted it, or it was renewed after all.
                 Ok(false) => {}
