@@ -109,6 +109,13 @@ impl Part {
     }
 }
 
+impl Peer {
+    /// Whether any keys are its own by the view that its lease has.
+    fn claims(&self, name: &Arc<str>) -> bool {
+        !self.released && self.view.contains(name)
+    }
+}
+
 impl Membership {
     /// A member that claims nothing yet.
     pub(super) fn new(group: &str, me: &str, timing: Timing) -> Self {
@@ -162,7 +169,8 @@ impl Membership {
         self.cleared.clone_from(&self.published);
         // One change at a time: what is claimed by the next view has to be known when the keys are given up that it lacks.
         if self.is_settled() {
-            let live = self.peers.iter().filter(|(_, peer)| peer.there && !peer.released);
+            // Who claims nothing has not read anything yet, and may never: a role without `list`. Nothing is kept free for it.
+            let live = self.peers.iter().filter(|(name, peer)| peer.there && peer.claims(name));
             self.wanted = live.map(|(name, _)| name.clone()).chain([self.me.clone()]).collect();
         }
         true
@@ -227,7 +235,7 @@ impl Membership {
                 views.push(view.clone());
             }
         }
-        let claim = self.peers.iter().filter(|(name, peer)| !peer.released && peer.view.contains(*name));
+        let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name));
         let others = claim.filter(|(_, peer)| !views.contains(&peer.view));
         let others = others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect();
         Some(Part { me: self.me.clone(), views, others })

@@ -96,6 +96,23 @@ fn one_alone_has_every_key_once_its_claim_is_written_and_nobody_else_was_seen_to
 }
 
 #[test]
+fn nothing_is_kept_free_for_who_renews_its_lease_and_cannot_read_those_of_the_others() {
+    let (mut server, mut a, mut b) = (Server::default(), member("it-a"), member("it-b"));
+    (0..3).for_each(|seconds| server.turn(&mut a, f64::from(seconds)));
+    for seconds in 3..20 {
+        server.write(&mut b, f64::from(seconds));
+        server.turn(&mut a, f64::from(seconds));
+        assert_eq!((part(&a), part(&b)), (60, 0));
+    }
+    // Once it can, it has its part.
+    for seconds in 20..25 {
+        server.turn(&mut b, f64::from(seconds));
+        server.turn(&mut a, f64::from(seconds));
+    }
+    assert_eq!((part(&a) + part(&b), part(&b) > 10), (60, true));
+}
+
+#[test]
 fn who_comes_has_keys_only_when_the_one_that_had_them_has_written_that_it_gives_them_up() {
     let (mut server, mut a, mut b) = (Server::default(), member("it-a"), member("it-b"));
     (0..3).for_each(|seconds| server.turn(&mut a, f64::from(seconds)));
@@ -165,6 +182,7 @@ fn a_lease_that_is_released_leaves_its_keys_at_once() {
 fn what_may_have_been_written_counts_as_both() {
     let (mut server, mut a, _) = shared();
     let mut c = member("it-c");
+    server.turn(&mut c, 4.0);
     server.write(&mut c, 5.0);
     server.read(&mut a, 5.0);
     let kept = part(&a);
