@@ -56,6 +56,11 @@ impl Verb {
     pub fn is_full_transfer(self) -> bool {
         matches!(self, Self::List | Self::StreamedList)
     }
+
+    /// Whether objects are written.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection)
+    }
 }
 
 /// One request.
@@ -222,8 +227,7 @@ impl RequestLog {
                 Verb::StreamedList => counts.streamed_lists += 1,
                 Verb::Watch => counts.watches += 1,
                 Verb::Get | Verb::State => counts.gets += 1,
-                Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => counts.writes += 1,
-                Verb::Other => {}
+                verb => counts.writes += usize::from(verb.is_write()),
             }
         }
         counts

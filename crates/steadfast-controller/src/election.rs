@@ -7,6 +7,7 @@ mod leases;
 mod metrics;
 mod office;
 mod record;
+mod requests;
 mod shares;
 mod timing;
 
@@ -132,16 +133,9 @@ impl LeaderElectionBuilder {
     ///
     /// The times do not fit together, or something has no name.
     pub fn build(self) -> Result<LeaderElection, ElectionError> {
-        let Self { connection, namespace, name, identity, timing, wall } = self;
-        timing.check()?;
-        if namespace.is_empty() || name.is_empty() {
-            return Err(ElectionError::Name { namespace, name });
-        }
-        let identity = match identity {
-            Some(identity) if identity.is_empty() => return Err(ElectionError::Identity),
-            Some(identity) => identity,
-            None => host(),
-        };
+        self.check()?;
+        let identity = self.who()?;
+        let Self { connection, namespace, name, timing, wall, .. } = self;
         let environment = connection.environment().clone();
         let identity = format!("{identity}_{:016x}", environment.random());
         let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
@@ -149,6 +143,24 @@ impl LeaderElectionBuilder {
         // Goes on without its handle, which would only end it before it has released the lease.
         drop(environment.spawn(Box::pin(campaign.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { office }) })
+    }
+
+    /// Whether the times fit together, and what has to have a name has one.
+    fn check(&self) -> Result<(), ElectionError> {
+        self.timing.check()?;
+        if self.namespace.is_empty() || self.name.is_empty() {
+            return Err(ElectionError::Name { namespace: self.namespace.clone(), name: self.name.clone() });
+        }
+        Ok(())
+    }
+
+    /// Who this is, without the random ending.
+    fn who(&self) -> Result<String, ElectionError> {
+        match &self.identity {
+            Some(identity) if identity.is_empty() => Err(ElectionError::Identity),
+            Some(identity) => Ok(identity.clone()),
+            None => Ok(host()),
+        }
     }
 }
 

@@ -47,6 +47,7 @@
 //! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
 //! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
 //! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
+//! | `election::requests` | how a request about leases is made: within its time |
 //! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
 //! | `shares::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; whose a key is |
 //! | `shares::member`, `group`, `office` | a member at work, its requests about the others, what it tells |

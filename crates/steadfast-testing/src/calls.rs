@@ -274,7 +274,7 @@ impl Calls {
         let mut last = BTreeMap::<Key, &Change>::new();
         for change in changes.iter().filter(|change| change.revision <= until) {
             if change.resource.resource() == self.inner.plural {
-                let key = (change.namespace.clone(), change.name.clone());
+                let key = key_of(change);
                 if change.object.is_none() {
                     // It may have come and gone unseen by all caches: then there is nothing to be called for.
                     let was_called = calls.iter().any(|call| call.by_key && call.key == key);
@@ -351,6 +351,10 @@ fn owns(uid: &str, change: &Change) -> bool {
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))
 }
 
+fn key_of(change: &Change) -> Key {
+    (change.namespace.clone(), change.name.clone())
+}
+
 fn show((namespace, name): &Key) -> String {
     namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
 }
@@ -362,8 +366,7 @@ fn told(change: &Change) -> String {
         (_, None) => "was deleted",
         _ => "was written",
     };
-    let key = (change.namespace.clone(), change.name.clone());
-    format!("{} {} {what} in version {}", change.resource, show(&key), change.revision)
+    format!("{} {} {what} in version {}", change.resource, show(&key_of(change)), change.revision)
 }
 
 impl fmt::Debug for Calls {

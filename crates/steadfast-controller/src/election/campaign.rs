@@ -6,12 +6,11 @@ use std::time::Duration;
 use steadfast::Connection;
 use steadfast::environment::Instant;
 use steadfast::k8s_openapi::jiff::Timestamp;
-use steadfast::transport::Fence;
 use tokio::sync::watch;
 
 use super::candidacy::{Answer, Candidacy, Step};
 use super::leases::{Answered, Leases};
-use super::office::{Office, Term};
+use super::office::{Office, Term, Unsettled};
 use super::timing::Timing;
 
 /// Says what the wall clock says.
@@ -27,9 +26,7 @@ pub(super) struct Campaign {
     candidacy: Candidacy,
     /// The term that was told last, until it was told to be over.
     term: Option<Arc<Term>>,
-    /// Until when what earlier terms have sent, and the server has not answered, may still be acted on: neither a term of our own
-    /// begins before, nor is the lease given up.
-    settled: Option<Instant>,
+    unsettled: Unsettled,
     /// The last request had no answer.
     unanswered: bool,
 }
@@ -40,7 +37,8 @@ impl Campaign {
         let now = connection.environment().boot_time();
         let candidacy = Candidacy::new(&office.namespace, &office.name, office.identity.clone(), timing, now);
         let leases = Leases::new(connection.clone(), &office.namespace, &office.name, timing.patience());
-        Self { connection, leases, office, timing, wall, candidacy, term: None, settled: None, unanswered: false }
+        let unsettled = Unsettled::default();
+        Self { connection, leases, office, timing, wall, candidacy, term: None, unsettled, unanswered: false }
     }
 
     /// Stands until the election is to stop, then gives up the lease.
@@ -50,7 +48,7 @@ impl Campaign {
             let step = self.candidacy.step(self.now(), (self.wall)());
             self.tell();
             if let Step::Wait(until) = step {
-                let until = self.unsettled().map_or(until, |settled| until.min(settled));
+                let until = self.unsettled.until(self.now()).map_or(until, |settled| until.min(settled));
                 tokio::select! {
                     biased;
                     () = stopped(&mut stopping) => break,
@@ -107,18 +105,6 @@ impl Campaign {
         }
     }
 
-    /// Until when it is waited, where something that an earlier term has sent may still be acted on.
-    fn unsettled(&self) -> Option<Instant> {
-        self.settled.filter(|settled| *settled > self.now())
-    }
-
-    /// Ends a term: from here on nothing of it is sent, so that what is unanswered now is all there will ever be.
-    fn close(&mut self, term: &Term) {
-        term.fence.close();
-        let settled = term.fence.last_unanswered().map(|at| at + self.timing.margin());
-        self.settled = self.settled.max(settled);
-    }
-
     /// Lets the term of users begin, go on or end as that of the candidacy does, and tells them.
     fn tell(&mut self) {
         let now = self.now();
@@ -137,17 +123,15 @@ impl Campaign {
                 }
                 _ => {}
             }
-            self.close(&term);
+            self.unsettled.close(&term, &self.timing);
             tracing::warn!(%namespace, %name, %identity, "no longer the leader: the lease may have lapsed, or is another's");
             self.term = None;
         }
-        let begins = self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled().is_none());
+        let begins =
+            self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
         if let Some((number, until)) = begins.map(|held| (held.number, held.until)) {
             tracing::info!(%namespace, %name, %identity, "the leader");
-            // Half of what is left of the lease is for what was sent to arrive, the other half for the server to act on it.
-            let fence = Fence::new(self.office.environment.clone(), until, self.timing.margin() / 2);
-            let client = self.connection.behind(fence.clone()).client();
-            self.term = Some(Arc::new(Term { number, fence, client }));
+            self.term = Some(Arc::new(Term::new(&self.connection, number, until, &self.timing)));
         }
         let (term, holder) = (self.term.clone(), self.candidacy.holder());
         self.office.standing.send_if_modified(|standing| {
@@ -163,10 +147,10 @@ impl Campaign {
     async fn release(&mut self) -> bool {
         let Some(term) = self.term.take() else { return false };
         let until = self.candidacy.term(self.now()).map(|held| held.until);
-        self.close(&term);
+        self.unsettled.close(&term, &self.timing);
         self.office.standing.send_modify(|_| {});
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unsettled() {
+        if let Some(settled) = self.unsettled.until(self.now()) {
             // The server may still act on it, and another leader must not have begun by then.
             if settled >= until {
                 return false;

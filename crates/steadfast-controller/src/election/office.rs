@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use steadfast::environment::SharedEnvironment;
+use steadfast::Connection;
+use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::kube;
 use steadfast::transport::Fence;
 use tokio::sync::watch;
+
+use super::timing::Timing;
 
 /// One term as a leader, in which requests may be sent.
 pub(super) struct Term {
@@ -14,6 +17,34 @@ pub(super) struct Term {
     pub(super) fence: Fence,
     /// Its requests are sent within the term or not at all.
     pub(super) client: kube::Client,
+}
+
+impl Term {
+    /// One that is open until `until`.
+    pub(super) fn new(connection: &Connection, number: u64, until: Instant, timing: &Timing) -> Self {
+        // Half of what is left of the lease is for what was sent to arrive, the other half for the server to act on it.
+        let fence = Fence::new(connection.environment().clone(), until, timing.margin() / 2);
+        let client = connection.behind(fence.clone()).client();
+        Self { number, fence, client }
+    }
+}
+
+/// Until when what terms that are over have sent, and the server has not answered, may still be acted on: neither does one of
+/// our own begin before, nor is the lease given up.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Unsettled(Option<Instant>);
+
+impl Unsettled {
+    /// Ends a term: from here on nothing of it is sent, so that what is unanswered now is all there will ever be.
+    pub(super) fn close(&mut self, term: &Term, timing: &Timing) {
+        term.fence.close();
+        self.0 = self.0.max(term.fence.last_unanswered().map(|at| at + timing.margin()));
+    }
+
+    /// Until when it is waited, where something may still be acted on at `now`.
+    pub(super) fn until(self, now: Instant) -> Option<Instant> {
+        self.0.filter(|until| *until > now)
+    }
 }
 
 /// How an election stands.

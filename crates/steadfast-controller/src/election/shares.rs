@@ -21,7 +21,7 @@ use membership::Part;
 use office::Office;
 
 use super::office::Term;
-use super::{ElectionError, LeaderElection, LeaderElectionBuilder, host};
+use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
 
 /// One of several replicas that share all keys: each key is one replica's own, or for a while nobody's, and never two
 /// replicas'. Cheap to clone.
@@ -118,19 +118,12 @@ impl SharesBuilder {
     ///
     /// The times do not fit together, or something has no name that can be that of a lease.
     pub fn build(self) -> Result<Shares, ElectionError> {
-        let LeaderElectionBuilder { connection, namespace, name: group, identity, timing, wall } = self.0;
-        timing.check()?;
-        if namespace.is_empty() || group.is_empty() {
-            return Err(ElectionError::Name { namespace, name: group });
+        self.0.check()?;
+        if !can_be_a_group(&self.0.name) {
+            return Err(ElectionError::Group(self.0.name));
         }
-        if !can_be_a_group(&group) {
-            return Err(ElectionError::Group(group));
-        }
-        let identity = match identity {
-            Some(identity) if identity.is_empty() => return Err(ElectionError::Identity),
-            Some(identity) => identity,
-            None => host(),
-        };
+        let identity = self.0.who()?;
+        let LeaderElectionBuilder { connection, namespace, name: group, timing, wall, .. } = self.0;
         let environment = connection.environment().clone();
         // What was started again is another member: of the one before something may still be under way.
         let ending = format!("{:016x}", environment.random());

@@ -26,24 +26,18 @@ const STANDS_STILL: Duration = Duration::from_secs(20);
 /// What leadership is won by.
 pub(super) const LEASES: &str = "leases";
 
-/// The request of which something is made, in its play.
-type ObjectKey = (String, Option<String>, String);
+/// An object: its resource, its namespace and its name.
+type Written = (String, Option<String>, String);
 
 /// Sees all requests of a play.
 pub(super) struct Director {
     server: Weak<ApiServer>,
     disturbance: Option<Disturbance>,
-    processes: Vec<Process>,
+    /// Raised when one of the controller's processes is killed.
+    killed: Vec<Notify>,
     /// Raised where there are too many requests.
     overrun: Notify,
     state: Mutex<State>,
-}
-
-/// One process of the controller, as seen from outside.
-#[derive(Default)]
-struct Process {
-    /// Raised when it is killed.
-    killed: Notify,
 }
 
 #[derive(Default)]
@@ -71,15 +65,15 @@ struct Gap {
     /// The request that has written first.
     request: u64,
     /// Its object; `None` while the server is about to act on it.
-    object: Option<ObjectKey>,
+    object: Option<Written>,
 }
 
 impl Director {
     /// For a play of `processes`, each of which has the replica of its number; the scenario has the one after them.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, disturbance: Option<Disturbance>) -> Arc<Self> {
-        let processes = (0..processes).map(|_| Process::default()).collect();
+        let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
-        let director = Arc::new(Self { server: server_of, disturbance, processes, overrun, state: Mutex::default() });
+        let director = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
         let asked = Arc::downgrade(&director);
         server.faults().intercept(move |request, moment| {
             asked.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
@@ -94,7 +88,7 @@ impl Director {
 
     /// Waits until a process is killed.
     pub(super) async fn killed(&self, process: usize) {
-        self.processes[process].killed.notified().await;
+        self.killed[process].notified().await;
     }
 
     /// A process has ended, by itself or not.
@@ -134,18 +128,17 @@ impl Director {
         if self.look(|state| state.gap.take()).is_none() {
             return;
         }
-        for process in 0..self.processes.len() {
-            let faults = server.faults().replica(process);
+        each_replica(&server, self.killed.len(), |faults| {
             faults.lag(false);
             // What they have missed is not to be had any more.
             faults.expire_events();
             faults.end_watches();
-        }
+        });
     }
 
-    fn decide(self: &Arc<Self>, request: &RequestRecord, moment: Moment) -> Fate {
+    fn decide(&self, request: &RequestRecord, moment: Moment) -> Fate {
         let Some(server) = self.server.upgrade() else { return Fate::Goes };
-        let is_process = request.replica < self.processes.len();
+        let is_process = request.replica < self.killed.len();
         let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
             // Its last words, which nobody has sent.
@@ -153,7 +146,7 @@ impl Director {
         }
         let whose = if is_process { Whose::Controller } else { Whose::Scenario };
         let point = match moment {
-            Moment::Before => self.count(Point::kind_of(whose, request), request, server.elapsed()),
+            Moment::Before => Some(self.count(Point::kind_of(whose, request), request, server.elapsed())),
             Moment::After => self.look(|state| state.under_way.remove(&request.id)),
         };
         let Some(point) = point else { return Fate::Goes };
@@ -172,7 +165,7 @@ impl Director {
         fate
     }
 
-    fn count(&self, kind: Point, request: &RequestRecord, at: Duration) -> Option<Point> {
+    fn count(&self, kind: Point, request: &RequestRecord, at: Duration) -> Point {
         self.look(|state| {
             let count = state.counts.entry(kind.clone()).or_default();
             *count += 1;
@@ -184,11 +177,11 @@ impl Director {
                 self.overrun.notify_one();
             }
             state.under_way.insert(request.id, point.clone());
-            Some(point)
+            point
         })
     }
 
-    fn disturb(self: &Arc<Self>, server: &Arc<ApiServer>, kind: Kind, request: &RequestRecord, moment: Moment) -> Fate {
+    fn disturb(&self, server: &Arc<ApiServer>, kind: Kind, request: &RequestRecord, moment: Moment) -> Fate {
         // What is done after the request is done where it comes to that; it does not where its client gives up before.
         let is_now = match kind {
             Kind::Delayed | Kind::CrashBefore | Kind::LeadershipLost => moment == Moment::Before,
@@ -201,7 +194,7 @@ impl Director {
             (Kind::Delayed, Moment::Before) => self.lag_for(server, BEHIND),
             (Kind::Unobserved, Moment::Before) => {
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
-                self.each_replica(server, |faults| faults.lag(true));
+                each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
             (Kind::Unobserved, Moment::After) => self.open_gap(server, request.id),
             (Kind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST),
@@ -226,20 +219,21 @@ impl Director {
     fn kill(&self, process: usize) -> Fate {
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
             network.cut();
-            self.processes[process].killed.notify_one();
+            self.killed[process].notify_one();
         }
         Fate::Lost
     }
 
     /// Has caches see nothing for so long.
     fn lag_for(&self, server: &Arc<ApiServer>, lag: Duration) {
-        self.each_replica(server, |faults| faults.lag(true));
+        let processes = self.killed.len();
+        each_replica(server, processes, |faults| faults.lag(true));
         self.look(|state| state.busy_until = Some(Instant::now() + lag));
-        let (server, processes) = (Arc::downgrade(server), self.processes.len());
+        let server = Arc::downgrade(server);
         tokio::spawn(async move {
             sleep(lag).await;
             if let Some(server) = server.upgrade() {
-                (0..processes).for_each(|process| server.faults().replica(process).lag(false));
+                each_replica(&server, processes, |faults| faults.lag(false));
             }
         });
     }
@@ -272,15 +266,16 @@ impl Director {
         }
     }
 
-    fn each_replica(&self, server: &Arc<ApiServer>, switch: impl Fn(&Faults)) {
-        (0..self.processes.len()).for_each(|process| switch(&server.faults().replica(process)));
-    }
-
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn key_of(change: &Change) -> ObjectKey {
+fn key_of(change: &Change) -> Written {
     (change.resource.to_string(), change.namespace.clone(), change.name.clone())
+}
+
+/// Switches faults of the replicas that so many processes of the controller have.
+fn each_replica(server: &ApiServer, processes: usize, switch: impl Fn(&Faults)) {
+    (0..processes).for_each(|process| switch(&server.faults().replica(process)));
 }

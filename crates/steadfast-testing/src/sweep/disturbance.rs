@@ -42,7 +42,7 @@ impl Point {
 
     /// Whether it changes something.
     pub(super) fn is_write(&self) -> bool {
-        matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
+        self.verb.is_write()
     }
 
     /// Whether it is about objects of this resource, by its plural name.

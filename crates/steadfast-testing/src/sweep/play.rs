@@ -30,9 +30,15 @@ pub(super) struct Played {
     /// What went wrong in itself: the scenario's error, or what is always to be true and was not.
     pub(super) failure: Option<String>,
     /// How processes ended that nobody has killed.
-    pub(super) ended: Vec<String>,
+    pub(super) ended: Vec<Ended>,
     pub(super) points: Vec<(Duration, Point)>,
     pub(super) reached: bool,
+}
+
+/// How a process ended, by itself.
+pub(super) struct Ended {
+    pub(super) text: String,
+    pub(super) is_panic: bool,
 }
 
 /// Plays once, on a runtime of its own whose time is virtual.
@@ -105,7 +111,7 @@ async fn supervise<C, S, F, E>(
     server: &Arc<ApiServer>,
     director: &Director,
     process: usize,
-    told: &Mutex<Vec<String>>,
+    told: &Mutex<Vec<Ended>>,
 ) -> Result<(), Error>
 where
     C: Fn(Connection) -> F,
@@ -123,16 +129,16 @@ where
             biased;
             () = director.killed(process) => None,
             ended = running => Some(match ended {
-                Ok(Ok(())) => "ended".to_owned(),
-                Ok(Err(error)) => format!("ended: {error}"),
-                Err(panic) => format!("panicked: {}", message(&*panic)),
+                Ok(Ok(())) => ("ended".to_owned(), false),
+                Ok(Err(error)) => (format!("ended: {error}"), false),
+                Err(panic) => (format!("panicked: {}", message(&*panic)), true),
             }),
         };
         network.cut();
         director.ended(process);
-        if let Some(how) = how {
+        if let Some((how, is_panic)) = how {
             let text = format!("process {process} {how}, {:?} after the beginning", server.elapsed());
-            told.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+            told.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { text, is_panic });
         }
         sleep(RESTART).await;
     }

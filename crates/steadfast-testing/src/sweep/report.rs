@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::disturbance::{Disturbance, Kind, VARIABLE};
-use super::play::Played;
+use super::play::{Ended, Played};
 use crate::Error;
 
 /// So many findings are told in full.
@@ -45,18 +45,18 @@ impl Report {
             return self.unreached.push(disturbance);
         }
         *self.plays.entry(disturbance.kind).or_default() += 1;
-        self.panics.extend(played.ended.iter().filter(|ended| ended.contains("panicked")).cloned());
+        self.panics.extend(played.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
         let mut differences: Vec<String> = played.failure.iter().cloned().collect();
         differences.extend(undisturbed.ending.differences(&played.ending));
         if !differences.is_empty() {
-            differences.extend(played.ended.iter().take(2).cloned());
+            differences.extend(played.ended.iter().take(2).map(|ended| ended.text.clone()));
             self.findings.push(Finding { disturbance, differences });
         }
     }
 
     pub(super) fn tell_story(&mut self, played: &Played) {
         self.story = played.points.iter().map(|(at, point)| format!("{:>10.3} s  {point}", at.as_secs_f64())).collect();
-        self.story.extend(played.ended.iter().cloned());
+        self.story.extend(played.ended.iter().map(|ended| ended.text.clone()));
     }
 
     /// How many plays there were in which something was disturbed.
@@ -132,6 +132,6 @@ impl fmt::Display for Report {
 }
 
 /// How processes have ended, to be put behind what that led to.
-pub(super) fn ends(ended: &[String]) -> String {
-    ended.first().map_or_else(String::new, |first| format!(" ({first})"))
+pub(super) fn ends(ended: &[Ended]) -> String {
+    ended.first().map_or_else(String::new, |first| format!(" ({})", first.text))
 }

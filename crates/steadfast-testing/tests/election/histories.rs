@@ -5,18 +5,12 @@
 
 use steadfast_testing::WorldError;
 
+use crate::mishaps::{alone, number, tell_all};
 use crate::process::Mutant;
 use crate::story::{Told, play};
 
-/// Plays what `seed` decides on this thread, in a time of its own.
 fn run(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(play(seed, mutant))
-}
-
-/// What the environment says, or `otherwise`.
-pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+    alone(play(seed, mutant))
 }
 
 #[test]
@@ -65,10 +59,7 @@ fn one_history() -> Result<(), WorldError> {
         assert_eq!(reigns(&first), reigns(&second), "and one course of it");
         return Ok(());
     };
-    if std::env::var("STEADFAST_LOG").is_ok() {
-        let filter = "steadfast=debug,steadfast_controller=debug";
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
-    }
+    tell_all("steadfast=debug,steadfast_controller=debug");
     let told = run(seed, None)?;
     println!("{}\n{:#?}", told.log, told.reigns);
     assert!(told.problems.is_empty(), "{:#?}", told.problems);

@@ -15,6 +15,7 @@ use steadfast_testing::proxy::Direction;
 use steadfast_testing::{WorldError, config_map};
 use tokio::time::{Instant, sleep};
 
+use crate::mishaps::{alone, number};
 use crate::process::Process;
 use crate::program::OBJECT;
 
@@ -278,12 +279,11 @@ async fn a_scrape_tells_who_leads_under_client_gos_names() -> Result<(), WorldEr
 /// How long it takes from a leader's end until another one's first write, in the usual settings.
 #[test]
 fn a_leader_that_is_killed_is_followed_within_the_lease_and_a_retry_period() -> Result<(), WorldError> {
-    let runs = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20_u64);
+    let runs = number("STEADFAST_SEEDS", 20);
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     for seed in 0..runs {
         for (stop, took) in [(false, &mut killed), (true, &mut stopped)] {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-            took.push(runtime.block_on(fail_over(seed, stop))?);
+            took.push(alone(fail_over(seed, stop))?);
         }
     }
     // The lease, from when its last renewal was seen, up to 4.4 s late; and up to half a second so that not all ask at once.

@@ -4,6 +4,7 @@
 mod histories;
 mod judge;
 mod leaders;
+mod mishaps;
 mod process;
 mod program;
 mod real;

@@ -4,7 +4,6 @@
 //! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats one.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,14 +12,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
-use steadfast_apiserver::{ApiServer, RequestRule, Verb};
+use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, Shares, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use crate::histories::number;
+use crate::mishaps::{Log, REPAIR, SLOW, alone, freeze, number, slow_writes, tell_all};
 use crate::process::{Mutant, Process};
 
 /// Of the histories; the story has more.
@@ -28,10 +27,6 @@ const KEYS: usize = 5;
 const OBJECTS: usize = 40;
 const MEMBERS: usize = 3;
 const STEPS: usize = 12;
-/// Less than half of the margin, which the server has for it.
-const SLOW: Duration = Duration::from_millis(2400);
-/// Once all is well, how long it may take until each key is written again.
-const REPAIR: Duration = Duration::from_secs(60);
 
 /// One that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +55,8 @@ struct Stage {
     server: ApiServer,
     mutant: Option<Mutant>,
     random: Random,
-    began: Instant,
     replicas: Vec<Replica>,
-    log: String,
+    log: Log,
 }
 
 async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
@@ -71,8 +65,7 @@ async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
     for key in 0..KEYS {
         server.create(&config_map(&format!("key-{key}"), ""))?;
     }
-    let (began, log) = (Instant::now(), String::new());
-    let mut stage = Stage { server, mutant, random, began, replicas: Vec::new(), log };
+    let mut stage = Stage { server, mutant, random, replicas: Vec::new(), log: Log::new() };
     for _ in 0..MEMBERS {
         stage.join().await?;
     }
@@ -98,7 +91,7 @@ async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
     }
     let moves = |written: &Vec<Written>| written.windows(2).filter(|two| two[0].member != two[1].member).count();
     let (moves, writes) = (written.values().map(moves).sum(), written.values().map(Vec::len).sum());
-    Ok(Told { problems, moves, writes, log: stage.log })
+    Ok(Told { problems, moves, writes, log: stage.log.text })
 }
 
 impl Stage {
@@ -108,7 +101,7 @@ impl Stage {
         let connection = process.connection(&self.server, http2).await?;
         let shares = Shares::builder(&connection, "default", "it").identity("replica");
         let shares = shares.wall_clock(process.wall_clock()).build()?;
-        self.note(&format!("{} joins", shares.identity()));
+        self.log.note(&format!("{} joins", shares.identity()));
         let holds = Arc::new(AtomicU64::new(0));
         for key in 0..KEYS {
             let writer = Writer {
@@ -126,11 +119,6 @@ impl Stage {
         Ok(())
     }
 
-    fn note(&mut self, what: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.log, "{at:8.3} {what}");
-    }
-
     async fn befall(&mut self) -> Result<(), WorldError> {
         let index = self.random.draw() as usize % self.replicas.len();
         let Replica { process, shares } = &self.replicas[index];
@@ -143,7 +131,7 @@ impl Stage {
                     2 => Direction::ToServer,
                     _ => Direction::ToClient,
                 };
-                self.note(&format!("{who} is cut off {direction:?} for {lasts:?}"));
+                self.log.note(&format!("{who} is cut off {direction:?} for {lasts:?}"));
                 process.network.black_hole(direction, true);
                 // The worst: what the kernel still has goes out while nothing of the process runs.
                 if self.random.draw().is_multiple_of(3) {
@@ -157,36 +145,27 @@ impl Stage {
                 });
             }
             4 | 5 => {
-                self.note(&format!("{who} is frozen for {lasts:?}"));
-                process.freeze(true);
-                tokio::spawn(async move {
-                    sleep(lasts).await;
-                    process.freeze(false);
-                });
+                self.log.note(&format!("{who} is frozen for {lasts:?}"));
+                freeze(&process, lasts);
             }
             6 => {
                 let few = self.random.draw() % 4000;
-                self.note(&format!("{who} loses answers after {few} bytes"));
+                self.log.note(&format!("{who} loses answers after {few} bytes"));
                 process.network.reset_after(few, Direction::ToClient);
             }
             7 => {
                 let takes = self.random.between(Duration::ZERO, SLOW);
-                self.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
-                let faults = self.server.faults().clone();
-                faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
-                tokio::spawn(async move {
-                    sleep(lasts).await;
-                    faults.answer_truly();
-                });
+                self.log.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
+                slow_writes(&self.server, takes, lasts);
             }
             8 | 9 => {
-                self.note(&format!("{who} is killed"));
+                self.log.note(&format!("{who} is killed"));
                 process.kill();
                 self.replicas.swap_remove(index);
                 self.join().await?;
             }
             10 if self.replicas.len() > 1 => {
-                self.note(&format!("{who} stops in the middle of its work"));
+                self.log.note(&format!("{who} stops in the middle of its work"));
                 self.replicas.swap_remove(index);
                 process.clone().run(async move {
                     shares.stop().await;
@@ -203,7 +182,7 @@ impl Stage {
 
     /// All is well.
     fn heal(&mut self) {
-        self.note("all is well");
+        self.log.note("all is well");
         self.server.faults().answer_truly();
         for replica in &self.replicas {
             replica.process.network.heal();
@@ -305,8 +284,7 @@ fn violations(written: &[Written]) -> Vec<String> {
 }
 
 fn run(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(play(seed, mutant))
+    alone(play(seed, mutant))
 }
 
 #[test]
@@ -348,10 +326,7 @@ fn one_history_of_shares() -> Result<(), WorldError> {
         );
         return Ok(());
     };
-    if std::env::var("STEADFAST_LOG").is_ok() {
-        let filter = "steadfast=info,steadfast_controller=debug";
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
-    }
+    tell_all("steadfast=info,steadfast_controller=debug");
     let told = run(seed, None)?;
     println!("{}", told.log);
     assert!(told.problems.is_empty(), "{:#?}", told.problems);

@@ -1,25 +1,21 @@
 //! One random history: candidates, what befalls them, and what the server has accepted in the end.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use steadfast_apiserver::{ApiServer, RequestRule, Verb};
+use steadfast_apiserver::ApiServer;
 use steadfast_controller::LeaderElection;
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::{Direction, NetworkFaults};
 use steadfast_testing::{WorldError, config_map};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::judge::{Reign, reigns, violations};
+use crate::mishaps::{Log, REPAIR, SLOW, freeze, slow_writes};
 use crate::process::{Mutant, Process};
 use crate::program::{Ending, OBJECT, Program};
 
 /// How many things befall them.
 const STEPS: usize = 20;
-/// How long the server takes for a write: less than half of the margin, which it has for that.
-const SLOW: Duration = Duration::from_millis(2400);
-/// Once everything is well, how long it may take until somebody leads.
-const REPAIR: Duration = Duration::from_secs(60);
 
 /// What a history came to.
 pub(crate) struct Told {
@@ -35,9 +31,8 @@ struct Stage {
     http2: bool,
     mutant: Option<Mutant>,
     random: Random,
-    began: Instant,
     slots: Vec<Program>,
-    log: String,
+    log: Log,
 }
 
 /// Plays what `seed` decides, with what the `mutant` lacks.
@@ -47,8 +42,7 @@ pub(crate) async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, Worl
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     server.create(&config_map(OBJECT, ""))?;
     let candidates = 2 + random.draw() as usize % 3;
-    let (began, log) = (Instant::now(), String::new());
-    let mut stage = Stage { server, http2, mutant, random, began, slots: Vec::new(), log };
+    let mut stage = Stage { server, http2, mutant, random, slots: Vec::new(), log: Log::new() };
     for _ in 0..candidates {
         let program = stage.start().await?;
         stage.slots.push(program);
@@ -66,7 +60,7 @@ pub(crate) async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, Worl
     if reigns.last().is_none_or(|reign| reign.last <= healed + REPAIR / 2) {
         problems.push(format!("nobody leads, {REPAIR:?} after all was well: {:?}", reigns.last()));
     }
-    Ok(Told { reigns, problems, log: stage.log })
+    Ok(Told { reigns, problems, log: stage.log.text })
 }
 
 impl Stage {
@@ -75,14 +69,9 @@ impl Stage {
         let connection = process.connection(&self.server, self.http2).await?;
         let builder = LeaderElection::builder(&connection, "default", "it").identity("candidate");
         let election = builder.wall_clock(process.wall_clock()).build()?;
-        self.note(&format!("{} starts", election.identity()));
+        self.log.note(&format!("{} starts", election.identity()));
         let random = Random::new(self.random.draw());
         Ok(Program::start(process, connection, election, self.mutant, random))
-    }
-
-    fn note(&mut self, what: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.log, "{at:8.3} {what}");
     }
 
     /// Something befalls somebody, more often the one who leads than not.
@@ -98,20 +87,15 @@ impl Stage {
             2 | 3 => self.partition(slot, &network, Direction::ToServer, lasts),
             4 => self.partition(slot, &network, Direction::ToClient, lasts),
             5 | 6 => {
-                self.note(&format!("{slot} is frozen for {lasts:?}"));
-                let process = self.slots[slot].process.clone();
-                process.freeze(true);
-                tokio::spawn(async move {
-                    sleep(lasts).await;
-                    process.freeze(false);
-                });
+                self.log.note(&format!("{slot} is frozen for {lasts:?}"));
+                freeze(&self.slots[slot].process, lasts);
             }
             7 => {
                 // The worst of both: what the kernel still has goes out while nothing of the process runs.
                 self.partition(slot, &network, Direction::ToServer, lasts);
                 let process = self.slots[slot].process.clone();
                 let soon = self.random.between(Duration::from_millis(1), Duration::from_secs(3));
-                self.note(&format!("{slot} is frozen {soon:?} later, for {:?}", 2 * lasts));
+                self.log.note(&format!("{slot} is frozen {soon:?} later, for {:?}", 2 * lasts));
                 tokio::spawn(async move {
                     sleep(soon).await;
                     process.freeze(true);
@@ -121,15 +105,15 @@ impl Stage {
             }
             8 => {
                 let jump = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
-                self.note(&format!("the wall clock of {slot} jumps to {jump} s"));
+                self.log.note(&format!("the wall clock of {slot} jumps to {jump} s"));
                 self.slots[slot].process.jump(jump);
             }
             9 => {
-                self.note(&format!("{slot} loses answers after {few} bytes"));
+                self.log.note(&format!("{slot} loses answers after {few} bytes"));
                 network.reset_after(few, Direction::ToClient);
             }
             10 => {
-                self.note("the server restarts");
+                self.log.note("the server restarts");
                 let faults = self.server.faults().clone();
                 faults.stop();
                 let down = lasts / 4;
@@ -140,27 +124,22 @@ impl Stage {
             }
             11 => {
                 let delay = self.random.between(Duration::ZERO, Duration::from_millis(1500));
-                self.note(&format!("{slot} is {delay:?} away"));
+                self.log.note(&format!("{slot} is {delay:?} away"));
                 network.delay(delay);
             }
             12 => {
                 let takes = self.random.between(Duration::ZERO, SLOW);
-                self.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
-                let faults = self.server.faults().clone();
-                faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
-                tokio::spawn(async move {
-                    sleep(lasts).await;
-                    faults.answer_truly();
-                });
+                self.log.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
+                slow_writes(&self.server, takes, lasts);
             }
             13 => {
-                self.note(&format!("{slot} is killed"));
+                self.log.note(&format!("{slot} is killed"));
                 self.slots[slot].process.kill();
                 self.slots[slot] = self.start().await?;
             }
             _ => {
                 let ending = if few.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
-                self.note(&format!("{slot} ends {ending:?}"));
+                self.log.note(&format!("{slot} ends {ending:?}"));
                 self.slots[slot].ending.send_replace(ending);
                 let next = self.start().await?;
                 let before = std::mem::replace(&mut self.slots[slot], next);
@@ -179,7 +158,7 @@ impl Stage {
     }
 
     fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
-        self.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
+        self.log.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
         network.black_hole(direction, true);
         let network = network.clone();
         tokio::spawn(async move {
@@ -195,7 +174,7 @@ impl Stage {
 
     /// All is well.
     fn heal(&mut self) {
-        self.note("all is well");
+        self.log.note("all is well");
         self.server.faults().start();
         self.server.faults().answer_truly();
         for program in &self.slots {

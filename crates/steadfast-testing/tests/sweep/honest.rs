@@ -4,16 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
-use serde_json::json;
 use steadfast::Connection;
 use steadfast_controller::{Action, FinalizerError, Finalizing, LeaderElection, finalizer};
 use steadfast_testing::sweep::{Kind, Stage, Sweep};
 use steadfast_testing::{Error, WorldError};
 
-use super::{
-    Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, named, operate, operate_with, value,
-};
+use super::{Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, operate, operate_with};
 
 /// What belongs to a parent has its value, and is gone before the parent is.
 async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -21,14 +17,7 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
     let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
         match event {
             Finalizing::Apply(parent) => {
-                let mut map = named(&belonging(&parent));
-                map.data = Some([("value".to_owned(), value(&parent, "value"))].into());
-                match context.maps().create(&PostParams::default(), &map).await {
-                    Err(kube::Error::Api(status)) if status.code == 409 => {
-                        context.patch(&belonging(&parent), json!({ "data": map.data })).await?;
-                    }
-                    made => drop(made?),
-                }
+                context.keep(&parent).await?;
                 Ok(Action::await_change())
             }
             Finalizing::Cleanup(parent) => match context.take_away(&belonging(&parent)).await {

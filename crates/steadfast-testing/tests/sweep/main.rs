@@ -37,6 +37,18 @@ impl Context {
         self.maps().create(&PostParams::default(), &map).await.map(drop)
     }
 
+    /// Has what belongs to a parent with the parent's value, whether it is there already or not.
+    async fn keep(&self, parent: &ConfigMap) -> Result<(), kube::Error> {
+        let mut map = named(&belonging(parent));
+        map.data = Some([("value".to_owned(), value(parent, "value"))].into());
+        match self.maps().create(&PostParams::default(), &map).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.patch(&belonging(parent), json!({ "data": map.data })).await
+            }
+            made => made.map(drop),
+        }
+    }
+
     async fn take_away(&self, name: &str) -> Result<(), kube::Error> {
         self.maps().delete(name, &DeleteParams::default()).await.map(drop)
     }

@@ -281,14 +281,7 @@ fn what_counts_on_seeing_each_state() -> Result<(), Error> {
 #[test]
 fn what_is_under_way_when_another_one_leads() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
-        let mut map = named(&belonging(&parent));
-        map.data = Some([("value".to_owned(), value(&parent, "value"))].into());
-        match context.maps().create(&PostParams::default(), &map).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                context.patch(&belonging(&parent), json!({ "data": map.data })).await?;
-            }
-            made => drop(made?),
-        }
+        context.keep(&parent).await?;
         Ok(Action::await_change())
     }
     /// Lets what is under way end when it has lost its lease, by a client without a fence.

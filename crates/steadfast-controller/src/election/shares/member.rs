@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use steadfast::Connection;
 use steadfast::environment::Instant;
-use steadfast::transport::Fence;
 use tokio::sync::watch;
 
 use super::super::campaign::{WallClock, stopped};
 use super::super::candidacy::{Answer, Candidacy, Step};
 use super::super::leases::{Answered, Leases};
-use super::super::office::Term;
+use super::super::office::{Term, Unsettled};
 use super::super::timing::Timing;
 use super::group::Group;
 use super::membership::Membership;
@@ -43,8 +42,7 @@ pub(super) struct Member {
     term: Option<(u64, Arc<Term>)>,
     terms: u64,
     hand_over: HandOver,
-    /// Until when what earlier terms have sent, and the server has not answered, may still be acted on.
-    settled: Option<Instant>,
+    unsettled: Unsettled,
     /// When the others are read next.
     next: Instant,
     /// The last request about the own lease had no answer, and the last one about the others.
@@ -68,7 +66,7 @@ impl Member {
             term: None,
             terms: 0,
             hand_over: HandOver::None,
-            settled: None,
+            unsettled: Unsettled::default(),
             next: now,
             unanswered: [false; 2],
         }
@@ -80,7 +78,7 @@ impl Member {
         loop {
             let step = self.candidacy.step(self.now(), (self.wall)());
             self.tell();
-            let goes_on = match (step, self.unsettled()) {
+            let goes_on = match (step, self.unsettled.until(self.now())) {
                 (Step::Wait(until), _) => self.meanwhile(until, &mut stopping).await,
                 // A new lease claims nothing: what was sent under the one before has to be over.
                 (Step::Create(_), Some(settled)) => self.pause(settled, &mut stopping).await,
@@ -116,7 +114,7 @@ impl Member {
         }
         let next = if self.next > self.now() { until.min(self.next) } else { until };
         let next = if let HandOver::Ending(..) = self.hand_over { next.min(self.now() + LOOK) } else { next };
-        self.pause(self.unsettled().map_or(next, |settled| settled.min(next)), stopping).await
+        self.pause(self.unsettled.until(self.now()).map_or(next, |settled| settled.min(next)), stopping).await
     }
 
     /// Goes on with a change of the view; true when it may be written.
@@ -138,12 +136,12 @@ impl Member {
                 // One of them is here.
                 if Arc::strong_count(before) == 1 || *until <= now || !before.fence.is_open() {
                     let before = before.clone();
-                    self.close(&before);
+                    self.unsettled.close(&before, &self.timing);
                     self.hand_over = HandOver::Settling;
                 }
                 false
             }
-            HandOver::Settling => self.unsettled().is_none(),
+            HandOver::Settling => self.unsettled.until(self.now()).is_none(),
         }
     }
 
@@ -239,7 +237,9 @@ impl Member {
                 self.end();
             }
         }
-        if let Some(held) = self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled().is_none()) {
+        if let Some(held) =
+            self.candidacy.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none())
+        {
             let (number, until) = (held.number, held.until);
             self.begin(number, until);
         }
@@ -258,10 +258,7 @@ impl Member {
 
     fn begin(&mut self, number: u64, until: Instant) {
         self.terms += 1;
-        // As in an election: half for what was sent to arrive, half for the server to act on it.
-        let fence = Fence::new(self.office.environment.clone(), until, self.timing.margin() / 2);
-        let client = self.connection.behind(fence.clone()).client();
-        self.term = Some((number, Arc::new(Term { number: self.terms, fence, client })));
+        self.term = Some((number, Arc::new(Term::new(&self.connection, self.terms, until, &self.timing))));
     }
 
     /// Ends all terms.
@@ -269,23 +266,12 @@ impl Member {
         if let Some((_, term)) = self.term.take() {
             let Office { namespace, group, identity, .. } = &*self.office;
             tracing::info!(%namespace, %group, %identity, "no key is our own: the lease may have lapsed, or is given up");
-            self.close(&term);
+            self.unsettled.close(&term, &self.timing);
         }
         if let HandOver::Ending(before, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
-            self.close(&before);
+            self.unsettled.close(&before, &self.timing);
         }
         self.membership.end();
-    }
-
-    /// From here on nothing of it is sent, so that what is unanswered now is all there will ever be.
-    fn close(&mut self, term: &Term) {
-        term.fence.close();
-        self.settled = self.settled.max(term.fence.last_unanswered().map(|at| at + self.timing.margin()));
-    }
-
-    /// Until when it is waited, where something that an earlier term has sent may still be acted on.
-    fn unsettled(&self) -> Option<Instant> {
-        self.settled.filter(|settled| *settled > self.now())
     }
 
     /// Gives up the lease if it is ours; says whether it is.
@@ -294,7 +280,7 @@ impl Member {
         self.end();
         self.tell_nothing();
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unsettled() {
+        if let Some(settled) = self.unsettled.until(self.now()) {
             // The server may still act on it, and others must not have begun by then.
             if settled >= until {
                 return false;

@@ -1,0 +1,71 @@
+//! What befalls processes in random histories, and what is told of it.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::Duration;
+
+use steadfast_apiserver::{ApiServer, RequestRule, Verb};
+use steadfast_testing::WorldError;
+use tokio::time::{Instant, sleep};
+
+use crate::process::Process;
+
+/// How long the server takes for a write, at most: less than half of the margin, which it has for that.
+pub(crate) const SLOW: Duration = Duration::from_millis(2400);
+/// Once all is well, how long it may take until everything is done again.
+pub(crate) const REPAIR: Duration = Duration::from_secs(60);
+
+/// Plays on this thread, in a time of its own.
+pub(crate) fn alone<T>(play: impl Future<Output = Result<T, WorldError>>) -> Result<T, WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(play)
+}
+
+/// What the environment says, or `otherwise`.
+pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Tells what the library and the controller say, where `STEADFAST_LOG` wants that.
+pub(crate) fn tell_all(filter: &str) {
+    if std::env::var("STEADFAST_LOG").is_ok() {
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
+    }
+}
+
+/// What befell whom, with times.
+pub(crate) struct Log {
+    began: Instant,
+    pub(crate) text: String,
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), text: String::new() }
+    }
+
+    pub(crate) fn note(&mut self, what: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        let _ = writeln!(self.text, "{at:8.3} {what}");
+    }
+}
+
+/// `process` is frozen for so long.
+pub(crate) fn freeze(process: &Process, lasts: Duration) {
+    process.freeze(true);
+    let process = process.clone();
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        process.freeze(false);
+    });
+}
+
+/// For so long, the server `takes` its time for each write.
+pub(crate) fn slow_writes(server: &ApiServer, takes: Duration, lasts: Duration) {
+    let faults = server.faults().clone();
+    faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        faults.answer_truly();
+    });
+}
