@@ -27,6 +27,9 @@ const CHILDREN: usize = 3;
 /// Upsets of one story.
 const UPSETS: usize = 60;
 
+/// A story ends where a parent has had so many at once: it has run away, and to follow it would take minutes.
+const AWAY: usize = 1000;
+
 /// Children too many, with each of both.
 #[derive(clap::Args)]
 pub(crate) struct DuplicatesArgs {
@@ -43,10 +46,10 @@ pub(crate) struct DuplicatesArgs {
 struct Tally {
     /// In how many there was a child too many.
     stories: u64,
-    /// The most that a parent had at once.
+    /// How many of these were ended, for they had run away.
+    away: u64,
+    /// The most that a parent had at once in the others.
     most: usize,
-    /// How many there were too many, over all.
-    children: u64,
 }
 
 /// Plays all stories, and tells what came of them.
@@ -58,18 +61,23 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
             // On a thread of its own, for each has a clock of its own.
             let played = std::thread::scope(|scope| scope.spawn(|| play(seed, is_ours)).join());
             let most = played.map_err(|_| format!("seed {seed} panicked"))??;
-            let beyond = most.saturating_sub(CHILDREN);
-            tally.stories += u64::from(beyond > 0);
-            tally.children += beyond as u64;
-            tally.most = tally.most.max(most);
+            tally.stories += u64::from(most > CHILDREN);
+            if most >= AWAY {
+                tally.away += 1;
+            } else {
+                tally.most = tally.most.max(most);
+            }
         }
-        let Tally { stories, most, children } = tally;
-        println!("{name}: in {stories} of them a child too many; {most} at once at most; {children} too many over all");
+        let Tally { stories, away, most } = tally;
+        println!(
+            "{name}: in {stories} of them a child too many; {away} of these ended at {AWAY} children of one parent, \
+             in the others {most} at once at most"
+        );
     }
     Ok(())
 }
 
-/// One story; returns the most children that a parent had at once.
+/// One story; returns the most children that a parent had at once, `AWAY` or more if it was ended for that.
 fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
@@ -93,7 +101,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
             upset(seed, &server, &network).await?;
             running.abort();
         }
-        Ok(pods(&server).most.into_values().max().unwrap_or_default())
+        Ok(most(&server))
     })
 }
 
@@ -114,10 +122,18 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
             }
             _ => {}
         }
+        if most(server) >= AWAY {
+            return Ok(());
+        }
     }
     upsets.end();
     tokio::time::sleep(Duration::from_mins(2)).await;
     Ok(())
+}
+
+/// The most children that a parent had at once.
+fn most(server: &ApiServer) -> usize {
+    pods(server).most.into_values().max().unwrap_or_default()
 }
 
 /// The children that there are and were, by the server's own history.

@@ -1,9 +1,10 @@
 //! Controllers beside each other: how many calls a second, what each costs, what they take up, and how long a change waits for
 //! its call. The calls do nothing, or nothing but wait.
 //!
-//! Each is a process of its own, on the same embedded server, with the same objects. What it is to call for it is told within
-//! the process, so that no server is measured: beside the calls, on the threads that make them; and for one key also from
-//! another thread, as a change comes that is read from a connection.
+//! Each is a process of its own, with an embedded server of its own that holds the same objects: where one has changed them,
+//! another's changes would change nothing. What it is to call for it is told within the process, so that no server is
+//! measured: beside the calls, on the threads that make them; and for one key also from another thread, as a change comes
+//! that is read from a connection.
 
 mod answers;
 mod child;
@@ -68,20 +69,22 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
         String::from("| | | calls a second | processor a call | resident | peak |\n|---|---|---|---|---|---|\n");
     let mut urgent = String::from("| | change to call, p50 | p99 |\n|---|---|---|\n");
     for row in rows(&args.keys) {
-        let server = ApiServer::builder().start().await?;
-        for number in 0..row.keys {
-            server.create(&config_map(&format!("map-{number}"), "1"))?;
-        }
-        let kubeconfig = out.join("reconciles.kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig())?;
         for (name, program, own) in [
             ("steadfast", &this, ["reconciler", "--library", "steadfast"].as_slice()),
             ("kube-runtime", &this, &["reconciler", "--library", "kube"]),
             ("controller-runtime", &go, &["reconcile"]),
         ] {
+            let server = ApiServer::builder().start().await?;
+            for number in 0..row.keys {
+                server.create(&config_map(&format!("map-{number}"), "1"))?;
+            }
+            let kubeconfig = out.join("reconciles.kubeconfig");
+            std::fs::write(&kubeconfig, server.kubeconfig())?;
             let mut command = Command::new(program);
             command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
-            let Ok(answers) = timeout(PATIENCE, play(command.args(&row.arguments))).await else {
+            let answers = timeout(PATIENCE, play(command.args(&row.arguments))).await;
+            server.stop();
+            let Ok(answers) = answers else {
                 let table = if row.title.contains("queued") { &mut urgent } else { &mut table };
                 writeln!(table, "| {} | {name} | not in {} s |", row.title, PATIENCE.as_secs())?;
                 continue;
@@ -109,7 +112,6 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
                 megabytes("peak"),
             )?;
         }
-        server.stop();
     }
     println!("{table}\n{urgent}");
     Ok(())

@@ -1,6 +1,6 @@
 //! An operator: a custom resource, children that it owns, a status, a finalizer, events, one leader, metrics, and the manifests
 //! that it is deployed with: `cargo run -p steadfast-examples --bin operator` shows it on a cluster of its own, with `-- --infer`
-//! it works on yours.
+//! it works on yours, and tells of itself at `LISTEN` (`0.0.0.0:8080`).
 
 mod demo;
 mod operate;
@@ -24,7 +24,8 @@ pub(crate) async fn main() -> Ended {
     }
     let connection = Connection::infer().await?;
     let (informers, metrics) = (InformerFactory::new(&connection), Metrics::default());
-    let listener = TcpListener::bind("0.0.0.0:8080").await?;
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:8080".to_owned());
+    let listener = TcpListener::bind(listen).await?;
     tokio::spawn(axum::serve(listener, routes(&informers, &metrics)).into_future());
     // What the kubelet sends before it kills.
     let mut terminated = signal(SignalKind::terminate())?;
