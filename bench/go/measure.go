@@ -31,7 +31,8 @@ func processorTime() float64 {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 }
 
-// memory is what is resident now and was at most, and what the heap has that is in use, in bytes.
+// memory is what is resident now and was at most, the part of it that is no file, as the program itself is, and what the heap has
+// that is in use, in bytes.
 func memory() map[string]any {
 	runtime.GC()
 	var heap runtime.MemStats
@@ -42,7 +43,7 @@ func memory() map[string]any {
 		fail(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		for label, name := range map[string]string{"VmRSS:": "resident", "VmHWM:": "peak"} {
+		for label, name := range map[string]string{"VmRSS:": "resident", "RssAnon:": "own", "VmHWM:": "peak"} {
 			if rest, found := strings.CutPrefix(line, label); found {
 				kilobytes, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
 				if err != nil {

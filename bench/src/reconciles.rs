@@ -65,8 +65,9 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
         return Err("building bench/go failed (it needs Go)".into());
     }
     let this = std::env::current_exe()?;
-    let mut table =
-        String::from("| | | calls a second | processor a call | resident | peak |\n|---|---|---|---|---|---|\n");
+    let mut table = String::from(
+        "| | | calls a second | processor a call | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
+    );
     let mut urgent = String::from("| | change to call, p50 | p99 |\n|---|---|---|\n");
     for row in rows(&args.keys) {
         for (name, program, own) in [
@@ -104,11 +105,12 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
             let megabytes = |field| told("memory", field).unwrap_or_default() / 1e6;
             writeln!(
                 table,
-                "| {} | {name} | {:.0} | {:.2} µs | {:.1} MB | {:.1} MB |",
+                "| {} | {name} | {:.0} | {:.2} µs | {:.1} MB | {:.1} MB | {:.1} MB |",
                 row.title,
                 1.0 / each("seconds"),
                 each("processor") * 1e6,
                 megabytes("resident"),
+                megabytes("own"),
                 megabytes("peak"),
             )?;
         }

@@ -12,12 +12,13 @@ pub(crate) fn processor_time() -> Result<f64, Trouble> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// What is resident now and was at most, in bytes.
+/// What is resident now and was at most, in bytes; `own` is the part of it that is no file, as the program itself is.
 pub(crate) fn memory() -> Result<Value, Trouble> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let figure = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
     };
-    Ok(json!({ "phase": "memory", "resident": figure("VmRSS:"), "peak": figure("VmHWM:") }))
+    let (resident, own, peak) = (figure("VmRSS:"), figure("RssAnon:"), figure("VmHWM:"));
+    Ok(json!({ "phase": "memory", "resident": resident, "own": own, "peak": peak }))
 }

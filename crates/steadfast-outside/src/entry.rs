@@ -1,0 +1,111 @@
+//! What lies outside under a name, whose it is, and what is to be done about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+/// What lies outside under a name.
+pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
+    /// Whether anything comes to it. What nothing comes to is missed by nobody when it goes.
+    fn serves(&self) -> bool {
+        true
+    }
+
+    /// The same with nothing new coming to it; `None` where there is no such state, so that it goes at once.
+    fn drained(&self) -> Option<Self> {
+        None
+    }
+}
+
+/// All that is to be outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted<V> {
+    /// By name.
+    pub entries: BTreeMap<String, V>,
+    /// Why this may not be how things are, where it may not: as long as it is there, nothing is taken out.
+    pub doubt: Option<Arc<str>>,
+}
+
+impl<V> Wanted<V> {
+    /// This is how things are.
+    pub fn certain(entries: BTreeMap<String, V>) -> Self {
+        Self { entries, doubt: None }
+    }
+}
+
+/// What there is outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found<V> {
+    /// What is the mirror's, by name.
+    pub own: BTreeMap<String, V>,
+    /// The names of what is not. They are left alone.
+    pub others: BTreeSet<String>,
+    /// The names of those of its own that somebody still uses.
+    pub busy: BTreeSet<String>,
+}
+
+/// One thing that is done.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Step<V> {
+    /// What is missing is put there.
+    Add {
+        /// Its name.
+        name: String,
+        /// What it is to be.
+        value: V,
+    },
+    /// What is there becomes another.
+    Change {
+        /// Its name.
+        name: String,
+        /// What it was when it was looked at.
+        from: V,
+        /// What it is to be.
+        to: V,
+    },
+    /// What is there and not wanted goes.
+    Remove {
+        /// Its name.
+        name: String,
+        /// What it was when it was looked at.
+        value: V,
+    },
+}
+
+impl<V> Step<V> {
+    /// What it is about.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Add { name, .. } | Self::Change { name, .. } | Self::Remove { name, .. } => name,
+        }
+    }
+}
+
+/// As in a difference: what comes after `+`, what goes after `-`.
+impl<V: Debug> Debug for Step<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add { name, value } => write!(f, "+ {name} {value:?}"),
+            Self::Change { name, from, to } => write!(f, "~ {name} {from:?} to {to:?}"),
+            Self::Remove { name, value } => write!(f, "- {name} {value:?}"),
+        }
+    }
+}
+
+/// Where the entries are.
+pub trait Target: Send + Sync + 'static {
+    /// What lies there.
+    type Value: Value;
+    /// Why something could not be seen or done, and what to do about it.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// What there is now. Nothing that was answered earlier will do.
+    fn look(&self) -> impl Future<Output = Result<Found<Self::Value>, Self::Error>> + Send;
+
+    /// Carries out `steps` in their order, as far as it can; an error is about the first that could not be. Whatever this
+    /// answers, it is looked at again afterwards what there is.
+    fn act(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// `step` in the words of the target's own tool, for people who only want to see what would be done.
+    fn describe(&self, step: &Step<Self::Value>) -> Vec<String>;
+}

@@ -1,0 +1,42 @@
+//! The outside, made equal to what a cluster says: entries of a load balancer, of a registry, of a zone.
+//!
+//! A *mirror* is told what is wanted as a whole, as often as that changes, and not what has happened: it looks at what there is,
+//! and does what is missing, at its start, after each change and every so often. So no event that was missed, no answer that was lost
+//! and nobody's hand leaves the outside wrong. Nothing in here knows of Kubernetes.
+//!
+//! ```no_run
+//! # use std::{collections::BTreeMap, path::Path};
+//! use steadfast_outside::haproxy::{Haproxy, Server};
+//! use steadfast_outside::{Memory, Mirror, Settings, Wanted};
+//!
+//! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn std::error::Error>> {
+//! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
+//! let mirror = Mirror::start("web", target, Settings::default(), Memory::open(Path::new("mirrors.json"))?);
+//! // Whenever it changes, as a whole.
+//! mirror.want(Wanted { entries, doubt: informer_is_stale.then(|| "the cache is stale".into()) });
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `entry` | what lies outside under a name, whose it is, and what is to be done about it |
+//! | `plan` | what there is beside what is wanted: which steps lead there, and what has to wait, and why |
+//! | `guard` | how much may go at once, and what was approved of more |
+//! | `memory` | what of that no restart may forget, in a file |
+//! | `mirror` | one mirror at work: looks, plans, acts, looks again |
+//! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
+
+mod entry;
+mod guard;
+mod memory;
+mod mirror;
+mod plan;
+
+pub mod haproxy;
+
+pub use entry::{Found, Step, Target, Value, Wanted};
+pub use guard::{Ask, Limits, NoSuchAsk};
+pub use memory::Memory;
+pub use mirror::{Mirror, Settings, Status};
+pub use plan::Kept;

@@ -1,0 +1,236 @@
+//! A real HAProxy: its traffic is the judge.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
+use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Target, Wanted};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Where HAProxy is, or that the test ends here, and why.
+fn program() -> Result<Option<PathBuf>> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = folders.map(|folder| folder.join("haproxy")).find(|path| path.is_file());
+    if found.is_none() {
+        if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
+            return Err("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no haproxy on the path".into());
+        }
+        // Past the capture of tests that pass.
+        std::io::Write::write_all(&mut std::io::stderr(), b"skipped: there is no haproxy on the path\n")?;
+    }
+    Ok(found)
+}
+
+/// A HAProxy with one backend, `web`, that has a server of somebody else's without traffic. Killed when this is dropped.
+struct Running {
+    program: PathBuf,
+    folder: PathBuf,
+    front: SocketAddr,
+    process: Child,
+}
+
+impl Running {
+    async fn start(program: PathBuf, name: &str) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("steadfast-haproxy-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let front = StdListener::bind("127.0.0.1:0")?.local_addr()?;
+        let text = format!(
+            "global\n  stats socket {}/admin.sock mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 2s\n  \
+             timeout client 60s\n  timeout server 60s\nfrontend all\n  bind {front}\n  default_backend web\nbackend web\n  \
+             balance roundrobin\n  server other 127.0.0.1:9 weight 0\n",
+            folder.display()
+        );
+        std::fs::write(folder.join("haproxy.cfg"), text)?;
+        let process = Self::spawn(&program, &folder)?;
+        let running = Self { program, folder, front, process };
+        running.ready().await?;
+        Ok(running)
+    }
+
+    fn spawn(program: &Path, folder: &Path) -> Result<Child> {
+        let mut command = Command::new(program);
+        command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
+        Ok(command.spawn()?)
+    }
+
+    async fn ready(&self) -> Result {
+        let target = self.target()?;
+        let ready = async {
+            while target.look().await.is_err() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        Ok(timeout(SOON, ready).await?)
+    }
+
+    /// All that the mirror has put there is gone with the process.
+    async fn restart(&mut self) -> Result {
+        self.process.kill()?;
+        self.process.wait()?;
+        self.process = Self::spawn(&self.program, &self.folder)?;
+        self.ready().await
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("admin.sock")
+    }
+
+    fn target(&self) -> std::result::Result<Haproxy, HaproxyError> {
+        Haproxy::new(&self.socket(), "web", "sf-")
+    }
+
+    fn mirror(&self) -> Result<Mirror<Server>> {
+        let limits = Limits { share: 1.0, ..Limits::default() };
+        let settings = Settings {
+            limits,
+            drain: Duration::from_secs(10 * 60),
+            compare: Duration::from_millis(500),
+            ..Settings::default()
+        };
+        Ok(Mirror::start("web", self.target()?, settings, Memory::volatile()))
+    }
+
+    /// Who answers, and how often of `times`; nobody where nobody does.
+    async fn asked(&self, times: usize) -> BTreeMap<String, usize> {
+        let mut answered = BTreeMap::new();
+        for _ in 0..times {
+            let name = async {
+                let mut stream = TcpStream::connect(self.front).await?;
+                stream.write_all(b"?").await?;
+                let mut name = String::new();
+                stream.read_to_string(&mut name).await?;
+                std::io::Result::Ok(name)
+            };
+            let name = name.await.unwrap_or_default();
+            *answered.entry(if name.is_empty() { "nobody".to_owned() } else { name }).or_default() += 1;
+        }
+        answered
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Answers the first byte of a connection with a name, and `!` to leave it open.
+async fn backend(name: &'static str) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                while let Ok(byte) = stream.read_u8().await {
+                    stream.write_all(name.as_bytes()).await?;
+                    if byte != b'!' {
+                        break;
+                    }
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    Ok(address)
+}
+
+fn wanted(servers: &[(&str, SocketAddr, u16)]) -> Wanted<Server> {
+    let entry = |&(name, address, weight): &(&str, SocketAddr, u16)| (name.to_owned(), Server { address, weight });
+    Wanted::certain(servers.iter().map(entry).collect())
+}
+
+async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result<Status<Server>> {
+    let mut status = mirror.status();
+    let waited = timeout(SOON, status.wait_for(what)).await;
+    Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let mut running = Running::start(program, "traffic").await?;
+    let (a, b, c) = (backend("a").await?, backend("b").await?, backend("c").await?);
+    let mirror = running.mirror()?;
+    assert_eq!(running.asked(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
+
+    mirror.want(wanted(&[("one", a, 10), ("two", b, 10)]));
+    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    assert_eq!(running.asked(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
+
+    // In use while it goes: nothing new comes to it, and what is there is not cut.
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(running.front).await?;
+        stream.write_all(b"!").await?;
+        let mut name = [0];
+        stream.read_exact(&mut name).await?;
+        held.push((name[0], stream));
+    }
+    mirror.want(wanted(&[("two", b, 10), ("three", c, 30)]));
+    let status = until(&mirror, |status| status.settled && status.kept.get("one") == Some(&Kept::Busy)).await?;
+    assert_eq!(status.entries, 3);
+    assert_eq!(running.asked(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
+    let (_, mut at_a) = held.remove(held.iter().position(|(name, _)| *name == b'a').ok_or("one of two is at a")?);
+    at_a.write_all(b"!").await?;
+    assert_eq!(at_a.read_u8().await?, b'a', "it still answers who was there before");
+    drop(at_a);
+    until(&mirror, |status| status.settled && status.entries == 2).await?;
+
+    // The same server at another address.
+    mirror.want(wanted(&[("two", a, 10), ("three", c, 10)]));
+    until(&mirror, |status| status.settled && status.done.iter().any(|step| step.name() == "two")).await?;
+    assert_eq!(running.asked(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
+
+    running.restart().await?;
+    let again = async {
+        while running.asked(4).await != BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(SOON, again).await?;
+    let found = running.target()?.look().await?;
+    assert_eq!(found.others.into_iter().collect::<Vec<_>>(), ["other"], "what others have put there is left alone");
+    mirror.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_there_at_the_start_is_adopted() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let running = Running::start(program, "adopted").await?;
+    let a = backend("a").await?;
+    let mirror = running.mirror()?;
+    mirror.want(wanted(&[("one", a, 10), ("two", a, 10)]));
+    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    drop(mirror);
+
+    let mirror = running.mirror()?;
+    mirror.want(wanted(&[("one", a, 10)]));
+    until(&mirror, |status| status.settled && status.entries == 1).await?;
+    let Found { own, .. } = running.target()?.look().await?;
+    assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let running = Running::start(program, "wrong").await?;
+    let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.look().await.expect_err("no such backend");
+    assert!(error.to_string().ends_with("; name a backend of its configuration"), "{error}");
+    let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.look().await.expect_err("no socket");
+    assert!(error.to_string().contains("`stats socket /nowhere/admin.sock level admin`"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Mirrors at work in virtual time, on an outside in memory that fails as a seed decides, and that others change by hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Value, Wanted};
+use tokio::time::{Instant, sleep};
+
+/// A number that serves unless it is negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Number(i32);
+
+impl Value for Number {
+    fn serves(&self) -> bool {
+        self.0 >= 0
+    }
+
+    fn drained(&self) -> Option<Self> {
+        Some(Self(-1 - self.0.max(0)))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it does not answer")]
+struct Deaf;
+
+struct World {
+    own: BTreeMap<String, Number>,
+    others: BTreeSet<String>,
+    busy: BTreeSet<String>,
+    rng: Rng,
+    /// Of a hundred looks and steps, so many fail, or are done and answered with a failure, or never answered.
+    failing: u32,
+    /// The fewest that ever served since this was set.
+    fewest: usize,
+    steps: usize,
+}
+
+impl World {
+    fn serving(&self) -> usize {
+        self.own.values().filter(|number| number.serves()).count()
+    }
+}
+
+#[derive(Clone)]
+struct Outside(Arc<Mutex<World>>);
+
+impl Outside {
+    fn new(seed: u64, failing: u32) -> Self {
+        let (own, others, busy) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self(Arc::new(Mutex::new(World { own, others, busy, rng: Rng::with_seed(seed), failing, fewest: 0, steps: 0 })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fails(&self) -> bool {
+        let mut world = self.lock();
+        let failing = world.failing;
+        world.rng.u32(0..100) < failing
+    }
+
+    async fn answer(&self) -> Result<(), Deaf> {
+        if !self.fails() {
+            return Ok(());
+        }
+        if self.fails() {
+            std::future::pending::<()>().await;
+        }
+        Err(Deaf)
+    }
+}
+
+impl Target for Outside {
+    type Value = Number;
+    type Error = Deaf;
+
+    async fn look(&self) -> Result<Found<Number>, Deaf> {
+        self.answer().await?;
+        let world = self.lock();
+        Ok(Found { own: world.own.clone(), others: world.others.clone(), busy: world.busy.clone() })
+    }
+
+    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+        for step in steps {
+            if self.fails() {
+                return self.answer().await;
+            }
+            let mut world = self.lock();
+            assert!(!world.others.contains(step.name()), "{step:?} is about another's");
+            world.steps += 1;
+            match step {
+                Step::Add { name, value } | Step::Change { name, to: value, .. } => {
+                    world.own.insert(name.clone(), *value);
+                }
+                Step::Remove { name, value } => {
+                    assert!(!value.serves(), "{step:?} serves");
+                    world.own.remove(name);
+                }
+            }
+            world.fewest = world.fewest.min(world.serving());
+        }
+        // Done, and said or not.
+        self.answer().await
+    }
+
+    fn describe(&self, step: &Step<Number>) -> Vec<String> {
+        vec![format!("{step:?}")]
+    }
+}
+
+fn wanted(names: impl IntoIterator<Item = usize>, value: i32) -> Wanted<Number> {
+    Wanted::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
+}
+
+fn doubted(names: impl IntoIterator<Item = usize>) -> Wanted<Number> {
+    Wanted { doubt: Some("the cache is stale".into()), ..wanted(names, 1) }
+}
+
+fn anything_goes() -> Settings {
+    Settings { limits: Limits { share: 1.0, ..Limits::default() }, seed: 1, ..Settings::default() }
+}
+
+async fn until(mirror: &Mirror<Number>, what: impl FnMut(&Status<Number>) -> bool) -> Status<Number> {
+    let mut status = mirror.status();
+    let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(what)).await;
+    waited
+        .unwrap_or_else(|_| panic!("not in twenty minutes: {:?}", mirror.status().borrow()))
+        .expect("a mirror at work")
+        .clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_fails_and_whoever_meddles_it_comes_to_what_is_wanted() {
+    let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    let mut steps = 0;
+    for seed in 0..seeds {
+        let (outside, mut rng) = (Outside::new(seed, 30), Rng::with_seed(!seed));
+        let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+        let mut last = BTreeMap::new();
+        for _ in 0..20 {
+            match rng.u32(0..4) {
+                0 => {
+                    let name = rng.usize(0..10).to_string();
+                    let mut world = outside.lock();
+                    if world.others.contains(&name) {
+                        world.others.remove(&name);
+                    } else if !world.own.contains_key(&name) {
+                        world.others.insert(name);
+                    }
+                }
+                1 => {
+                    let name = rng.usize(0..10).to_string();
+                    outside.lock().own.remove(&name);
+                }
+                _ => {
+                    let names: BTreeSet<_> = (0..rng.usize(0..10)).map(|_| rng.usize(0..10)).collect();
+                    let new = wanted(names, rng.i32(-2..5));
+                    last.clone_from(&new.entries);
+                    mirror.want(new);
+                }
+            }
+            sleep(Duration::from_millis(rng.u64(0..20_000))).await;
+        }
+        outside.lock().failing = 0;
+        // Longer than anything is waited for, twice: a hand's work is found by the next comparison.
+        sleep(Duration::from_secs(3 * 60)).await;
+        let others = outside.lock().others.clone();
+        last.retain(|name, _| !others.contains(name));
+        assert_eq!(outside.lock().own, last, "seed {seed}");
+        let status = mirror.status().borrow().clone();
+        assert!(status.settled && status.failing.is_none(), "seed {seed}: {status:?}");
+        steps += outside.lock().steps;
+        mirror.stop().await;
+    }
+    assert!(steps as u64 > seeds * 20, "hardly anything was done: {steps}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_out_on_the_word_of_a_view_in_doubt_and_what_is_missing_is_put_there() {
+    let outside = Outside::new(1, 0);
+    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    mirror.want(wanted(0..10, 1));
+    until(&mirror, |status| status.settled && status.entries == 10).await;
+    outside.lock().fewest = 10;
+
+    mirror.want(doubted(8..12));
+    let status = until(&mirror, |status| status.settled && status.entries == 12).await;
+    assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), Kept::Doubt)).collect());
+    sleep(Duration::from_secs(24 * 3600)).await;
+    assert_eq!(outside.lock().fewest, 10);
+
+    mirror.want(wanted(8..12, 1));
+    until(&mirror, |status| status.settled && status.entries == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_used_is_waited_for_but_not_for_ever() {
+    let outside = Outside::new(1, 0);
+    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    mirror.want(wanted(0..3, 1));
+    until(&mirror, |status| status.settled && status.entries == 3).await;
+    outside.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
+
+    let begun = Instant::now();
+    mirror.want(wanted(2..3, 1));
+    let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
+    assert_eq!(status.kept["0"], Kept::Busy);
+    assert_eq!(outside.lock().serving(), 1, "nothing new comes to it");
+    sleep(Duration::from_secs(10)).await;
+    outside.lock().busy.remove("0");
+    mirror.nudge();
+    until(&mirror, |status| status.settled && status.entries == 2).await;
+    assert!(begun.elapsed() < Duration::from_secs(29));
+    until(&mirror, |status| status.settled && status.entries == 1).await;
+    let took = begun.elapsed();
+    assert!((30..40).contains(&took.as_secs()), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_again_while_it_drains_serves_again() {
+    let outside = Outside::new(1, 0);
+    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    mirror.want(wanted(0..3, 1));
+    until(&mirror, |status| status.settled && status.entries == 3).await;
+    outside.lock().busy.insert("0".to_owned());
+    mirror.want(wanted(1..3, 1));
+    until(&mirror, |status| status.settled && status.kept.contains_key("0")).await;
+    mirror.want(wanted(0..3, 1));
+    until(&mirror, |status| status.settled && status.kept.is_empty()).await;
+    assert_eq!(outside.lock().serving(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
+    let folder = std::env::temp_dir().join(format!("steadfast-mirrors-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join("memory.json");
+    let settings = Settings { seed: 1, ..Settings::default() };
+    let outside = Outside::new(1, 0);
+    let start = || {
+        let memory = Memory::open(&path).expect("a memory");
+        (Mirror::start("m", outside.clone(), settings.clone(), memory.clone()), memory)
+    };
+    let (mirror, _) = start();
+    mirror.want(wanted(0..30, 1));
+    until(&mirror, |status| status.settled && status.entries == 30).await;
+    // A rule's mistake.
+    mirror.want(wanted(0..3, 1));
+    let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("it asks");
+    assert_eq!((ask.names.len(), ask.of), (27, 30));
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(outside.lock().serving(), 30);
+    mirror.stop().await;
+
+    let (mirror, memory) = start();
+    assert_eq!(memory.asks()["m"], ask, "before it has looked");
+    mirror.want(wanted(0..3, 1));
+    assert_eq!(until(&mirror, |status| status.settled).await.ask, Some(ask.clone()));
+    assert_eq!(outside.lock().serving(), 30);
+    let error = memory.approve("m", "abc").expect_err("another one");
+    assert!(error.to_string().contains(&ask.id), "{error}");
+    memory.approve("m", &ask.id).expect("what it asks for");
+    mirror.stop().await;
+
+    // Approved of, and not done yet when the program ended.
+    let (mirror, _) = start();
+    mirror.want(wanted(0..3, 1));
+    until(&mirror, |status| status.settled && status.entries == 3).await;
+    mirror.stop().await;
+
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("a file").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::write(&path, "no memory").expect("written");
+    let error = Memory::open(&path).expect_err("no guess");
+    assert!(error.to_string().contains("remove it, and what was approved of is to be approved of again"), "{error}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outside_that_cannot_be_reached_is_asked_less_and_less_and_that_is_told() {
+    let outside = Outside::new(1, 100);
+    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    mirror.want(wanted(0..3, 1));
+    let status = until(&mirror, |status| status.failing.is_some()).await;
+    assert!(!status.settled);
+    assert!(
+        ["it does not answer", "no answer in 10s"].contains(&status.failing.as_deref().unwrap_or_default()),
+        "{status:?}"
+    );
+    sleep(Duration::from_secs(3600)).await;
+    outside.lock().failing = 0;
+    let begun = Instant::now();
+    until(&mirror, |status| status.settled && status.entries == 3).await;
+    assert!(begun.elapsed() <= Duration::from_secs(70), "{:?}", begun.elapsed());
+}
