@@ -106,6 +106,6 @@ pub trait Target: Send + Sync + 'static {
     /// answers, it is looked at again afterwards what there is.
     fn act(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// `step` in the words of the target's own tool, for people who only want to see what would be done.
-    fn describe(&self, step: &Step<Self::Value>) -> Vec<String>;
+    /// What would be done to `found` by `steps`, in the words of the target's own tool, for people who only want to see it.
+    fn describe(&self, found: &Found<Self::Value>, steps: &[Step<Self::Value>]) -> Vec<String>;
 }

@@ -224,12 +224,13 @@ impl Target for Haproxy {
         first
     }
 
-    fn describe(&self, step: &Step<Server>) -> Vec<String> {
+    fn describe(&self, _found: &Found<Server>, steps: &[Step<Server>]) -> Vec<String> {
         let quoted = |command| format!("echo '{command}' | socat stdio {}", self.socket.display());
-        match self.commands(step) {
+        let described = steps.iter().flat_map(|step| match self.commands(step) {
             Ok(commands) => commands.into_iter().map(quoted).collect(),
             Err(error) => vec![format!("# {error}")],
-        }
+        });
+        described.collect()
     }
 }
 

@@ -25,6 +25,7 @@
 //! | `guard` | how much may go at once, and what was approved of more |
 //! | `memory` | what of that no restart may forget, in a file |
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
+//! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
 mod entry;
@@ -34,6 +35,7 @@ mod mirror;
 mod plan;
 
 pub mod haproxy;
+pub mod nftables;
 
 pub use entry::{Found, Step, Target, Value, Wanted};
 pub use guard::{Ask, Limits, NoSuchAsk};

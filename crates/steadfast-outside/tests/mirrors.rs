@@ -107,8 +107,8 @@ impl Target for Outside {
         self.answer().await
     }
 
-    fn describe(&self, step: &Step<Number>) -> Vec<String> {
-        vec![format!("{step:?}")]
+    fn describe(&self, _found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+        steps.iter().map(|step| format!("{step:?}")).collect()
     }
 }
 

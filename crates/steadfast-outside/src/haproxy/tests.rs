@@ -68,7 +68,8 @@ fn a_step_is_described_in_words_that_can_be_run() {
     let to = Server { weight: 0, ..server };
     let drain = Step::Change { name: "a".to_owned(), from: server, to };
     let remove = Step::Remove { name: "a".to_owned(), value: to };
-    let described: Vec<_> = [add, drain, remove].iter().flat_map(|step| haproxy().describe(step)).collect();
+    let found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    let described = haproxy().describe(&found, &[add, drain, remove]);
     let expected = [
         "add server web/sf-a 10.0.0.1:80 weight 5",
         "set server web/sf-a state ready",

@@ -1,0 +1,20 @@
+//! What an entry is.
+
+use std::net::SocketAddr;
+
+use crate::entry::Value;
+
+/// Something behind an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Where it is; of the same family as the address before it.
+    pub address: SocketAddr,
+    /// How much it is given beside the others: 1 to 256, or 0 for nothing new.
+    pub weight: u16,
+}
+
+impl Value for Backend {
+    fn serves(&self) -> bool {
+        self.weight > 0
+    }
+}

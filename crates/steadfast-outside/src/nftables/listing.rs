@@ -1,0 +1,94 @@
+//! What `nft -j` lists, read ([libnftables-json(5)](https://manpages.debian.org/libnftables-json.5)).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+
+use super::backend::Backend;
+use super::table::{ASKEW, BALANCE, ENTRIES, Table, shares};
+
+/// Whether there is a table called `name` among those listed.
+pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
+    let objects = objects(listed)?;
+    Ok(objects.iter().any(|object| object["table"]["name"] == name))
+}
+
+/// The entries of the table as listed. Where the rule that chooses does not know them so, somebody has laid hands on it: then those that it
+/// knows are [askew](ASKEW), those that it does not know have no traffic, and an address that it alone knows is an entry of a name
+/// that nobody wants. So all is put right, and who is not wanted loses its traffic no earlier than it may.
+pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
+    let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
+    let mut hooks = 0;
+    for object in objects(listed)? {
+        let rule = &object["rule"];
+        match rule["chain"].as_str() {
+            Some(ENTRIES) => {
+                let comment = rule["comment"].as_str().unwrap_or_default();
+                let (name, backend) = entry(comment).ok_or_else(|| format!("{comment:?} is no entry"))?;
+                entries.insert(name.to_owned(), backend);
+            }
+            Some(BALANCE) => chosen.extend(turns(&rule["expr"], table).unwrap_or_default()),
+            Some(_) => hooks += usize::from(rule["expr"][0]["jump"]["target"] == BALANCE),
+            None => {}
+        }
+    }
+    if hooks != 2 || chosen != shares(&entries) {
+        for backend in entries.values_mut() {
+            let known = hooks == 2 && chosen.contains_key(&backend.address);
+            backend.weight = if known { backend.weight + ASKEW } else { 0 };
+        }
+        chosen.retain(|address, _| entries.values().all(|backend| backend.address != *address));
+        let strangers = chosen.into_keys().enumerate();
+        entries
+            .extend(strangers.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + ASKEW })));
+    }
+    Ok(entries)
+}
+
+fn objects(listed: &str) -> Result<Vec<Value>, String> {
+    let mut listed: Value = serde_json::from_str(listed).map_err(|error| format!("it is no JSON: {error}"))?;
+    match listed["nftables"].take() {
+        Value::Array(objects) => Ok(objects),
+        _ => Err("it has no list `nftables`".to_owned()),
+    }
+}
+
+/// What a comment says: name, address, weight.
+fn entry(comment: &str) -> Option<(&str, Backend)> {
+    let mut words = comment.split(' ');
+    let name = words.next()?;
+    let backend = Backend { address: words.next()?.parse().ok()?, weight: words.next()?.parse().ok()? };
+    words.next().is_none().then_some((name, backend))
+}
+
+/// How many turns the rule gives each address; nothing where it is not such a rule for what is to be sent on.
+fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>> {
+    let (mut to, mut port, mut choice) = (None, None, None);
+    for expression in expressions.as_array()? {
+        let right = &expression["match"]["right"];
+        match expression["match"]["left"]["payload"]["field"].as_str() {
+            Some("daddr") => to = right.as_str().and_then(|address| address.parse::<IpAddr>().ok()),
+            Some("dport") => port = right.as_u64(),
+            _ => choice = choice.or_else(|| expression["dnat"]["addr"]["map"].as_object()),
+        }
+    }
+    let choice = choice?;
+    if (to, port) != (Some(table.before.ip()), Some(u64::from(table.before.port()))) {
+        return None;
+    }
+    if choice["key"]["numgen"]["mode"] != "inc" {
+        return None;
+    }
+    let mut turns = BTreeMap::new();
+    for element in choice["data"]["set"].as_array()? {
+        let (which, place) = (&element[0], &element[1]["concat"]);
+        let address = SocketAddr::new(place[0].as_str()?.parse().ok()?, u16::try_from(place[1].as_u64()?).ok()?);
+        let count = match which["range"].as_array() {
+            Some(range) => range.get(1)?.as_u64()?.checked_sub(range.first()?.as_u64()?)? + 1,
+            None => 1,
+        };
+        *turns.entry(address).or_default() += u32::try_from(count).ok()?;
+    }
+    Some(turns)
+}

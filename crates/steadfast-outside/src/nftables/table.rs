@@ -1,0 +1,86 @@
+//! The table, as it is written.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::backend::Backend;
+
+/// The chain that chooses.
+pub(super) const BALANCE: &str = "balance";
+
+/// The chain that says which entries there are.
+pub(super) const ENTRIES: &str = "entries";
+
+/// Added to the weight of an entry that is given something else than that.
+pub(super) const ASKEW: u16 = 1000;
+
+/// Which table it is, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) name: String,
+    /// What is sent on.
+    pub(super) before: SocketAddr,
+}
+
+impl Table {
+    pub(super) fn family(&self) -> &'static str {
+        if self.before.is_ipv4() { "ip" } else { "ip6" }
+    }
+
+    /// A transaction after which the table has these entries and nothing else.
+    pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
+        let (family, name, before) = (self.family(), &self.name, self.before);
+        // Made, so that it can be deleted whether it was there or not.
+        let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
+        let choice = Self::choice(entries)
+            .map(|choice| format!("    {family} daddr {} tcp dport {} dnat to {choice}\n", before.ip(), before.port()));
+        _ = writeln!(text, "  chain {BALANCE} {{\n{}  }}", choice.unwrap_or_default());
+        for (chain, hook) in [("from_elsewhere", "prerouting"), ("from_here", "output")] {
+            let kind = format!("type nat hook {hook} priority -100; policy accept;");
+            _ = writeln!(text, "  chain {chain} {{\n    {kind}\n    jump {BALANCE}\n  }}");
+        }
+        _ = writeln!(text, "  chain {ENTRIES} {{");
+        for (name, Backend { address, weight }) in entries {
+            _ = writeln!(text, "    counter comment \"{name} {address} {weight}\"");
+        }
+        text.push_str("  }\n}\n");
+        text
+    }
+
+    /// By turns, as many as the weights say; nothing where nothing serves.
+    fn choice(entries: &BTreeMap<String, Backend>) -> Option<String> {
+        let shares = shares(entries);
+        let all: u32 = shares.values().sum();
+        if all == 0 {
+            return None;
+        }
+        let mut text = format!("numgen inc mod {all} map {{ ");
+        let mut next = 0;
+        for (address, share) in shares {
+            let last = next + share - 1;
+            let turns = if share == 1 { next.to_string() } else { format!("{next}-{last}") };
+            _ = write!(text, "{turns} : {} . {}, ", address.ip(), address.port());
+            next += share;
+        }
+        text.push('}');
+        Some(text)
+    }
+}
+
+/// How many turns each address has: as few as the weights allow.
+pub(super) fn shares(entries: &BTreeMap<String, Backend>) -> BTreeMap<SocketAddr, u32> {
+    let mut shares = BTreeMap::new();
+    for Backend { address, weight } in entries.values().filter(|backend| backend.weight > 0) {
+        *shares.entry(*address).or_default() += u32::from(*weight);
+    }
+    let all = shares.values().copied().fold(0, greatest_common_divisor);
+    for share in shares.values_mut() {
+        *share /= all.max(1);
+    }
+    shares
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
