@@ -23,6 +23,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Watch resources and print every change; never hangs up.
     Watch(WatchArgs),
+    /// Act on changes: rules of a configuration say when to send what, and where to.
+    Notify(NotifyArgs),
     /// Play what went wrong elsewhere against this library, over real sockets, and judge it by the contract.
     Lab(LabArgs),
     /// Run the embedded API server in the foreground, for kubectl and any other client.
@@ -130,6 +132,91 @@ Examples:
   steadfast watch widgets.example.com --wait-for-kind
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
+
+/// `steadfast notify`.
+#[derive(Args, Debug)]
+#[command(after_help = NOTIFY_HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct NotifyArgs {
+    /// What to do instead of acting on changes.
+    #[command(subcommand)]
+    pub(crate) command: Option<NotifyCommand>,
+
+    /// The configuration, TOML or YAML.
+    #[arg(short = 'c', long = "config", value_name = "FILE", required = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Act on an embedded server with a small living fleet, to see how it looks; for ten seconds, unless --for says
+    /// otherwise.
+    #[arg(long)]
+    pub(crate) embedded: bool,
+
+    /// End after so many seconds.
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub(crate) lasts: Option<u64>,
+
+    /// How long to go on delivering what waits when requested to stop.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub(crate) drain: u64,
+}
+
+/// What `steadfast notify` can do beside acting on changes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NotifyCommand {
+    /// Say what is wrong with a configuration, each mistake with its place and what to do.
+    Check {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// Ask its clusters, too, whether they have what the rules look at.
+        #[arg(long)]
+        online: bool,
+    },
+    /// Say which rules fire for an object as it is now, what they send, and why the others do not.
+    Explain {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// The object: `deploy/web`.
+        #[arg(value_name = "RESOURCE/NAME")]
+        object: Wanted,
+
+        /// Its namespace; the one of the context unless given.
+        #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty)]
+        namespace: Option<String>,
+
+        /// Its cluster, as the configuration calls it; the only one unless given.
+        #[arg(long, value_name = "NAME", value_parser = not_empty)]
+        cluster: Option<String>,
+
+        /// Ask an embedded server with a small fleet.
+        #[arg(long)]
+        embedded: bool,
+    },
+    /// Print the JSON schema of configurations.
+    Schema,
+    /// Try dead letters again, each once; what is not delivered stays a dead letter.
+    Redrive {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// Only those for this sink.
+        #[arg(long, value_name = "NAME", value_parser = not_empty)]
+        sink: Option<String>,
+    },
+}
+
+const NOTIFY_HELP: &str = "\
+What is sent is told by docs/notify.md, which is the guide. SIGHUP reads the configuration anew: a bad one changes nothing, \
+and is told. SIGTERM and Ctrl-C end it, when what waits is delivered.
+
+Examples:
+  steadfast notify --embedded -c examples/notify/services.toml
+  steadfast notify check -c notify.toml
+  steadfast notify explain -c notify.toml deploy/web -n shop
+  steadfast notify -c notify.toml";
 
 /// `steadfast lab`.
 #[derive(Args, Debug)]

@@ -23,7 +23,8 @@ Exit codes:
   0  done, or ended by Ctrl-C
   1  it could not be done, or a scenario of the lab failed
   2  the command line asks for what there is not: an unknown command, flag, resource or scenario
-  3  the kubeconfig cannot be used, or the server and its certificates or credentials do not go together";
+  3  the kubeconfig or a configuration cannot be used, or the server and its certificates or credentials do not go
+     together";
 
 impl Failure {
     /// Something could not be done.

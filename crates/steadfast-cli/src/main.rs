@@ -8,16 +8,26 @@
 //! | `aside` | lines on standard error |
 //! | `signals` | being requested to stop |
 //! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
+//! | `catalog` | what a server has, and which of it a name means |
+//! | `discovery` | asks a server for it, and waits where it cannot be reached |
+//! | `clock` | times, for people and for programs |
+//! | `fleet` | the small world of `--embedded` |
 //! | `watch` | every change of some resources, as lines |
+//! | `notify` | acts on changes, by a configuration |
 //! | `lab` | what went wrong elsewhere, played and judged |
 //! | `serve` | the embedded API server in the foreground |
 
 mod aside;
+mod catalog;
 mod cli;
+mod clock;
 mod connect;
+mod discovery;
 mod failure;
+mod fleet;
 mod lab;
 mod names;
+mod notify;
 mod serve;
 mod signals;
 mod watch;
@@ -42,6 +52,7 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Watch(args) => watch::run(args).await,
+            Command::Notify(args) => notify::run(args).await,
             Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,
         }

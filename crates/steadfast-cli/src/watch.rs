@@ -2,21 +2,13 @@
 //!
 //! | room | what it is |
 //! |---|---|
-//! | `catalog` | what a server has, and which of it a name means |
-//! | `discovery` | asks the server for it, and waits where it cannot be reached |
-//! | `clock` | times, for people and for programs |
 //! | `line` | one event, or one change of freshness, as one line |
 //! | `printer` | standard output: one thread, one line after the other, a count |
 //! | `doubts` | what is in doubt, since when and why |
 //! | `endpoint` | metrics, health and readiness, for a monitor |
-//! | `fleet` | the small world of `--embedded` |
 
-mod catalog;
-mod clock;
-mod discovery;
 mod doubts;
 mod endpoint;
-mod fleet;
 mod line;
 mod printer;
 
@@ -29,13 +21,15 @@ use kube::core::DynamicObject;
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 
 use crate::aside;
+use crate::catalog::{Catalog, Found, NotFound};
 use crate::cli::{Output, WatchArgs};
+use crate::clock::Clock;
 use crate::connect::connect;
+use crate::discovery;
 use crate::failure::Failure;
+use crate::fleet;
 use crate::names::Wanted;
 use crate::signals::Stop;
-use catalog::{Catalog, Found, NotFound};
-use clock::Clock;
 use line::{Style, Subject};
 use printer::{End, Printer};
 

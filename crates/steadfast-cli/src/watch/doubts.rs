@@ -10,10 +10,10 @@ use steadfast::{Freshness, Informer, Note, Registration};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::clock::Clock;
 use super::line::{Style, Subject, Transition};
 use super::printer::Printer;
 use crate::aside;
+use crate::clock::Clock;
 
 /// A doubt that is over sooner than this was a healthy resume, and is not reported.
 const WORTH_TELLING: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use serde::Serialize;
 use steadfast::{Call, Certainty, DeleteReason, Event, ResourceVersion, Scope};
 
-use super::clock::{Clock, precise};
+use crate::clock::{Clock, precise};
 
 /// How lines look.
 #[derive(Clone, Debug)]

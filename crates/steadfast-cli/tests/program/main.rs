@@ -3,6 +3,7 @@
 mod bad_input;
 mod endpoint;
 mod lab;
+mod notify;
 mod run;
 mod secrets;
 mod serve;

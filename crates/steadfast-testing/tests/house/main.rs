@@ -59,11 +59,12 @@ fn no_files_import_each_other() {
 }
 
 /// Each crate, the crates of ours that it may depend on, and those that its tests may use besides.
-const MAY_IMPORT: [(&str, &[&str], &[&str]); 11] = [
+const MAY_IMPORT: [(&str, &[&str], &[&str]); 12] = [
     ("steadfast-core", &[], &[]),
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
     // Itself, with the metrics that its tests look at.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
+    ("steadfast-notify", &["steadfast"], &[]),
     ("steadfast-contract", &[], &[]),
     ("steadfast-apiserver", &[], &[]),
     ("steadfast-outside", &[], &[]),
@@ -73,7 +74,11 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 11] = [
         // Itself, with what its tests alone may break.
         &["steadfast-controller", "steadfast-testing"],
     ),
-    ("steadfast-cli", &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-testing"], &[]),
+    (
+        "steadfast-cli",
+        &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-notify", "steadfast-testing"],
+        &[],
+    ),
     ("steadfast-guard", &["steadfast-core"], &[]),
     ("bench", &["steadfast", "steadfast-apiserver", "steadfast-controller", "steadfast-testing"], &[]),
     ("fuzz", &["steadfast", "steadfast-core"], &[]),

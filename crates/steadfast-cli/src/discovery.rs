@@ -10,8 +10,8 @@ use kube::{Client, Error};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
-use super::catalog::{Catalog, Entry, Found, NotFound};
 use crate::aside;
+use crate::catalog::{Catalog, Entry, Found, NotFound};
 use crate::connect::{Trouble, trouble};
 use crate::failure::Failure;
 use crate::names::Wanted;

@@ -10,8 +10,8 @@ use steadfast_apiserver::{ApiServer, Status};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::clock::Clock;
 use crate::aside;
+use crate::clock::Clock;
 use crate::failure::Failure;
 
 /// How long a step takes.

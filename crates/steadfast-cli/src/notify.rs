@@ -1,0 +1,34 @@
+//! `steadfast notify`: acts on changes, by a configuration.
+//!
+//! What it does is the crate `steadfast-notify`; here is what belongs to a program: connections, signals, what is told.
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `run` | acts until requested to stop; reads its configuration anew when requested |
+//! | `places` | the clusters of a configuration: connections, and what its names mean there |
+//! | `doubts` | what rules look at, in doubt and fresh again |
+//! | `commands` | `check`, `explain`, `schema`, `redrive` |
+
+mod commands;
+mod doubts;
+mod places;
+mod run;
+
+use std::process::ExitCode;
+
+use crate::cli::{NotifyArgs, NotifyCommand};
+use crate::failure::Failure;
+
+/// Does what the command line says.
+pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
+    match args.command {
+        None => run::run(args).await,
+        Some(NotifyCommand::Check { config, online }) => commands::check(&config, online).await,
+        Some(NotifyCommand::Explain { config, object, namespace, cluster, embedded }) => {
+            let of = commands::Of { object, namespace, cluster, embedded };
+            commands::explain(&config, of).await
+        }
+        Some(NotifyCommand::Schema) => commands::schema(),
+        Some(NotifyCommand::Redrive { config, sink }) => commands::redrive(&config, sink.as_deref()).await,
+    }
+}

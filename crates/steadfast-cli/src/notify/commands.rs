@@ -1,0 +1,196 @@
+//! `check`, `explain`, `schema`, `redrive`.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use kube::api::{Api, ListParams};
+use kube::core::DynamicObject;
+use serde_json::Value;
+use steadfast_notify::change::Subject;
+use steadfast_notify::dead::DeadLetters;
+use steadfast_notify::explain::{Overlooked, explain as told};
+use steadfast_notify::rule::Compiled;
+use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::stdout::Lines;
+use steadfast_notify::{Plan, config};
+
+use super::places::{PATIENCE, Place, Places, connected, sources};
+use crate::aside;
+use crate::catalog::Found;
+use crate::connect::{Trouble, trouble};
+use crate::failure::Failure;
+use crate::fleet::Fleet;
+use crate::names::Wanted;
+
+fn stdout() -> Arc<dyn Stream> {
+    Arc::new(Lines::new(io::stdout(), |_| {}))
+}
+
+/// Writes `text` to standard output; whoever closed it does not want the rest.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::run(format!("standard output cannot be written to: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Says what is wrong with a configuration.
+pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
+    let plan = Plan::load(file).map_err(Failure::config)?;
+    plan.open(&stdout()).await.map_err(Failure::config)?;
+    let asked = if online {
+        let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;
+        sources(&plan, &places).await.map_err(Failure::config)?;
+        ", and its clusters have what it looks at"
+    } else {
+        "; --online asks its clusters, too"
+    };
+    let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
+    print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))
+}
+
+/// Prints the schema.
+pub(super) fn schema() -> Result<ExitCode, Failure> {
+    let schema = serde_json::to_string_pretty(&config::schema()).map_err(Failure::run)?;
+    print(&(schema + "\n"))
+}
+
+/// Tries dead letters again.
+pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode, Failure> {
+    let plan = Plan::load(file).map_err(Failure::config)?;
+    if let Some(sink) = sink.filter(|sink| !plan.sinks.contains_key(*sink)) {
+        let known: Vec<&str> = plan.sinks.keys().map(String::as_str).collect();
+        return Err(Failure::usage(format!("there is no sink {sink:?}; there are {}", known.join(", "))));
+    }
+    let streams = plan.open(&stdout()).await.map_err(Failure::config)?;
+    let dead = DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters);
+    let report = steadfast_notify::redrive(&dead, &streams, sink).await;
+    let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
+    for (id, why) in &report.failed {
+        aside::say(format_args!("{id}: {why}"));
+    }
+    let (delivered, failed, others) = (report.delivered.len(), report.failed.len(), report.others);
+    let torn = if report.torn > 0 { format!(", {} lines were no letters", report.torn) } else { String::new() };
+    aside::say(format_args!("{delivered} delivered, {failed} still dead letters, {others} for other sinks{torn}"));
+    if failed > 0 {
+        let file = plan.dead_letters.display();
+        return Err(Failure::run(format!("{failed} messages could not be delivered; they are in {file}")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of which object the rules are explained.
+pub(super) struct Of {
+    pub(super) object: Wanted,
+    pub(super) namespace: Option<String>,
+    pub(super) cluster: Option<String>,
+    pub(super) embedded: bool,
+}
+
+/// Says which rules fire for an object, and why the others do not.
+pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
+    let plan = Plan::load(file).map_err(Failure::config)?;
+    let fleet = if of.embedded { Some(Fleet::start(None).await?) } else { None };
+    let places = connected(&plan, fleet.as_ref(), Places::new(), Some(PATIENCE)).await?;
+    let names: Vec<&str> = places.keys().map(String::as_str).collect();
+    let chosen = match (&of.cluster, &names[..]) {
+        (Some(name), _) => places.get_key_value(name),
+        (None, [only]) => places.get_key_value(*only),
+        (None, _) => None,
+    };
+    let Some((cluster, place)) = chosen else {
+        return Err(Failure::usage(format!("say with --cluster which it is of; there are {}", names.join(", "))));
+    };
+    let found = place.catalog.find(&of.object.resource).map_err(Failure::usage)?;
+    let Some(name) = of.object.object.as_deref() else {
+        let resource = &of.object.resource;
+        return Err(Failure::usage(format!("{resource} names no object; name one, as in {resource}/web")));
+    };
+    let namespace = match (&of.namespace, found.namespaced) {
+        (_, false) => String::new(),
+        (Some(namespace), true) => namespace.clone(),
+        (None, true) => place.connection.default_namespace().to_owned(),
+    };
+    let object = get(place, &found, &namespace, name, None).await?.ok_or_else(|| {
+        let place = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace}") };
+        Failure::usage(format!("{cluster} has no {found}/{name}{place}; name another, or its namespace with -n"))
+    })?;
+    let subject = Subject {
+        cluster: cluster.clone(),
+        resource: found.to_string(),
+        namespace,
+        name: name.to_owned(),
+        uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+    };
+    let mut text = String::new();
+    for rule in &plan.rules {
+        let overlooked = overlooked(&plan, rule, place, &found, &subject).await?;
+        let looked_at = overlooked.map_or(Ok(&object), Err);
+        text.push_str(&told(rule, &subject, looked_at));
+    }
+    print(&text)
+}
+
+/// Why `rule` does not look at the object, if it does not.
+async fn overlooked(
+    plan: &Plan,
+    rule: &Compiled,
+    place: &Place,
+    found: &Found,
+    subject: &Subject,
+) -> Result<Option<Overlooked>, Failure> {
+    if !plan.clusters_of(&rule.config).contains(&subject.cluster.as_str()) {
+        return Ok(Some(Overlooked::Cluster));
+    }
+    let is_meant = |name: &String| place.catalog.find(name).is_ok_and(|meant| meant == *found);
+    if !rule.config.resources.iter().any(is_meant) {
+        return Ok(Some(Overlooked::Resource));
+    }
+    if !rule.config.namespaces.is_empty() && !rule.config.namespaces.contains(&subject.namespace) {
+        return Ok(Some(Overlooked::Namespace));
+    }
+    if rule.config.labels.is_none() && rule.config.fields.is_none() {
+        return Ok(None);
+    }
+    let matching = get(place, found, &subject.namespace, &subject.name, Some(rule)).await?;
+    Ok(matching.is_none().then_some(Overlooked::Selectors))
+}
+
+/// The object of this name, as the server has it; with a rule, only where it matches its selectors.
+async fn get(
+    place: &Place,
+    found: &Found,
+    namespace: &str,
+    name: &str,
+    rule: Option<&Compiled>,
+) -> Result<Option<Value>, Failure> {
+    let client = place.connection.client();
+    let api: Api<DynamicObject> = if found.namespaced {
+        Api::namespaced_with(client, namespace, &found.described)
+    } else {
+        Api::all_with(client, &found.described)
+    };
+    let mut fields = format!("metadata.name={name}");
+    if let Some(more) = rule.and_then(|rule| rule.config.fields.as_ref()) {
+        fields = format!("{fields},{more}");
+    }
+    let labels = rule.and_then(|rule| rule.config.labels.clone());
+    let parameters = ListParams { label_selector: labels, field_selector: Some(fields), ..ListParams::default() };
+    let list = api.list(&parameters).await.map_err(|error| match trouble(place.connection.server(), &error) {
+        Trouble::Passing(why) => Failure::run(why),
+        Trouble::Lasting(failure) => failure,
+    })?;
+    let Some(object) = list.items.into_iter().next() else { return Ok(None) };
+    let mut object = serde_json::to_value(object).map_err(Failure::run)?;
+    // Items of lists do not say what they are.
+    object["apiVersion"] = found.described.api_version.clone().into();
+    object["kind"] = found.described.kind.clone().into();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    Ok(Some(object))
+}

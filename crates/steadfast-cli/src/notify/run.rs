@@ -1,0 +1,212 @@
+//! Acts until requested to stop; reads its configuration anew when requested.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::stdout::Lines;
+use steadfast_notify::{Engine, Following, Plan, Source};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::doubts::{Doubts, LOOK_EVERY};
+use super::places::{PATIENCE, Places, connected, sources};
+use crate::aside;
+use crate::cli::NotifyArgs;
+use crate::failure::Failure;
+use crate::fleet::Fleet;
+use crate::signals::{Again, Stop};
+
+/// How long the embedded fleet is shown.
+const SHOWN: Duration = Duration::from_secs(10);
+
+/// Why nothing more is acted on.
+enum End {
+    /// It was requested, or is over.
+    Done,
+    /// Standard output cannot be written to.
+    Output(io::Error),
+}
+
+/// All that is at work.
+struct Acting {
+    file: PathBuf,
+    plan: Plan,
+    fleet: Option<Fleet>,
+    stdout: Arc<dyn Stream>,
+    places: Places,
+    engine: Engine,
+    followed: Vec<(Source, Following)>,
+}
+
+/// Acts by the configuration until requested to stop.
+pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
+    let mut stop = Stop::listen()?;
+    let mut again = Again::listen()?;
+    let file = args.config.unwrap_or_default();
+    let (closed, mut output) = unbounded_channel();
+    let stdout = Lines::new(io::stdout(), move |error| drop(closed.send(error)));
+    let began = tokio::select! {
+        biased;
+        () = stop.told() => return Ok(ExitCode::SUCCESS),
+        began = Acting::begin(file, args.embedded, Arc::new(stdout)) => began,
+    };
+    let mut acting = began?;
+    let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(SHOWN));
+    let ended = acting.until_the_end(&mut stop, &mut again, &mut output, lasts).await;
+    if let End::Output(error) = ended {
+        // Whoever closed the pipe does not want the rest.
+        return match error.kind() {
+            ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+            _ => Err(Failure::run(format!("standard output cannot be written to: {error}"))),
+        };
+    }
+    acting.finish(Duration::from_secs(args.drain), &mut stop).await
+}
+
+impl Acting {
+    async fn begin(file: PathBuf, embedded: bool, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+        let plan = load(&file)?;
+        let streams = plan.open(&stdout).await.map_err(Failure::config)?;
+        let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
+        let places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
+        let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+        let engine = Engine::start(&plan, streams, seed(), aside::say);
+        let mut acting = Self { file, plan, fleet, stdout, places, engine, followed: Vec::new() };
+        acting.follow(sources)?;
+        let (rules, sinks) = (acting.plan.rules.len(), acting.plan.sinks.len());
+        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", acting.file.display()));
+        Ok(acting)
+    }
+
+    /// Looks at all of `sources`; whoever looks already at one of them goes on, others look no more.
+    fn follow(&mut self, sources: Vec<Source>) -> Result<(), Failure> {
+        let mut before = std::mem::take(&mut self.followed);
+        for source in sources {
+            let is_same = |known: &Source| {
+                (&known.rule, &known.cluster, &known.resource, &known.scope)
+                    == (&source.rule, &source.cluster, &source.resource, &source.scope)
+            };
+            if let Some(at) = before.iter().position(|(known, _)| is_same(known)) {
+                self.followed.push(before.swap_remove(at));
+                continue;
+            }
+            let Some(place) = self.places.get(&source.cluster) else { continue };
+            let following = Following::begin(&place.factory, source.clone(), &self.engine).map_err(Failure::run)?;
+            self.followed.push((source, following));
+        }
+        Ok(())
+    }
+
+    async fn until_the_end(
+        &mut self,
+        stop: &mut Stop,
+        again: &mut Again,
+        output: &mut UnboundedReceiver<io::Error>,
+        lasts: Option<Duration>,
+    ) -> End {
+        let mut doubts = Doubts::default();
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let over = async {
+            match lasts {
+                Some(lasts) => sleep(lasts).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.told() => return End::Done,
+                Some(error) = output.recv() => return End::Output(error),
+                () = &mut over => return End::Done,
+                () = again.told() => {
+                    match self.reload(stop).await {
+                        Ok(true) => {}
+                        Ok(false) => return End::Done,
+                        Err(why) => aside::say(format_args!("the configuration stays as it was: {why}")),
+                    }
+                }
+                _ = look.tick() => doubts.look(&self.followed),
+            }
+        }
+    }
+
+    /// Reads the configuration anew, all of it before anything is changed. Tells whether to go on: it may be requested to
+    /// stop while a server is waited for.
+    async fn reload(&mut self, stop: &mut Stop) -> Result<bool, Failure> {
+        let plan = load(&self.file)?;
+        let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
+        if dead_letters(&plan) != dead_letters(&self.plan) {
+            return Err(Failure::config("dead letters are moved by a restart alone; leave `dead_letters` as it was"));
+        }
+        let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
+        // Connections are cheap to clone; those that are needed no more end with what is dropped below.
+        let before = self.places.iter().map(|(name, place)| (name.clone(), place.again())).collect();
+        let asked = async {
+            let places = connected(&plan, self.fleet.as_ref(), before, Some(PATIENCE)).await?;
+            let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+            Ok::<_, Failure>((places, sources))
+        };
+        let (places, sources) = tokio::select! {
+            biased;
+            () = stop.told() => return Ok(false),
+            asked = asked => asked?,
+        };
+        // A cluster that is another one now is looked at anew.
+        let is_kept = |name: &str| match (self.places.get(name), places.get(name)) {
+            (Some(before), Some(now)) => before.is(now),
+            _ => false,
+        };
+        self.followed.retain(|(source, _)| is_kept(&source.cluster));
+        self.places = places;
+        self.plan = plan;
+        self.engine.act_by(&self.plan, streams);
+        self.follow(sources)?;
+        let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
+        aside::say(format_args!("acting by {} as it is now: {rules} rules, {sinks} sinks", self.file.display()));
+        Ok(true)
+    }
+
+    /// Looks at nothing more, and delivers what waits.
+    async fn finish(mut self, deadline: Duration, stop: &mut Stop) -> Result<ExitCode, Failure> {
+        self.followed.clear();
+        let left = tokio::select! {
+            biased;
+            // Whoever asks twice is in a hurry.
+            () = stop.told() => self.engine.drain(Duration::ZERO).await,
+            left = self.engine.drain(deadline) => left,
+        };
+        let counts = self.engine.counts();
+        let sum = |of: fn(&steadfast_notify::SinkCounts) -> u64| counts.sinks.values().map(of).sum::<u64>();
+        let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.given_up));
+        let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
+        let unchanged = counts.unchanged;
+        aside::say(format_args!(
+            "{changes} changes looked at, {delivered} messages delivered, {unchanged} not sent again since nothing in them \
+             changed, {dead} dead letters, {failed} failed expressions"
+        ));
+        if left > 0 {
+            let why = format!(
+                "{left} messages were not delivered within {} s; --drain gives them longer",
+                deadline.as_secs()
+            );
+            return Err(Failure::run(why));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn load(file: &Path) -> Result<Plan, Failure> {
+    Plan::load(file).map_err(Failure::config)
+}
+
+/// A number that nobody expects, so that many programs that were started together do not try again together.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

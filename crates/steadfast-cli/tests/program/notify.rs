@@ -1,0 +1,151 @@
+//! `steadfast notify`.
+
+use serde_json::Value;
+#[cfg(unix)]
+use serde_json::json;
+
+use crate::run::{file, said, steadfast};
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/notify/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn lines(stdout: &[u8]) -> Vec<Value> {
+    let lines = stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("every line is JSON")).collect()
+}
+
+#[test]
+fn an_embedded_fleet_is_acted_on_with_no_cluster() {
+    for name in ["services.toml", "services.yaml"] {
+        let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
+        assert!(output.status.success(), "{}", said(&output));
+        let told = said(&output);
+        assert!(told.contains("acting by") && told.contains("0 dead letters, 0 failed expressions"), "{told}");
+        let lines = lines(&output.stdout);
+        let in_traffic: Vec<&Value> = lines.iter().filter(|line| line["rule"] == "in-traffic").collect();
+        assert!(in_traffic.iter().any(|line| line["type"] == "Added"), "{lines:?}");
+        for line in &in_traffic {
+            let ip = line["data"]["ip"].as_str().expect("each pod in traffic has an address");
+            assert!(
+                ip.starts_with("10.0.0.") && !line["name"].as_str().expect("a name").starts_with("worker"),
+                "{line}"
+            );
+        }
+        // What has the same address twice in a row was told of a change that changes nothing in it.
+        let mut last = std::collections::BTreeMap::new();
+        for line in in_traffic {
+            let before = last.insert(line["uid"].to_string(), line.clone());
+            let is_news = before.is_none_or(|before| before["data"] != line["data"] || line["type"] == "Deleted");
+            assert!(is_news, "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_schema_is_json_and_check_says_what_is_wrong_and_where() {
+    let output = steadfast(&["notify", "schema"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert!(schema["properties"]["rules"].is_object(), "{schema}");
+
+    let output = steadfast(&["notify", "check", "-c", &example("services.toml")]);
+    assert!(output.status.success(), "{}", said(&output));
+    let bad = file(
+        "notify-bad.toml",
+        "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\nwhen = \"size(pod) > 1\"\n",
+    );
+    let output = steadfast(&["notify", "check", "-c", &bad]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("notify-bad.toml:6:14: rules[0].when: there is no `pod`"), "{}", said(&output));
+}
+
+#[test]
+fn rules_are_explained_for_an_object_and_a_kind_that_is_not_there_has_its_place() {
+    let explain = |arguments: &[&str]| {
+        let output =
+            steadfast(&[&["notify", "explain", "--embedded", "-c", &example("services.toml")], arguments].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+    };
+    let (code, told, said) = explain(&["deploy/web"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(told.contains("rule release\n") && told.contains("does not look: it is for pods"), "{told}");
+    assert!(told.contains("does not fire while spec.template.spec.containers stays the same"), "{told}");
+    let (code, _, said) = explain(&["deploy/none", "-n", "shop"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("default has no deployments.apps/none in the namespace shop"), "{said}");
+
+    let bad = file(
+        "notify-kind.toml",
+        "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\", \"depoyments\"]\nto = [\"log\"]\n",
+    );
+    let output = steadfast(&["notify", "--embedded", "-c", &bad]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = self::said(&output);
+    assert!(said.contains("notify-kind.toml:4:22:") && said.contains("did you mean deployments.apps?"), "{said}");
+}
+
+/// Waits until `done`, for as long as any of it takes on a busy machine.
+#[cfg(unix)]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    use std::time::{Duration, Instant};
+
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn it_reads_its_configuration_anew_keeps_a_good_one_and_ends_when_told() {
+    use std::io::{BufRead, BufReader};
+
+    use crate::run::{Serving, finish, signal, start};
+
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}});
+    let manifest = file("notify-manifest.json", &manifest.to_string());
+    let serving = Serving::start("notify.kubeconfig", &["-f", &manifest]);
+    let configuration = |send: &str| {
+        format!(
+            "[clusters.here]\nkubeconfig = \"{}\"\n[sinks.log.stdout]\n[[rules]]\nname = \"r\"\ninitial = true\n\
+             resources = [\"cm\"]\nfields = \"metadata.name=a\"\nsend = \"{send}\"\nto = [\"log\"]\n\
+             [[rules]]\nname = \"r-{}\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nto = [\"log\"]\n",
+            serving.kubeconfig,
+            send.len(),
+        )
+    };
+    let path = file("notify-again.toml", &configuration("object.data.k"));
+    let mut child = start(&["notify", "-c", &path]);
+    let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut next = || {
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("it can be read");
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}"))
+    };
+    let mut rules = [next(), next()].map(|line| (line["rule"].clone(), line["data"].clone(), line["cluster"].clone()));
+    rules.sort_by_key(|(rule, ..)| rule.to_string());
+    assert_eq!(rules[0], (json!("r"), json!("1"), json!("here")));
+    assert_eq!(rules[1].0, json!("r-13"));
+
+    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut told = String::new();
+    // One that is wrong changes nothing.
+    std::fs::write(&path, configuration("object.data.k +")).expect("there is room");
+    signal(&child, "HUP");
+    until("the mistake", || {
+        stderr.read_line(&mut told).expect("it can be read");
+        told.contains("the configuration stays as it was") && told.contains("rules[0].send")
+    });
+    // One that is good has its new rule asked about what is there; what the old rule knows it keeps.
+    std::fs::write(&path, configuration("'' + object.data.k")).expect("there is room");
+    signal(&child, "HUP");
+    assert_eq!(next()["rule"], json!("r-18"));
+    signal(&child, "TERM");
+    child.stdout = Some(stdout.into_inner());
+    child.stderr = Some(stderr.into_inner());
+    let output = finish(child);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(lines(&output.stdout).is_empty(), "nothing is told twice: {}", String::from_utf8_lossy(&output.stdout));
+}

@@ -1,0 +1,22 @@
+//! Chance, from a seed.
+
+/// Numbers that nobody expects, the same ones for the same seed (splitmix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number, from zero to one.
+    pub(crate) fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        // The upper bits, as many as a float has.
+        (mixed >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

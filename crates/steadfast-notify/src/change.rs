@@ -1,0 +1,171 @@
+//! What happened to an object, as an engine is handed it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::config::EventKind;
+use crate::path::FieldOf;
+
+/// A change of one object.
+///
+/// Its `id` is the same whenever the same change is handed over, also by another run of the program: what is sent for it
+/// can be told from what was sent before.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Which change it is.
+    pub id: String,
+    /// What happened.
+    pub kind: EventKind,
+    /// Whether the object was there when the program began to look.
+    pub initial: bool,
+    /// Which object it happened to.
+    pub subject: Subject,
+    /// The state before; none where the object came to be.
+    pub old: Option<State>,
+    /// The state after; none where the object is gone.
+    pub new: Option<State>,
+    /// How a deletion is known: `observed` or `inferred`.
+    pub certainty: Option<String>,
+    /// What ended it, where it is gone.
+    pub reason: Option<String>,
+    /// When the change became known.
+    pub at: Timestamp,
+}
+
+/// Which object something is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subject {
+    /// The cluster, as the configuration calls it.
+    pub cluster: String,
+    /// The resource, with its group: `pods`, `deployments.apps`.
+    pub resource: String,
+    /// The namespace; empty for what is in none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// Who it is, whatever its name.
+    pub uid: String,
+}
+
+/// A state of an object.
+#[derive(Clone)]
+pub struct State {
+    /// As the server has it, for comparisons alone.
+    whole: Arc<Value>,
+    /// What rules see of it: nothing of what a Secret keeps.
+    shown: Arc<Value>,
+}
+
+// It may be a Secret.
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+/// What is shown in the place of a Secret's values.
+const WITHHELD: &str = "<withheld>";
+
+/// Where kubectl keeps all of an object as it was applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+impl State {
+    /// A state of an object, as the server has it.
+    pub fn new(object: Value) -> Self {
+        let is_secret = object["kind"] == "Secret" && object["apiVersion"] == "v1";
+        let whole = Arc::new(object);
+        let shown = if is_secret { Arc::new(without_secrets(&whole)) } else { whole.clone() };
+        Self { whole, shown }
+    }
+
+    /// What rules see of it.
+    pub(crate) fn shown(&self) -> &Value {
+        &self.shown
+    }
+}
+
+fn without_secrets(secret: &Value) -> Value {
+    let mut shown = secret.clone();
+    for part in ["data", "stringData"] {
+        let values = shown.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|part| part.values_mut());
+        values.for_each(|value| *value = WITHHELD.into());
+    }
+    if let Some(applied) = shown.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED)) {
+        *applied = WITHHELD.into();
+    }
+    shown
+}
+
+impl Change {
+    /// Whether what is at `path` differs between the states; where there is no state, there is nothing.
+    pub(crate) fn changed(&self, path: &FieldOf) -> bool {
+        let at = |state: &Option<State>| state.as_ref().and_then(|state| path.of(&state.whole).cloned());
+        at(&self.old) != at(&self.new)
+    }
+
+    /// The object as it is, or as it last was.
+    pub(crate) fn object(&self) -> Option<&State> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+
+    /// The change as rules see it under the name `event`.
+    pub(crate) fn event(&self) -> Value {
+        let Subject { cluster, resource, namespace, name, uid } = &self.subject;
+        json!({
+            "id": self.id, "type": self.kind.name(), "initial": self.initial, "cluster": cluster, "resource": resource,
+            "namespace": namespace, "name": name, "uid": uid,
+            "certainty": self.certainty.as_deref().unwrap_or_default(),
+            "reason": self.reason.as_deref().unwrap_or_default(),
+        })
+    }
+}
+
+impl Subject {
+    /// `pods web/shop`, with the cluster where that is not the only one there is by default.
+    pub(crate) fn told(&self) -> String {
+        let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
+        format!("{} {place}{} of {}", self.resource, self.name, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_see_nothing_of_what_a_secret_keeps_and_yet_that_it_changed() {
+        let secret = |value: &str| {
+            State::new(json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": "s", "annotations": {LAST_APPLIED: format!("{{\"data\":\"{value}\"}}")}},
+                "data": {"password": value}, "stringData": {"other": value},
+            }))
+        };
+        let (old, new) = (secret("aHVudGVyMg=="), secret("aHVudGVyMw=="));
+        assert!(!old.shown().to_string().contains("aHVudGVy"), "{}", old.shown());
+        assert!(!format!("{old:?}").contains("aHVudGVy"));
+        let subject = Subject {
+            cluster: "default".to_owned(),
+            resource: "secrets".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "s".to_owned(),
+            uid: "1".to_owned(),
+        };
+        let change = Change {
+            id: "1".to_owned(),
+            kind: EventKind::Updated,
+            initial: false,
+            subject,
+            old: Some(old),
+            new: Some(new),
+            certainty: None,
+            reason: None,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let path = |text: &str| text.parse::<FieldOf>().expect("it is a path");
+        assert!(change.changed(&path("data.password")) && change.changed(&path("data")));
+        assert!(!change.changed(&path("metadata.name")));
+    }
+}

@@ -1,0 +1,120 @@
+//! The configuration: what to look at, when to act, what to send and where to.
+
+pub mod sinks;
+mod span;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use sinks::Sink;
+pub use span::Span;
+
+/// What `steadfast notify` acts on, and how.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The clusters that are looked at, each by the name that rules have for it. Without any there is one, called
+    /// `default`: what kubectl would talk to.
+    #[serde(default)]
+    pub clusters: BTreeMap<String, Cluster>,
+    /// Where messages go, each by the name that rules have for it.
+    pub sinks: BTreeMap<String, Sink>,
+    /// What is sent, and when.
+    pub rules: Vec<Rule>,
+    /// Where messages end that could not be delivered.
+    #[serde(default)]
+    pub dead_letters: DeadLetters,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// The kubeconfig; what kubectl would use unless given.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context within it; its current one unless given.
+    pub context: Option<String>,
+}
+
+/// What is sent, and when.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What it is called: what was sent by it is remembered under this name.
+    pub name: String,
+    /// What to look at, by any name that kubectl takes: `pods`, `deploy`, `widgets.example.com`.
+    pub resources: Vec<String>,
+    /// In which clusters; all that are configured unless given.
+    #[serde(default)]
+    pub clusters: Vec<String>,
+    /// In which namespaces; all unless given.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Only objects whose labels match: `app=web,tier in (a,b)`.
+    pub labels: Option<String>,
+    /// Only objects whose fields match: `status.phase=Running`.
+    pub fields: Option<String>,
+    /// Which changes are looked at; all unless given.
+    #[serde(default = "every_kind")]
+    pub events: Vec<EventKind>,
+    /// When to send, in CEL; always unless given.
+    pub when: Option<String>,
+    /// What to send, in CEL; who the object is, and no more, unless given.
+    pub send: Option<String>,
+    /// The sinks to send it to, by name.
+    pub to: Vec<String>,
+    /// Whether to send, too, what is there already when the program begins to look.
+    #[serde(default)]
+    pub initial: bool,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// It came to be, or came to match.
+    Added,
+    /// It changed.
+    Updated,
+    /// It is gone, or does not match any more.
+    Deleted,
+}
+
+impl EventKind {
+    /// The kind's name, as in configurations and in what is sent.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "Added",
+            Self::Updated => "Updated",
+            Self::Deleted => "Deleted",
+        }
+    }
+}
+
+fn every_kind() -> Vec<EventKind> {
+    vec![EventKind::Added, EventKind::Updated, EventKind::Deleted]
+}
+
+/// Where messages end that could not be delivered.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeadLetters {
+    /// The file, one message a line; one that is not absolute lies beside the configuration.
+    pub file: PathBuf,
+    /// How many it may hold. While it is full, messages are tried on and not given up.
+    #[schemars(range(min = 1))]
+    pub most: usize,
+}
+
+impl Default for DeadLetters {
+    fn default() -> Self {
+        Self { file: "dead-letters.ndjson".into(), most: 10_000 }
+    }
+}
+
+/// What a configuration may have, as JSON Schema.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Config).to_value()
+}

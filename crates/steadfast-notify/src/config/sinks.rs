@@ -1,0 +1,170 @@
+//! Where messages go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::span::Span;
+
+/// Where messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Sink {
+    /// Standard output, one message a line.
+    pub stdout: Option<Stdout>,
+    /// A program that is started for each message.
+    pub exec: Option<Exec>,
+    /// A server that takes `CloudEvents`.
+    pub webhook: Option<Webhook>,
+    /// How long a message waits for a newer one of the same rule and object, which takes its place.
+    pub debounce: Option<Span>,
+    /// How much may be sent.
+    pub rate: Option<Rate>,
+    /// What happens to what could not be delivered.
+    #[serde(default)]
+    pub retry: Retry,
+    /// How many may be under way at a time, each for another object.
+    #[serde(default = "four")]
+    #[schemars(range(min = 1))]
+    pub concurrency: usize,
+}
+
+fn four() -> usize {
+    4
+}
+
+/// Standard output.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Stdout {}
+
+/// A program that is started for each message, which it gets on its standard input.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// The program and its arguments; no shell reads them.
+    #[schemars(length(min = 1))]
+    pub command: Vec<String>,
+    /// How long it may run, before it is killed with all that it has started.
+    #[serde(default = "half_a_minute")]
+    pub timeout: Span,
+    /// More for its environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// More for its environment, which is nobody else's to see.
+    #[serde(default)]
+    pub secret_env: BTreeMap<String, SecretFrom>,
+}
+
+/// A server that takes `CloudEvents`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// Where to send them.
+    pub url: String,
+    /// One message a request, or several.
+    #[serde(default)]
+    pub mode: Mode,
+    /// How many messages a request may have, where it may have several.
+    #[serde(default = "hundred")]
+    #[schemars(range(min = 1))]
+    pub batch: usize,
+    /// How long an answer may take.
+    #[serde(default = "half_a_minute")]
+    pub timeout: Span,
+    /// More headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// More headers, whose values are nobody else's to see: `Authorization`.
+    #[serde(default)]
+    pub secret_headers: BTreeMap<String, SecretFrom>,
+    /// The key by which each body is signed (HMAC with SHA-256), in the header `Steadfast-Signature`.
+    pub hmac: Option<SecretFrom>,
+    /// The authorities that may vouch for the server, PEM; the system's unless given.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the server, PEM.
+    pub certificate_file: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    pub key_file: Option<PathBuf>,
+    /// The proxy to go through: `http://`, `https://`, `socks5://`.
+    pub proxy: Option<String>,
+}
+
+/// How `CloudEvents` are put into requests.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One a request.
+    #[default]
+    Structured,
+    /// Several a request, in order.
+    Batched,
+}
+
+/// How much may be sent.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// How many attempts a second, in the long run.
+    #[schemars(range(min = 0.001, max = 1_000_000.0))]
+    pub per_second: f64,
+    /// How many at once, after a while in which there were none.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1))]
+    pub burst: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What happens to what could not be delivered.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// How long to wait before the second attempt; the wait is doubled each time, and jittered.
+    pub first: Span,
+    /// The longest that an attempt waits for.
+    pub longest: Span,
+    /// How old a message may become before it is given up.
+    pub give_up_after: Span,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let seconds = |seconds| Span(Duration::from_secs(seconds));
+        Self { first: seconds(1), longest: seconds(60), give_up_after: seconds(3600) }
+    }
+}
+
+/// Where a secret is to be found: it is in no configuration.
+#[derive(Clone, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretFrom {
+    /// In this file, without the line's end; one that is not absolute lies beside the configuration.
+    File(PathBuf),
+    /// In this variable of the environment.
+    Env(String),
+}
+
+// Where it is, and not what: this is no secret.
+impl fmt::Debug for SecretFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "the file {}", path.display()),
+            Self::Env(name) => write!(f, "${name}"),
+        }
+    }
+}
+
+fn half_a_minute() -> Span {
+    Span(Duration::from_secs(30))
+}
+
+fn hundred() -> usize {
+    100
+}

@@ -1,0 +1,61 @@
+//! TOML, with the place of each value.
+
+use serde_json::{Map, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::found::{Refused, Stand, Stands, below};
+use crate::problem::Place;
+
+/// Reads `text`; the error is a place, what is wrong and the remedy.
+pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        let what = format!("it is not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
+        (Place::of(text, offset), what, "correct it there, or right before".to_owned())
+    })?;
+    Reader { text, stands }.table(table.get_ref(), "")
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    stands: &'a mut Stands,
+}
+
+impl Reader<'_> {
+    fn table(&mut self, table: &DeTable<'_>, path: &str) -> Result<Value, Refused> {
+        let mut fields = Map::new();
+        for (key, value) in table {
+            let at = below(path, key.get_ref());
+            let key_at = Place::of(self.text, key.span().start);
+            let value = self.value(value, &at, Some(key_at))?;
+            fields.insert(key.get_ref().to_string(), value);
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, key: Option<Place>) -> Result<Value, Refused> {
+        let offset = value.span().start;
+        let place = Place::of(self.text, offset);
+        self.stands.insert(path.to_owned(), Stand { key, value: place, offset });
+        let number = |what: &str, remedy: &str| (place, what.to_owned(), remedy.to_owned());
+        Ok(match value.get_ref() {
+            DeValue::String(text) => Value::String(text.to_string()),
+            DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
+                .map_err(|_| number("the number is too large", "64 bits have to be enough"))?
+                .into(),
+            DeValue::Float(digits) => {
+                let read = digits.as_str().parse::<f64>().ok().and_then(serde_json::Number::from_f64);
+                Value::Number(read.ok_or_else(|| number("the number is not finite", "write one that is"))?)
+            }
+            DeValue::Boolean(truth) => Value::Bool(*truth),
+            DeValue::Datetime(time) => Value::String(time.to_string()),
+            DeValue::Array(items) => {
+                let items = items.iter().enumerate();
+                let items = items.map(|(number, item)| self.value(item, &format!("{path}[{number}]"), None));
+                Value::Array(items.collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => self.table(table, path)?,
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! YAML, with the place of each value.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use serde_saphyr::{Location, Spanned};
+
+use super::found::{Refused, Stand, Stands, below};
+use crate::problem::Place;
+
+/// Reads `text`; the error is a place, what is wrong and the remedy.
+pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
+    if text.trim().is_empty() {
+        return Ok(Value::Object(Map::new()));
+    }
+    let node: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
+        let place = error.location().map_or(Place::START, place);
+        // The first line of it: what follows would quote the file.
+        let what = error.without_snippet().to_string();
+        let what = what.lines().next().unwrap_or_default().to_owned();
+        (place, format!("it is not YAML: {what}"), "correct it there, or right before".to_owned())
+    })?;
+    Ok(gather(text, node, "", None, stands))
+}
+
+fn place(location: Location) -> Place {
+    Place { line: location.line() as usize, column: location.column() as usize }
+}
+
+/// What YAML has, before it is put where everything else looks for it.
+enum Node {
+    Scalar(Value),
+    List(Vec<Spanned<Node>>),
+    Map(Vec<(Spanned<String>, Spanned<Node>)>),
+}
+
+fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, stands: &mut Stands) -> Value {
+    let value = place(node.referenced);
+    let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
+    stands.insert(path.to_owned(), Stand { key, value, offset: bytes.unwrap_or(text.len()) });
+    match node.value {
+        Node::Scalar(value) => value,
+        Node::List(items) => {
+            let items = items.into_iter().enumerate();
+            let items = items.map(|(number, item)| gather(text, item, &format!("{path}[{number}]"), None, stands));
+            Value::Array(items.collect())
+        }
+        Node::Map(fields) => {
+            let fields = fields.into_iter().map(|(key, item)| {
+                let at = below(path, &key.value);
+                let value = gather(text, item, &at, Some(place(key.referenced)), stands);
+                (key.value, value)
+            });
+            Value::Object(fields.collect())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Anything)
+    }
+}
+
+struct Anything;
+
+impl<'de> Visitor<'de> for Anything {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        Node::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Node, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = access.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Node::Map(fields))
+    }
+}

@@ -1,0 +1,88 @@
+//! Which rules fire for an object, and why the others do not.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::change::{Change, State, Subject};
+use crate::config::EventKind;
+use crate::rule::{Compiled, Verdict};
+
+/// Why a rule does not look at an object at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overlooked {
+    /// It is for other clusters.
+    Cluster,
+    /// It is for other resources.
+    Resource,
+    /// It is for other namespaces.
+    Namespace,
+    /// Its selectors do not match, as the server says.
+    Selectors,
+}
+
+/// What `rule` does about an object as it is now, for people; or why it does not look at it.
+pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Overlooked>) -> String {
+    let config = &rule.config;
+    let mut text = format!("rule {}\n", config.name);
+    let mut line = |line: String| {
+        let _ = writeln!(text, "  {line}");
+    };
+    let object = match looked_at {
+        Ok(object) => object,
+        Err(why) => {
+            line(match why {
+                Overlooked::Cluster => format!("does not look: it is for the clusters {}", config.clusters.join(", ")),
+                Overlooked::Resource => format!("does not look: it is for {}", config.resources.join(", ")),
+                Overlooked::Namespace => {
+                    format!("does not look: it is for the namespaces {}", config.namespaces.join(", "))
+                }
+                Overlooked::Selectors => {
+                    let selectors = [("labels", &config.labels), ("fields", &config.fields)];
+                    let selectors = selectors.iter().filter_map(|(of, is)| Some(format!("{of} {}", is.as_ref()?)));
+                    let selectors = selectors.collect::<Vec<_>>().join(", ");
+                    format!("does not look: the object does not match its selectors, {selectors}")
+                }
+            });
+            return text;
+        }
+    };
+    if !config.initial {
+        line("at the start: sends nothing, `initial` is not set".to_owned());
+    }
+    for kind in [EventKind::Added, EventKind::Updated, EventKind::Deleted] {
+        let state = Some(State::new(object.clone()));
+        let change = Change {
+            id: String::new(),
+            kind,
+            initial: false,
+            subject: subject.clone(),
+            old: state.clone().filter(|_| kind != EventKind::Added),
+            new: state.filter(|_| kind != EventKind::Deleted),
+            certainty: None,
+            reason: None,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let name = kind.name();
+        line(match rule.judge(&Arc::new(change)) {
+            Verdict::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
+            Verdict::Initial(_) => continue,
+            Verdict::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
+            // An update of which nothing is known but the state it ends in.
+            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
+                format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))
+            }
+            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.is_of_states() => {
+                format!("{name}: does not fire where nothing changes; `when` looks at `old`")
+            }
+            Verdict::DoesNotHold => format!("{name}: does not fire, `when` does not hold"),
+            Verdict::Failed { expression, why } => format!("{name}: does not fire, `{expression}` fails: {why}"),
+        });
+    }
+    if rule.is_of_states() {
+        line("the same is not sent twice in a row".to_owned());
+    }
+    text
+}

@@ -1,0 +1,17 @@
+//! What is wanted of an expression, and what is wrong with it.
+
+/// A mistake in an expression: the letter at which it is, from zero, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) offset: usize,
+    pub(crate) what: String,
+}
+
+/// What an expression is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It says whether: its value is true or false.
+    Condition,
+    /// It says what: any value.
+    Value,
+}

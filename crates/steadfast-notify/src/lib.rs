@@ -1,0 +1,52 @@
+//! Acts on every change of a cluster: rules, what they send, and its delivery.
+//!
+//! A configuration names resources, says when to act and what to send in CEL, and where to send it. It is read into a
+//! [`Plan`]; an [`Engine`] acts by it: it is handed [changes](change::Change), each with an id that stays the same, asks
+//! the rules, and has delivered what they send, at least once and in order for each object. Whoever hands a change over is
+//! told when all that it caused is delivered, or is among the [dead letters](dead::DeadLetters).
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `document` | a file of TOML or YAML as values, and the place of each |
+//! | [`config`] | what a configuration may say |
+//! | `plan`, [`problem`] | a configuration that was looked through, and what is wrong with one |
+//! | `expression`, `path` | the language of rules: read, looked through, evaluated |
+//! | [`rule`], [`explain`] | whether a rule fires for a change and what it sends, and why not |
+//! | [`change`], [`message`], `ticket` | what comes in, what goes out, and the acknowledgement |
+//! | `projections` | what rules have sent: the same again is no news |
+//! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
+//! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
+//! | [`sink`], `secret` | the streams: standard output, programs, webhooks; what nobody else is to see |
+//! | [`dead`], `redrive` | what could not be delivered, and trying it again |
+//! | `engine`, [`notice`] | all of it together, and what it tells |
+//! | `follow` | the handlers of informers that changes come from |
+
+mod chance;
+pub mod change;
+pub mod config;
+mod courier;
+pub mod dead;
+mod document;
+mod engine;
+pub mod explain;
+mod expression;
+mod follow;
+pub mod message;
+pub mod notice;
+pub mod outbox;
+pub mod outcome;
+mod path;
+mod plan;
+pub mod problem;
+mod projections;
+mod redrive;
+pub mod rule;
+mod secret;
+pub mod sink;
+mod ticket;
+
+pub use courier::SinkCounts;
+pub use engine::{Counts, Engine, Streams};
+pub use follow::{Following, Source};
+pub use plan::{DEFAULT_CLUSTER, Plan};
+pub use redrive::{Redriven, redrive};

@@ -1,0 +1,117 @@
+//! A configuration that was looked through: what is in it goes together, and its expressions are read.
+
+mod checks;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::sinks::Sink;
+use crate::config::{Cluster, Config, Rule};
+use crate::document::Document;
+use crate::problem::{Place, Problem, Problems};
+use crate::rule::Compiled;
+use checks::Checks;
+
+/// What a program acts on.
+pub struct Plan {
+    /// The clusters, by name; never none.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// The sinks, by name.
+    pub sinks: BTreeMap<String, Sink>,
+    /// The rules, in the order of the file.
+    pub rules: Vec<Arc<Compiled>>,
+    /// Where messages end that could not be delivered.
+    pub dead_letters: PathBuf,
+    /// How many of those are kept.
+    pub most_dead_letters: usize,
+    /// The folder of the configuration, from which relative paths begin.
+    pub folder: PathBuf,
+    document: Document,
+}
+
+/// What the only cluster is called, where none is configured.
+pub const DEFAULT_CLUSTER: &str = "default";
+
+impl Plan {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it: each with its place and what to do.
+    pub fn load(file: &Path) -> Result<Self, Problems> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let remedy = "name a file that is there and may be read".to_owned();
+            Problems(vec![Problem {
+                file: name.clone(),
+                place: Place::START,
+                what: format!("it cannot be read: {error}"),
+                remedy,
+            }])
+        })?;
+        Self::read(&name, &text)
+    }
+
+    /// Reads a configuration from `text`, which a file of this name has.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it.
+    pub fn read(file: &str, text: &str) -> Result<Self, Problems> {
+        let one = |problem| Problems(vec![problem]);
+        let document = Document::read(file, text).map_err(one)?;
+        let config: Config = document.parse().map_err(one)?;
+        let mut checks = Checks::new(&document);
+        checks.look_through(&config);
+        let rules = checks.compiled(&config.rules);
+        let mut problems = checks.problems;
+        if !problems.is_empty() {
+            problems.sort_by_key(|problem| problem.place);
+            return Err(Problems(problems));
+        }
+        let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
+        let mut clusters = config.clusters;
+        if clusters.is_empty() {
+            clusters.insert(DEFAULT_CLUSTER.to_owned(), Cluster::default());
+        }
+        Ok(Self {
+            clusters,
+            sinks: config.sinks,
+            rules,
+            dead_letters: folder.join(config.dead_letters.file),
+            most_dead_letters: config.dead_letters.most,
+            folder,
+            document,
+        })
+    }
+
+    /// The clusters of a rule, by name.
+    pub fn clusters_of<'a>(&'a self, rule: &'a Rule) -> Vec<&'a str> {
+        let named: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
+        if named.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { named }
+    }
+
+    /// A problem with the `number`th resource of a rule, which is found out only when a server is asked.
+    pub fn problem_with_resource(&self, rule: &Compiled, number: usize, what: impl Into<String>) -> Problem {
+        let path = format!("rules[{}].resources[{number}]", rule.number);
+        self.document.problem(&path, what, "name one that the server has; `kubectl api-resources` lists them")
+    }
+
+    /// A problem with the selectors of a rule, which is found out only when a server is asked.
+    pub fn problem_with_selectors(&self, rule: &Compiled, what: impl Into<String>) -> Problem {
+        let field = if rule.config.fields.is_some() { "fields" } else { "labels" };
+        let path = format!("rules[{}].{field}", rule.number);
+        self.document.problem(&path, what, "correct the selector")
+    }
+
+    /// A problem with a cluster, which is found out only when it is connected to.
+    pub fn problem_with_cluster(&self, name: &str, what: impl Into<String>) -> Problem {
+        self.document.problem(&format!("clusters.{name}"), what, "correct the kubeconfig, or what is said of it here")
+    }
+
+    /// A problem with a sink, which is found out only when it is made.
+    pub fn problem_with_sink(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        self.document.problem(&format!("sinks.{path}"), what, remedy)
+    }
+}

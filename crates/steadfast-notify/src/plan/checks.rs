@@ -1,0 +1,250 @@
+//! What serde cannot see: whether the parts of a configuration go together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::config::sinks::{Sink, Webhook};
+use crate::config::{Config, Rule, Span};
+use crate::document::Document;
+use crate::expression::{Expression, Flaw, Purpose};
+use crate::problem::Problem;
+use crate::rule::Compiled;
+
+/// Looks through a configuration and keeps what it finds.
+pub(super) struct Checks<'a> {
+    document: &'a Document,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(document: &'a Document) -> Self {
+        Self { document, problems: Vec::new() }
+    }
+
+    fn wrong(&mut self, path: &str, what: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(self.document.problem(path, what, remedy));
+    }
+
+    /// Whatever is not an expression.
+    pub(super) fn look_through(&mut self, config: &Config) {
+        for name in config.clusters.keys() {
+            self.name(&format!("clusters.{name}"), name);
+        }
+        for (name, sink) in &config.sinks {
+            self.name(&format!("sinks.{name}"), name);
+            self.sink(&format!("sinks.{name}"), sink);
+        }
+        if config.sinks.is_empty() {
+            self.wrong("sinks", "there is no sink", "configure one, as `[sinks.log.stdout]`");
+        }
+        if config.rules.is_empty() {
+            self.wrong("rules", "there is no rule", "write one, as `[[rules]]`");
+        }
+        let mut names = BTreeSet::new();
+        for (number, rule) in config.rules.iter().enumerate() {
+            let path = format!("rules[{number}]");
+            self.name(&format!("{path}.name"), &rule.name);
+            if !names.insert(&rule.name) {
+                let what = format!("another rule before it is called {:?}", rule.name);
+                self.wrong(
+                    &format!("{path}.name"),
+                    what,
+                    "give each a name of its own: what it sent is remembered by it",
+                );
+            }
+            self.rule(&path, rule, config);
+        }
+        if config.dead_letters.most == 0 {
+            self.wrong("dead_letters.most", "no dead letter may be kept", "allow one at least");
+        }
+    }
+
+    /// Names are part of paths, of variables and of what is sent.
+    fn name(&mut self, path: &str, name: &str) {
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        if name.is_empty() || !name.chars().all(fits) {
+            self.wrong(path, format!("{name:?} is no name"), "use letters, digits, `-` and `_`");
+        }
+    }
+
+    fn rule(&mut self, path: &str, rule: &Rule, config: &Config) {
+        for (field, is_empty, remedy) in [
+            ("resources", rule.resources.is_empty(), "name what to look at, as [\"pods\"]"),
+            ("to", rule.to.is_empty(), "name a sink"),
+            ("events", rule.events.is_empty(), "name a kind of event, or leave it out for all of them"),
+        ] {
+            if is_empty {
+                self.wrong(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
+            }
+        }
+        for (field, words) in [("resources", &rule.resources), ("namespaces", &rule.namespaces)] {
+            for (number, word) in words.iter().enumerate() {
+                if word.trim().is_empty()
+                    || word.contains(|letter: char| letter.is_whitespace() || "/,".contains(letter))
+                {
+                    let remedy = "write each name by itself";
+                    self.wrong(&format!("{path}.{field}[{number}]"), format!("{word:?} names nothing"), remedy);
+                }
+            }
+        }
+        for (number, name) in rule.to.iter().enumerate() {
+            if !config.sinks.contains_key(name) {
+                let known: Vec<&str> = config.sinks.keys().map(String::as_str).collect();
+                let remedy = format!("there are {}", known.join(", "));
+                self.wrong(&format!("{path}.to[{number}]"), format!("there is no sink {name:?}"), remedy);
+            }
+        }
+        for (number, name) in rule.clusters.iter().enumerate() {
+            if !config.clusters.contains_key(name) {
+                let known: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
+                let remedy = match known[..] {
+                    [] => "none is configured: leave it out, or write `[clusters.NAME]`".to_owned(),
+                    _ => format!("there are {}", known.join(", ")),
+                };
+                self.wrong(&format!("{path}.clusters[{number}]"), format!("there is no cluster {name:?}"), remedy);
+            }
+        }
+        if let Some(labels) = &rule.labels
+            && let Err(error) = steadfast::parse_selector(labels)
+        {
+            self.wrong(
+                &format!("{path}.labels"),
+                error.to_string(),
+                "write it as kubectl's -l: `app=web,tier in (a,b)`",
+            );
+        }
+    }
+
+    fn sink(&mut self, path: &str, sink: &Sink) {
+        let kinds = [sink.stdout.is_some(), sink.exec.is_some(), sink.webhook.is_some()];
+        match kinds.iter().filter(|is_there| **is_there).count() {
+            0 => self.wrong(path, "the sink leads nowhere", "give it one of `stdout`, `exec` and `webhook`"),
+            1 => {}
+            _ => self.wrong(path, "the sink leads to several places", "write one sink for each, and name all in `to`"),
+        }
+        if sink.concurrency == 0 {
+            self.wrong(&format!("{path}.concurrency"), "nothing may be under way", "allow one at least");
+        }
+        if let Some(rate) = &sink.rate {
+            if !(0.001..=1e6).contains(&rate.per_second) {
+                self.wrong(
+                    &format!("{path}.rate.per_second"),
+                    "the rate is no rate",
+                    "write one from 0.001 to 1000000",
+                );
+            }
+            if rate.burst == 0 {
+                self.wrong(&format!("{path}.rate.burst"), "nothing may be sent", "allow one at least");
+            }
+        }
+        for (field, span) in [("first", sink.retry.first), ("longest", sink.retry.longest)] {
+            self.not_zero(&format!("{path}.retry.{field}"), span);
+        }
+        if sink.retry.first.0 > sink.retry.longest.0 {
+            self.wrong(
+                &format!("{path}.retry"),
+                "the first wait is longer than the longest",
+                "exchange `first` and `longest`",
+            );
+        }
+        if let Some(exec) = &sink.exec {
+            if exec.command.first().is_none_or(|program| program.trim().is_empty()) {
+                self.wrong(
+                    &format!("{path}.exec.command"),
+                    "no program is named",
+                    "write it as [\"/bin/tool\", \"argument\"]",
+                );
+            }
+            for name in exec.env.keys().chain(exec.secret_env.keys()) {
+                if name.is_empty() || name.contains(['=', '\0']) {
+                    let at = if exec.env.contains_key(name) { "env" } else { "secret_env" };
+                    let what = format!("{name:?} cannot be the name of a variable");
+                    self.wrong(&format!("{path}.exec.{at}.{name}"), what, "take out what is no letter");
+                }
+            }
+            self.not_zero(&format!("{path}.exec.timeout"), exec.timeout);
+        }
+        if let Some(webhook) = &sink.webhook {
+            self.webhook(&format!("{path}.webhook"), webhook);
+        }
+    }
+
+    fn not_zero(&mut self, path: &str, span: Span) {
+        if span.0.is_zero() {
+            self.wrong(path, "it is no time at all", "write more than 0s");
+        }
+    }
+
+    fn webhook(&mut self, path: &str, webhook: &Webhook) {
+        let url = webhook.url.parse::<http::Uri>();
+        let fits =
+            url.as_ref().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
+        if !fits {
+            let what = "it is no URL of a server";
+            self.wrong(&format!("{path}.url"), what, "write it whole, as https://example.com/hook");
+        } else if url.is_ok_and(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
+            self.wrong(
+                &format!("{path}.url"),
+                "a password is in the URL",
+                "put it into a file, and that into `secret_headers`",
+            );
+        }
+        for (field, names) in [
+            ("headers", webhook.headers.keys().collect::<Vec<_>>()),
+            ("secret_headers", webhook.secret_headers.keys().collect()),
+        ] {
+            for name in names {
+                if http::HeaderName::try_from(name).is_err() {
+                    let what = format!("{name:?} cannot be the name of a header");
+                    self.wrong(&format!("{path}.{field}.{name}"), what, "use letters, digits and `-`");
+                }
+            }
+        }
+        for (name, value) in &webhook.headers {
+            if http::HeaderValue::try_from(value).is_err() {
+                let what = format!("the value of {name} cannot be one of a header");
+                self.wrong(&format!("{path}.headers.{name}"), what, "write it on one line");
+            }
+            if name.eq_ignore_ascii_case("authorization") {
+                let remedy = "put it into a file, and that into `secret_headers`";
+                self.wrong(&format!("{path}.headers.{name}"), "a secret is in the configuration", remedy);
+            }
+        }
+        if webhook.batch == 0 {
+            self.wrong(&format!("{path}.batch"), "a request may have no message", "allow one at least");
+        }
+        if webhook.certificate_file.is_some() != webhook.key_file.is_some() {
+            let what = "of a certificate and its key only one is given";
+            self.wrong(path, what, "give both `certificate_file` and `key_file`");
+        }
+        self.not_zero(&format!("{path}.timeout"), webhook.timeout);
+    }
+
+    /// The rules with their expressions read; what is wrong with those is kept.
+    pub(super) fn compiled(&mut self, rules: &[Rule]) -> Vec<Arc<Compiled>> {
+        let compiled = rules.iter().enumerate().map(|(number, rule)| {
+            let when = self.expression(&format!("rules[{number}].when"), rule.when.as_deref(), Purpose::Condition);
+            let send = self.expression(&format!("rules[{number}].send"), rule.send.as_deref(), Purpose::Value);
+            Arc::new(Compiled { number, config: rule.clone(), when, send })
+        });
+        compiled.collect()
+    }
+
+    fn expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {
+        let text = text?;
+        match Expression::compile(text, purpose) {
+            Ok(expression) => Some(expression),
+            Err(flaws) => {
+                for Flaw { offset, what } in flaws {
+                    let before: String = text.chars().take(offset).collect();
+                    let line = before.matches('\n').count() + 1;
+                    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+                    let what = format!("{path}: {what} (line {line}, column {column} of the expression)");
+                    let remedy = "correct the expression; docs/notify.md says what there is";
+                    self.problems.push(self.document.problem_within(path, text, offset, what, remedy));
+                }
+                None
+            }
+        }
+    }
+}

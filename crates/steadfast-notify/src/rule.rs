@@ -1,0 +1,93 @@
+//! A rule: whether it fires for a change, and what it sends then.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::change::Change;
+use crate::config::Rule;
+use crate::expression::{Bindings, Expression};
+
+/// A rule whose expressions are read.
+pub struct Compiled {
+    /// Which of the configuration's rules it is, from zero.
+    pub number: usize,
+    /// As it is configured.
+    pub config: Rule,
+    pub(crate) when: Option<Expression>,
+    pub(crate) send: Option<Expression>,
+}
+
+/// What a rule makes of a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It sends this.
+    Fires(Value),
+    /// It is for other kinds of events.
+    OtherKind,
+    /// It would send this, and does not send what is there already when the program begins.
+    Initial(Value),
+    /// Its condition does not hold.
+    DoesNotHold,
+    /// One of its expressions, `when` or `send`, could not be evaluated.
+    Failed {
+        /// Which.
+        expression: &'static str,
+        /// Why, and nothing of any value.
+        why: String,
+    },
+}
+
+impl Compiled {
+    /// Whether what is sent says how the object is, and not how it changed: then the same is not sent again.
+    pub fn is_of_states(&self) -> bool {
+        self.when.as_ref().is_none_or(|when| !when.is_of_changes)
+    }
+
+    /// The paths that its condition asks `changed(…)` for, as they are written.
+    pub fn paths(&self) -> &[String] {
+        self.when.as_ref().map_or(&[], |when| &when.paths)
+    }
+
+    /// What it makes of `change`.
+    pub fn judge(&self, change: &Arc<Change>) -> Verdict {
+        if !self.config.events.contains(&change.kind) {
+            return Verdict::OtherKind;
+        }
+        match self.project(change) {
+            Verdict::Fires(value) if change.initial && !self.config.initial => Verdict::Initial(value),
+            verdict => verdict,
+        }
+    }
+
+    /// What it would send if it were for all kinds of events.
+    pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
+        if self.when.is_none() && self.send.is_none() {
+            return Verdict::Fires(who(change));
+        }
+        let bindings = Bindings::of(change);
+        let failed = |expression, why| Verdict::Failed { expression, why };
+        match self.when.as_ref().map(|when| when.evaluate(&bindings)) {
+            None | Some(Ok(Value::Bool(true))) => {}
+            Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
+            Some(Ok(_)) => return failed("when", "it comes to neither true nor false".to_owned()),
+            Some(Err(why)) => return failed("when", why),
+        }
+        match self.send.as_ref().map(|send| send.evaluate(&bindings)) {
+            None => Verdict::Fires(who(change)),
+            Some(Ok(value)) => Verdict::Fires(value),
+            Some(Err(why)) => failed("send", why),
+        }
+    }
+}
+
+/// Who an object is, where nothing else is asked for.
+fn who(change: &Change) -> Value {
+    let Some(state) = change.object() else { return Value::Null };
+    let object = state.shown();
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"],
+        "namespace": change.subject.namespace, "name": change.subject.name,
+        "uid": change.subject.uid, "resourceVersion": object["metadata"]["resourceVersion"],
+    })
+}

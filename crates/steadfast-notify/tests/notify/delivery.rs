@@ -1,0 +1,407 @@
+//! Delivery, in virtual time: order, no waiting for others, retries, age, dead letters, and trying those again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::config::EventKind;
+use steadfast_notify::dead::{DeadLetters, Letter};
+use steadfast_notify::message::Message;
+use steadfast_notify::notice::Notice;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::{Delivering, Stream};
+use steadfast_notify::{Engine, Plan, Streams, redrive};
+use tokio::time::{Instant, sleep};
+
+use crate::folder::Folder;
+
+fn letters(folder: &Folder, most: usize) -> DeadLetters {
+    DeadLetters::at(folder.join("dead-letters.ndjson"), most)
+}
+
+fn text(folder: &Folder) -> String {
+    std::fs::read_to_string(folder.join("dead-letters.ndjson")).unwrap_or_default()
+}
+
+fn subject(name: &str) -> Subject {
+    Subject {
+        cluster: "default".to_owned(),
+        resource: "pods".to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+    }
+}
+
+/// A change of the pod `name` to the state that has this `value`.
+fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "value": value});
+    Arc::new(Change {
+        id: format!("uid-of-{name}@{version}"),
+        kind: EventKind::Updated,
+        initial: false,
+        subject: subject(name),
+        old: Some(State::new(json!({}))),
+        new: Some(State::new(object)),
+        certainty: None,
+        reason: None,
+        at: Timestamp::UNIX_EPOCH,
+    })
+}
+
+/// What a sink does with a message, by its name and how often it was tried.
+type Answer = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
+
+/// A sink that answers as a test says, and writes down what it was given and when.
+struct Scripted {
+    begun: Instant,
+    answer: Box<Answer>,
+    tries: Mutex<BTreeMap<String, u32>>,
+    seen: Mutex<Vec<(Duration, String, Value, bool)>>,
+}
+
+impl Scripted {
+    fn new(answer: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
+        let (tries, seen) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { begun: Instant::now(), answer: Box::new(answer), tries, seen })
+    }
+
+    /// When which pod's message came, with what, and whether it was taken.
+    fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn taken(&self) -> Vec<(String, Value)> {
+        self.seen().into_iter().filter(|seen| seen.3).map(|(_, name, value, _)| (name, value)).collect()
+    }
+}
+
+impl Stream for Scripted {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+        Box::pin(async move {
+            let message = &messages[0];
+            let tries = {
+                let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+                let tries = tries.entry(message.id.clone()).or_default();
+                *tries += 1;
+                *tries
+            };
+            let (lasts, outcome) = (self.answer)(message, tries);
+            sleep(lasts).await;
+            let taken = outcome == Outcome::Delivered;
+            let seen = (self.begun.elapsed(), message.name.clone(), message.data.clone(), taken);
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+            outcome
+        })
+    }
+}
+
+fn retry() -> Outcome {
+    Outcome::Retry { after: None, why: "not now".to_owned() }
+}
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// An engine with one rule, which sends the value, and one sink, with `more` of its configuration.
+struct World {
+    engine: Engine,
+    sink: Arc<Scripted>,
+    notices: Arc<Mutex<Vec<Notice>>>,
+    settled: Arc<Mutex<Vec<String>>>,
+    _folder: Folder,
+}
+
+fn plan(folder: &Folder, more: &str) -> Plan {
+    let text = format!(
+        "dead_letters = {{file = \"dead-letters.ndjson\", most = 2}}\n\
+         [[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.value\"\nto = [\"s\"]\n\
+         [sinks.s]\nretry = {{first = \"1s\", longest = \"8s\", give_up_after = \"60s\"}}\n{more}\n[sinks.s.stdout]\n"
+    );
+    // One message a time: standard output would take many.
+    let text = text.replace("[sinks.s.stdout]", "[sinks.s.exec]\ncommand = [\"none\"]");
+    Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+impl World {
+    fn new(folder: Folder, more: &str, sink: Arc<Scripted>) -> Self {
+        let plan = plan(&folder, more);
+        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let told = notices.clone();
+        let tell = move |notice| told.lock().unwrap_or_else(PoisonError::into_inner).push(notice);
+        let engine = Engine::start(&plan, streams, 7, tell);
+        Self { engine, sink, notices, settled: Arc::default(), _folder: folder }
+    }
+
+    async fn put(&self, name: &str, version: u64, value: Value) {
+        let (settled, change) = (self.settled.clone(), change(name, version, &value));
+        let id = change.id.clone();
+        let done = move || settled.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.engine.accept("r", change, done).await;
+    }
+
+    fn settled(&self) -> Vec<String> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn told(&self) -> String {
+        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+}
+
+const LONG: Duration = Duration::from_secs(100_000);
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_an_object_come_in_order_and_nobody_waits_for_those_of_another() {
+    let sink = Scripted::new(|message, tries| {
+        // The first of `stuck` fails five times.
+        if message.name == "stuck" && message.data == json!(1) && tries <= 5 {
+            (AT_ONCE, retry())
+        } else {
+            (AT_ONCE, Outcome::Delivered)
+        }
+    });
+    let world = World::new(Folder::new("order"), "", sink);
+    world.put("stuck", 1, json!(1)).await;
+    world.put("stuck", 2, json!(2)).await;
+    for value in 1..=3 {
+        world.put("other", value, json!(value)).await;
+    }
+    sleep(Duration::from_millis(100)).await;
+    let others: Vec<_> = [1, 2, 3].map(|value| ("other".to_owned(), json!(value))).into();
+    assert_eq!(world.sink.taken(), others, "all of the other object came at once");
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let stuck: Vec<_> =
+        world.sink.taken().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
+    assert_eq!(stuck, [json!(1), json!(2)]);
+    assert_eq!(world.settled().len(), 5);
+    let told = world.told();
+    assert!(told.contains("sink s: not now; it is tried on") && told.contains("it takes messages again"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waits_between_attempts_are_doubled_jittered_and_bounded() {
+    let sink = Scripted::new(|_, tries| if tries <= 7 { (AT_ONCE, retry()) } else { (AT_ONCE, Outcome::Delivered) });
+    let world = World::new(Folder::new("waits"), "", sink);
+    world.put("a", 1, json!(1)).await;
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let times: Vec<Duration> = world.sink.seen().into_iter().map(|(at, ..)| at).collect();
+    let waits: Vec<f64> = times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect();
+    for (wait, most) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]) {
+        // A timer is as exact as a millisecond.
+        assert!((most / 2.0 - 0.002..=most + 0.002).contains(wait), "{waits:?}");
+    }
+    assert_eq!(waits.len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_that_is_asked_for_is_kept() {
+    let asks = Outcome::Retry { after: Some(Duration::from_secs(40)), why: "busy".to_owned() };
+    let sink = Scripted::new(move |_, tries| (AT_ONCE, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
+    let world = World::new(Folder::new("asked"), "", sink);
+    world.put("a", 1, json!(1)).await;
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    assert!(world.sink.seen()[1].0 >= Duration::from_secs(40), "{:?}", world.sink.seen());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_old_or_refused_becomes_a_dead_letter_and_the_next_one_goes_on() {
+    let folder = Folder::new("dead");
+    let file = folder.join("dead-letters.ndjson");
+    let sink = Scripted::new(|message, _| {
+        let outcome = match message.data.as_u64() {
+            Some(1) => retry(),
+            Some(2) => Outcome::Refused { why: "no such thing".to_owned() },
+            _ => Outcome::Delivered,
+        };
+        (AT_ONCE, outcome)
+    });
+    let world = World::new(folder, "", sink);
+    for value in 1..=3 {
+        world.put("a", value, json!(value)).await;
+    }
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    assert_eq!(world.sink.taken(), [("a".to_owned(), json!(3))]);
+    let last = world.sink.seen().iter().filter(|seen| seen.2 == json!(1)).map(|seen| seen.0).max();
+    let last = last.expect("it was tried");
+    assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let letters: Vec<Letter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
+    assert_eq!(letters.iter().map(|letter| &letter.message.data).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
+    assert_eq!(letters[1].why, "no such thing");
+    // A dead letter is acknowledged too, in order.
+    assert_eq!(world.settled(), ["uid-of-a@1", "uid-of-a@2", "uid-of-a@3"]);
+    assert_eq!(world.engine.counts().sinks["s"].given_up, 2);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_dead_letter_can_be_kept_nothing_is_given_up() {
+    let sink = Scripted::new(|message, tries| {
+        let is_stubborn = message.name == "c" && tries < 40;
+        (AT_ONCE, if message.name == "c" && !is_stubborn { Outcome::Delivered } else { retry() })
+    });
+    let world = World::new(Folder::new("full"), "", sink);
+    for name in ["a", "b", "c"] {
+        world.put(name, 1, json!(1)).await;
+        // One after the other: the file has room for two.
+        sleep(Duration::from_secs(61)).await;
+    }
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "it was tried until it went");
+    assert!(
+        world.told().contains("no dead letter can be added") && world.told().contains("it is full"),
+        "{}",
+        world.told()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_are_tried_again_and_those_that_fail_stay() {
+    let folder = Folder::new("redrive");
+    let dead = letters(&folder, 10);
+    let letter = |sink: &str, name: &str| {
+        let message = serde_json::from_value(json!({
+            "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
+            "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
+        }));
+        Letter { sink: sink.to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") }
+    };
+    for (sink, name) in [("s", "a"), ("s", "bad"), ("t", "c"), ("gone", "d")] {
+        dead.add(&letter(sink, name)).expect("there is room");
+    }
+    // Cut off in the middle of a letter, as when a machine stops.
+    let file = folder.join("dead-letters.ndjson");
+    std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("there is room");
+    dead.add(&letter("s", "e")).expect("there is room");
+
+    let sink = Scripted::new(|message, _| (AT_ONCE, if message.name == "bad" { retry() } else { Outcome::Delivered }));
+    let other = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let streams =
+        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>), ("t".to_owned(), other.clone() as _)]);
+    let report = redrive(&dead, &streams, Some("s")).await.expect("the file can be read");
+    assert_eq!((report.delivered, report.others, report.torn), (vec!["a".to_owned(), "e".to_owned()], 2, 1));
+    assert_eq!(report.failed, [("bad".to_owned(), "not now".to_owned())]);
+    let names = |text: String| -> Vec<String> {
+        let letters = text.lines().map(|line| serde_json::from_str::<Letter>(line).expect("a letter").message.name);
+        letters.collect()
+    };
+    assert_eq!(names(text(&folder)), ["bad", "c", "d"]);
+
+    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
+    assert_eq!(report.delivered, ["c"]);
+    assert_eq!(report.failed.len(), 2, "{report:?}");
+    assert!(report.failed[1].1.contains("there is no sink \"gone\""), "{report:?}");
+    assert_eq!(names(text(&folder)), ["bad", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_that_were_being_tried_when_the_program_died_are_tried_again() {
+    let folder = Folder::new("died");
+    let dead = letters(&folder, 10);
+    let message = |name: &str| {
+        json!({
+            "sink": "s", "why": "w", "attempts": 1, "message": {
+                "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
+                "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
+            }
+        })
+    };
+    let letter = |name: &str| serde_json::from_value::<Letter>(message(name)).expect("a letter");
+    dead.add(&letter("a")).expect("there is room");
+    let taken = dead.take().expect("it can be read");
+    assert_eq!(taken.letters.len(), 1);
+    // It dies here, and another one goes on.
+    drop(taken);
+    dead.add(&letter("b")).expect("there is room");
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
+    let report = redrive(&dead, &streams, None).await.expect("it can be read");
+    assert_eq!(report.delivered, ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_in_what_is_sent_is_not_sent_and_yet_acknowledged() {
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let world = World::new(Folder::new("same"), "", sink);
+    for (version, value) in
+        [(1, json!({"a": 1, "b": 2})), (2, json!({"b": 2, "a": 1})), (3, json!(3)), (4, json!({"a": 1, "b": 2}))]
+    {
+        world.put("a", version, value).await;
+    }
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let sent: Vec<Value> = world.sink.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(sent, [json!({"a": 1, "b": 2}), json!(3), json!({"a": 1, "b": 2})]);
+    assert_eq!(world.settled().len(), 4);
+    assert_eq!(world.engine.counts().unchanged, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debounced_message_waits_for_newer_ones_and_only_the_last_is_sent() {
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let world = World::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
+    // Changing all the time holds nothing up for ever.
+    for value in 0..25 {
+        world.put("a", value, json!(value)).await;
+        sleep(Duration::from_millis(1100)).await;
+    }
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let sent: Vec<Value> = world.sink.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(sent, [json!(9), json!(19), json!(24)]);
+    assert_eq!(world.settled().len(), 25, "those whose place was taken are acknowledged with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_sent_than_the_rate_allows() {
+    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let world = World::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
+    for number in 0..9 {
+        world.put(&format!("pod-{number}"), 1, json!(1)).await;
+    }
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let times: Vec<u64> = world.sink.seen().iter().map(|seen| seen.0.as_millis() as u64 / 100).collect();
+    assert_eq!(times, [0, 0, 0, 5, 10, 15, 20, 25, 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_stuck_holds_whoever_hands_over_more_than_may_wait() {
+    let sink =
+        Scripted::new(
+            |_, tries| if tries == 1 { (Duration::from_secs(1000), retry()) } else { (AT_ONCE, Outcome::Delivered) },
+        );
+    let world = World::new(Folder::new("room"), "", sink);
+    for number in 0..10_000 {
+        world.put("a", number, json!(number)).await;
+    }
+    let put = world.put("a", 10_000, json!("one too many"));
+    tokio::pin!(put);
+    assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "there is no room");
+    // The first is given up when its attempt is over: it is too old by then, and has its place among the dead letters.
+    put.await;
+    assert_eq!(world.engine.counts().sinks["s"].given_up, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_anew_keeps_what_waits_and_what_is_known() {
+    let sink = Scripted::new(|_, _| (AT_ONCE, retry()));
+    let folder = Folder::new("reload");
+    let anew = plan(&folder, "concurrency = 2");
+    let world = World::new(folder, "", sink);
+    world.put("a", 1, json!(1)).await;
+    sleep(Duration::from_secs(5)).await;
+    let better = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    world.engine.act_by(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
+    world.put("a", 2, json!(1)).await;
+    world.put("a", 3, json!(3)).await;
+    assert_eq!(world.engine.drain(LONG).await, 0);
+    let sent: Vec<Value> = better.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(sent, [json!(1), json!(3)], "the one that waited, and not the same again");
+}

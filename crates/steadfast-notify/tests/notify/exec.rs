@@ -1,0 +1,144 @@
+//! Programs that are started for each message.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use steadfast_notify::Plan;
+use steadfast_notify::message::Message;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::stdout::Lines;
+
+use crate::folder::Folder;
+
+async fn opened(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
+    let text = format!("[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s]\n{sink}\n");
+    let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
+    let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
+    let streams = plan.open(&stdout).await.map_err(|error| error.to_string())?;
+    Ok(streams["s"].clone())
+}
+
+/// A sink that has `script` read by a shell.
+async fn shell(folder: &Path, script: &str, more: &str) -> Arc<dyn Stream> {
+    let sink = format!("[sinks.s.exec]\ncommand = [\"sh\", \"-c\", '''{script}''']\n{more}");
+    opened(folder, &sink).await.expect("nothing is wrong")
+}
+
+fn message(data: &Value) -> Arc<Message> {
+    let message = json!({
+        "id": "u@7/r", "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "here",
+        "resource": "pods", "namespace": "shop", "name": "web-0", "uid": "u", "data": data,
+    });
+    Arc::new(serde_json::from_value(message).expect("a message"))
+}
+
+#[tokio::test]
+async fn a_program_gets_the_message_as_a_line_and_who_it_is_about_in_its_environment() {
+    let folder = Folder::new("exec-gets");
+    std::fs::write(folder.join("key"), "hunter2\n").expect("there is room");
+    let script = "cat >line; env | grep -E \"^(STEADFAST_|COLOUR|KEY)\" | sort >env; echo not for standard output";
+    let more = "env = {COLOUR = \"red\"}\nsecret_env = {KEY = {file = \"key\"}}";
+    let stream = shell(&folder, script, more).await;
+    let sent = message(&json!({"a": "line\nbreak"}));
+    assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, Outcome::Delivered);
+    let line = std::fs::read_to_string(folder.join("line")).expect("it was written");
+    assert_eq!(line, sent.line() + "\n");
+    let read: Message = serde_json::from_str(&line).expect("it is JSON");
+    assert_eq!(read, *sent);
+    let env = std::fs::read_to_string(folder.join("env")).expect("it was written");
+    let expected = "COLOUR=red\nKEY=hunter2\nSTEADFAST_CLUSTER=here\nSTEADFAST_ID=u@7/r\nSTEADFAST_NAME=web-0\n\
+                    STEADFAST_NAMESPACE=shop\nSTEADFAST_RESOURCE=pods\nSTEADFAST_RULE=r\nSTEADFAST_TYPE=Added\n\
+                    STEADFAST_UID=u\n";
+    assert_eq!(env, expected);
+}
+
+#[tokio::test]
+async fn the_exit_code_says_what_came_of_it() {
+    let folder = Folder::new("exec-codes");
+    for (script, expected) in [
+        ("exit 0", Outcome::Delivered),
+        ("exit 65", Outcome::Refused { why: "sh ended with 65: it will never take this".to_owned() }),
+        ("exit 75", Outcome::Retry { after: None, why: "sh ended with 75".to_owned() }),
+        ("exit 1", Outcome::Retry { after: None, why: "sh ended with 1".to_owned() }),
+        ("kill -9 $$", Outcome::Retry { after: None, why: "sh was ended by a signal".to_owned() }),
+    ] {
+        // More than a pipe holds, of which nothing is read.
+        let sent = message(&json!("x".repeat(1 << 20)));
+        assert_eq!(shell(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
+    }
+    let missing = opened(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("nothing is wrong");
+    let Outcome::Retry { why, .. } = missing.deliver(&[message(&json!(1))]).await else {
+        panic!("it may be there yet")
+    };
+    assert!(why.contains("./there-is-none cannot be started"), "{why}");
+}
+
+/// Whether the process of this number has ended, waited for or not.
+fn has_ended(pid: &str) -> bool {
+    let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", pid]).output().expect("there is ps");
+    let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
+    state.is_empty() || state.starts_with('Z')
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// It starts another one, which starts another one, and says their numbers.
+const FAMILY: &str = "sh -c \"sleep 1000 & echo \\$! >grandchild; wait\" & echo $! >child; wait";
+
+fn family(folder: &Path) -> Vec<String> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
+    ["child", "grandchild"].map(read).to_vec()
+}
+
+#[tokio::test]
+async fn one_that_takes_too_long_is_killed_with_all_that_it_has_started() {
+    let folder = Folder::new("exec-timeout");
+    let stream = shell(&folder, FAMILY, "timeout = \"3s\"").await;
+    let outcome = stream.deliver(&[message(&json!(1))]).await;
+    assert_eq!(outcome, Outcome::Retry { after: None, why: "sh took longer than 3s and was killed".to_owned() });
+    let family = family(&folder);
+    assert!(family.iter().all(|pid| !pid.is_empty()), "{family:?}");
+    until("the end of the family", || family.iter().all(|pid| has_ended(pid)));
+}
+
+#[tokio::test]
+async fn one_whose_attempt_is_given_up_is_killed_with_all_that_it_has_started() {
+    let folder = Folder::new("exec-dropped");
+    let stream = shell(&folder, FAMILY, "").await;
+    let attempt = tokio::spawn(async move { stream.deliver(&[message(&json!(1))]).await });
+    let begun = folder.to_owned();
+    let waited =
+        tokio::task::spawn_blocking(move || until("the family", || family(&begun).iter().all(|pid| !pid.is_empty())));
+    waited.await.expect("it came");
+    attempt.abort();
+    assert!(attempt.await.is_err_and(|error| error.is_cancelled()));
+    let family = family(&folder);
+    until("the end of the family", || family.iter().all(|pid| has_ended(pid)));
+}
+
+#[tokio::test]
+async fn a_secret_that_is_not_there_is_told_with_its_place_before_anything_begins() {
+    let folder = Folder::new("exec-secrets");
+    std::fs::write(folder.join("empty"), "\n").expect("there is room");
+    for (from, what) in [
+        ("{file = \"none\"}", "the file none: "),
+        ("{env = \"STEADFAST_NO_SUCH_VARIABLE\"}", "$STEADFAST_NO_SUCH_VARIABLE is not set"),
+        ("{file = \"empty\"}", "the file empty is empty"),
+    ] {
+        let sink = format!("[sinks.s.exec]\ncommand = [\"x\"]\nsecret_env.KEY = {from}");
+        let told = opened(&folder, &sink).await.map(drop).expect_err("it is not there");
+        assert!(
+            told.contains("x.toml:8:18: ") && told.contains(what) && told.contains("put the secret there"),
+            "{told}"
+        );
+    }
+}

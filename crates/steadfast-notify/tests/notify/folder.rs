@@ -1,0 +1,31 @@
+//! A place for the files of one test.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+/// A folder of its own for one test, gone with it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    /// An empty one; `name` is the test's.
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("steadfast-notify-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is room");
+        Self(folder)
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,11 @@
+//! What the crate promises, from outside.
+
+mod configuration;
+mod delivery;
+#[cfg(unix)]
+mod exec;
+mod folder;
+mod outbox;
+mod rules;
+mod schema;
+mod webhook;

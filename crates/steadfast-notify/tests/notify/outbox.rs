@@ -1,0 +1,142 @@
+//! The outbox by itself, which has no clock: whatever a sink does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use steadfast_notify::message::Message;
+use steadfast_notify::outbox::{Delivery, Outbox};
+use steadfast_notify::outcome::Outcome;
+
+/// What a random sink does next.
+#[derive(Clone, Debug)]
+enum Fate {
+    Taken,
+    /// It was taken, and the answer is lost.
+    TakenUnheard,
+    NotTaken,
+    Refused,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![4 => Just(Fate::Taken), 2 => Just(Fate::TakenUnheard), 3 => Just(Fate::NotTaken), 1 => Just(Fate::Refused)]
+}
+
+/// A message for the outbox by itself.
+fn message(lane: usize, number: u64) -> Arc<Message> {
+    let value = json!({
+        "id": number.to_string(), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r", "cluster": "default",
+        "resource": "pods", "namespace": "", "name": format!("pod-{lane}"), "uid": format!("{lane}"), "data": number,
+    });
+    Arc::new(serde_json::from_value(value).expect("a message"))
+}
+
+/// By when an attempt is over, which shipment it is of, what becomes of it, and chance.
+type UnderWay = (Duration, u64, Vec<Arc<Message>>, Fate, f64);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Whatever a sink does: of each object all is delivered or given up, each for the first time in order, nothing after
+    /// something newer was acknowledged, and at most as much at a time as may be.
+    #[test]
+    fn whatever_a_sink_does_order_is_kept_and_nothing_is_lost(
+        puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),
+        fates in prop::collection::vec((fate(), 0_u64..3_000, 0.0_f64..1.0), 1..60),
+        concurrency in 1_usize..4,
+        batch in 1_usize..5,
+        rate in prop::option::of((0.5_f64..20.0, 1_u32..4)),
+    ) {
+        let delivery = Delivery {
+            debounce: Duration::ZERO,
+            rate,
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(2),
+            give_up_after: Duration::from_secs(20),
+            concurrency,
+            batch,
+        };
+        let mut outbox: Outbox<u64> = Outbox::new(delivery);
+        let mut puts: Vec<(usize, u64)> = puts;
+        puts.sort_by_key(|(_, at)| *at);
+        let mut puts = puts.into_iter().enumerate().peekable();
+        let mut fates = fates.into_iter();
+        let (mut now, mut total) = (Duration::ZERO, 0_u64);
+        let mut under_way: Vec<UnderWay> = Vec::new();
+        let mut received: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        let mut settled: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        let mut buried: Vec<u64> = Vec::new();
+        for _ in 0..10_000 {
+            while let Some((number, (lane, _))) = puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now) {
+                outbox.put(now, message(lane, number as u64), number as u64);
+                total += 1;
+            }
+            for shipment in outbox.take(now) {
+                prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
+                // When there are no more fates, all is well.
+                let (fate, takes, chance) = fates.next().unwrap_or((Fate::Taken, 10, 0.5));
+                under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, fate, chance));
+            }
+            prop_assert!(under_way.len() <= concurrency);
+            let mut lanes: Vec<&str> = Vec::new();
+            for (_, _, messages, ..) in &under_way {
+                let mut own: Vec<&str> = messages.iter().map(|message| message.name.as_str()).collect();
+                own.dedup();
+                prop_assert!(own.iter().all(|lane| !lanes.contains(lane)), "one lane is under way twice");
+                lanes.extend(own);
+            }
+            under_way.sort_by_key(|(at, ..)| *at);
+            let ends = under_way.first().map(|(at, ..)| *at);
+            let comes = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
+            let Some(next) = [ends, comes, outbox.next()].into_iter().flatten().min() else { break };
+            prop_assert!(next > now || ends == Some(next) || comes == Some(next), "it waits for what was");
+            now = now.max(next);
+            if ends == Some(next) {
+                let (_, number, messages, fate, chance) = under_way.remove(0);
+                if matches!(fate, Fate::Taken | Fate::TakenUnheard) {
+                    for message in &messages {
+                        received.entry(message.name.clone()).or_default().push(message.data.as_u64().expect("a number"));
+                    }
+                }
+                for message in &messages {
+                    let number = message.data.as_u64().expect("a number");
+                    let newest = settled.get(&message.name).and_then(|settled| settled.last());
+                    prop_assert!(newest.is_none_or(|newest| *newest < number), "{} after {:?}", number, newest);
+                }
+                let why = String::new();
+                let outcome = match fate {
+                    Fate::Taken => Outcome::Delivered,
+                    Fate::TakenUnheard | Fate::NotTaken => Outcome::Retry { after: None, why },
+                    Fate::Refused => Outcome::Refused { why },
+                };
+                let bury = |message: &Message, _: &str, _: u32| {
+                    buried.push(message.data.as_u64().expect("a number"));
+                    true
+                };
+                for done in outbox.settle(now, number, &outcome, || chance, bury) {
+                    settled.entry(done.message.name.clone()).or_default().extend(done.tokens);
+                }
+            }
+        }
+        prop_assert!(outbox.is_empty() && under_way.is_empty(), "something waits for ever");
+        let all: usize = settled.values().map(Vec::len).sum();
+        prop_assert_eq!(all as u64, total, "each is settled once");
+        for (lane, settled) in &settled {
+            prop_assert!(settled.is_sorted_by(|one, other| one < other), "acknowledged out of order: {:?}", settled);
+            let received = received.get(lane).cloned().unwrap_or_default();
+            for number in settled {
+                prop_assert!(received.contains(number) || buried.contains(number), "{} is lost", number);
+            }
+            // For the first time each comes in order; what comes again comes before anything newer is acknowledged.
+            let mut first: Vec<u64> = Vec::new();
+            for number in &received {
+                if !first.contains(number) {
+                    prop_assert!(first.iter().all(|before| before < number), "out of order: {:?}", received);
+                    first.push(*number);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Rules on random objects, against a naive reading of what they say.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use steadfast_notify::Plan;
+use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::config::EventKind;
+use steadfast_notify::explain::{Overlooked, explain};
+use steadfast_notify::rule::{Compiled, Verdict};
+
+fn rule(lines: &str) -> Arc<Compiled> {
+    let text = format!("[sinks.s.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n{lines}\n");
+    Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}")).rules[0].clone()
+}
+
+fn subject() -> Subject {
+    let text = |text: &str| text.to_owned();
+    Subject { cluster: text("c"), resource: text("pods"), namespace: text("n"), name: text("a"), uid: text("u") }
+}
+
+fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
+    let kind = match (old, new) {
+        (None, _) => EventKind::Added,
+        (Some(_), Some(_)) => EventKind::Updated,
+        (Some(_), None) => EventKind::Deleted,
+    };
+    let state = |object: Option<&Value>| object.cloned().map(State::new);
+    let (old, new) = (state(old), state(new));
+    let (certainty, reason) = (None, None);
+    let at = Timestamp::UNIX_EPOCH;
+    Arc::new(Change { id: "1".into(), kind, initial: false, subject: subject(), old, new, certainty, reason, at })
+}
+
+/// What can be said of something: that it holds, that it does not, or nothing.
+type Truth = Option<bool>;
+
+/// True where one is, whatever the other; nothing where nothing can be said of it.
+fn or(one: Truth, other: Truth) -> Truth {
+    match (one, other) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (Some(false), Some(false)) => Some(false),
+        _ => None,
+    }
+}
+
+fn and(one: Truth, other: Truth) -> Truth {
+    or(one.map(|one| !one), other.map(|other| !other)).map(|truth| !truth)
+}
+
+fn object() -> impl Strategy<Value = Value> {
+    let replicas = prop::option::of(0_i64..5);
+    let app = prop::option::of(prop::sample::select(vec!["web", "cart"]));
+    let images = prop::collection::vec(prop::sample::select(vec!["a:1", "a:2"]), 0..3);
+    (replicas, app, images).prop_map(|(replicas, app, images)| {
+        let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {}}, "spec": {}});
+        if let Some(replicas) = replicas {
+            object["spec"]["replicas"] = replicas.into();
+        }
+        if let Some(app) = app {
+            object["metadata"]["labels"]["app"] = app.into();
+        }
+        object["spec"]["containers"] = images.into_iter().map(|image| json!({"image": image})).collect();
+        object
+    })
+}
+
+fn states() -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
+    let both = (prop::option::of(object()), prop::option::of(object()));
+    both.prop_filter("something is there", |(old, new)| old.is_some() || new.is_some())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_rule_fires_where_a_naive_reading_of_it_does((old, new) in states()) {
+        let rule = rule(
+            "when = \"changed('spec.replicas') && object.spec.replicas > 2 || \
+             event.type == 'Deleted' && object.metadata.labels.app == 'web'\"\n\
+             send = \"{'images': object.spec.containers.map(c, c.image), 'was': old != null}\"",
+        );
+        let at = |object: &Option<Value>| object.as_ref().and_then(|object| object["spec"].get("replicas").cloned());
+        let last = new.as_ref().or(old.as_ref()).expect("something is there");
+        let many = last["spec"].get("replicas").map(|replicas| replicas.as_i64() > Some(2));
+        let is_web = last["metadata"]["labels"].get("app").map(|app| app == "web");
+        let scaled = and(Some(at(&old) != at(&new)), many);
+        let expected = or(scaled, and(Some(new.is_none()), is_web));
+
+        let verdict = rule.judge(&change(old.as_ref(), new.as_ref()));
+        let said = match &verdict {
+            Verdict::Fires(_) => Some(true),
+            Verdict::DoesNotHold => Some(false),
+            Verdict::Failed { expression: "when", .. } => None,
+            other => panic!("{other:?}"),
+        };
+        prop_assert_eq!(said, expected, "{:?} → {:?}: {:?}", old, new, verdict);
+        if let Verdict::Fires(data) = verdict {
+            let images: Vec<&Value> =
+                last["spec"]["containers"].as_array().expect("a list").iter().map(|one| &one["image"]).collect();
+            prop_assert_eq!(data, json!({"images": images, "was": old.is_some()}));
+        }
+    }
+
+    #[test]
+    fn whether_a_field_changed_is_as_a_comparison_says((old, new) in states()) {
+        let image = |object: &Option<Value>| {
+            object.as_ref().and_then(|object| object.pointer("/spec/containers/0/image").cloned())
+        };
+        let rule = rule("when = \"changed('spec.containers[0].image')\"");
+        let fires = matches!(rule.judge(&change(old.as_ref(), new.as_ref())), Verdict::Fires(_));
+        prop_assert_eq!(fires, image(&old) != image(&new));
+    }
+}
+
+#[test]
+fn an_expression_that_fails_says_why_and_nothing_of_any_value() {
+    let object = json!({"metadata": {"name": "hunter2"}, "spec": {"password": "hunter2", "list": ["hunter2"]}});
+    for (when, why) in [
+        ("object.spec.replicas > 2", "there is no `replicas`; `has(…)` asks whether there is"),
+        ("object.spec.password > 2", "`_>_` does not take string, int"),
+        ("object.spec.list[7] == 'x'", "a list has no item of this number"),
+        ("new.spec.replicas > 2 || old.spec.replicas > 2", ""),
+        ("int(object.spec.password) > 1", ""),
+        ("object.spec.password.matches('[')", ""),
+        ("object.spec.password", "neither true nor false"),
+        ("object.spec.list.exists(x, x > 1)", ""),
+    ] {
+        let verdict = rule(&format!("when = \"{when}\"")).judge(&change(None, Some(&object)));
+        let Verdict::Failed { expression: "when", why: told } = verdict else { panic!("{when}: {verdict:?}") };
+        assert!(told.contains(why) && !told.contains("hunter2"), "{when}: {told}");
+    }
+    let verdict = rule("send = \"{'x': object.spec.x}\"").judge(&change(None, Some(&object)));
+    assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "{verdict:?}");
+}
+
+#[test]
+fn a_rule_that_says_nothing_fires_always_and_sends_who_the_object_is() {
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}});
+    let Verdict::Fires(data) = rule("").judge(&change(Some(&object), None)) else { panic!("it fires") };
+    let who = json!({
+        "apiVersion": "v1", "kind": "Pod", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7",
+    });
+    assert_eq!(data, who);
+    let verdict = rule("events = [\"Added\", \"Updated\"]").judge(&change(Some(&object), None));
+    assert_eq!(verdict, Verdict::OtherKind);
+}
+
+#[test]
+fn what_is_explained_is_what_would_be_done() {
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"replicas": 3}});
+    let rule = rule("when = \"changed('spec.replicas')\"\nsend = \"object.spec.replicas\"\nnamespaces = [\"shop\"]");
+    let told = explain(&rule, &subject(), Ok(&object));
+    for line in [
+        "at the start: sends nothing, `initial` is not set",
+        "Added: fires, sends 3 to s",
+        "Updated: does not fire while spec.replicas stays the same",
+        "Deleted: fires, sends 3 to s",
+    ] {
+        assert!(told.contains(line), "no {line:?} in {told}");
+    }
+    let told = explain(&rule, &subject(), Err(Overlooked::Namespace));
+    assert_eq!(told, "rule r\n  does not look: it is for the namespaces shop\n");
+}

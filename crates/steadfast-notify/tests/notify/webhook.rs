@@ -1,0 +1,189 @@
+//! Servers that take `CloudEvents`.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use steadfast_notify::Plan;
+use steadfast_notify::message::Message;
+use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::stdout::Lines;
+use tokio::net::TcpListener;
+
+use crate::folder::Folder;
+
+/// What a receiver was sent.
+struct Received {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// A server that keeps what it is sent, and answers what it is told to.
+#[derive(Clone)]
+struct Receiver {
+    address: std::net::SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Receiver {
+    async fn start(status: u16, header: Option<(&'static str, &'static str)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = Self { address: listener.local_addr().expect("an address"), received: Arc::default() };
+        let kept = server.received.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let kept = kept.clone();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let kept = kept.clone();
+                    async move {
+                        let (parts, body) = request.into_parts();
+                        let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
+                        let (method, path, headers) = (parts.method, parts.uri.to_string(), parts.headers);
+                        let one = Received { method, path, headers, body };
+                        kept.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                        let mut response = Response::builder().status(status);
+                        if let Some((name, value)) = header {
+                            response = response.header(name, value);
+                        }
+                        Ok::<_, Infallible>(response.body(Full::new(Bytes::new())).expect("an answer"))
+                    }
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service),
+                );
+            }
+        });
+        server
+    }
+
+    fn take(&self) -> Received {
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(received.len(), 1, "one request");
+        received.remove(0)
+    }
+}
+
+/// A folder with a key, for one test.
+fn folder(name: &str) -> Folder {
+    let folder = Folder::new(&format!("webhook-{name}"));
+    std::fs::write(folder.join("key"), "a key that is shared\n").expect("there is room");
+    std::fs::write(folder.join("token"), "Bearer hunter2").expect("there is room");
+    folder
+}
+
+async fn opened(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn Stream>, String> {
+    let text = format!(
+        "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
+    );
+    let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
+    let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
+    Ok(plan.open(&stdout).await.map_err(|error| error.to_string())?["s"].clone())
+}
+
+fn message(name: &str) -> Arc<Message> {
+    let message = json!({
+        "id": format!("{name}@7/r"), "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "here",
+        "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": {"ip": "10.0.0.1"},
+    });
+    Arc::new(serde_json::from_value(message).expect("a message"))
+}
+
+fn event(name: &str) -> Value {
+    json!({
+        "specversion": "1.0", "id": format!("{name}@7/r"), "source": "/clusters/here/pods", "type": "dev.steadfast.added",
+        "subject": format!("shop/{name}"), "time": "2026-01-02T03:04:05Z", "datacontenttype": "application/json",
+        "rule": "r", "uid": "u", "data": {"ip": "10.0.0.1"},
+    })
+}
+
+/// RFC 2104, by hand: what signs is another crate.
+fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
+    let mut block = [0_u8; 64];
+    block[..key.len()].copy_from_slice(key);
+    let inner = Sha256::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(text).finalize();
+    let outer = Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize();
+    outer.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
+}
+
+#[test]
+fn the_hmac_by_hand_is_that_of_rfc_4231() {
+    let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+    assert_eq!(hmac_sha256(b"Jefe", b"what do ya want for nothing?"), expected);
+}
+
+#[tokio::test]
+async fn a_message_is_a_signed_cloud_event() {
+    let receiver = Receiver::start(204, None).await;
+    let more =
+        "hmac = {file = \"key\"}\nheaders = {X-Team = \"edge\"}\nsecret_headers = {Authorization = {file = \"token\"}}";
+    let url = format!("http://{}/hooks/in?x=1", receiver.address);
+    let stream = opened(&folder("structured"), &url, more).await.expect("nothing is wrong");
+    assert_eq!(stream.deliver(&[message("a")]).await, Outcome::Delivered);
+    let Received { method, path, headers, body } = receiver.take();
+    assert_eq!((method, path.as_str()), (Method::POST, "/hooks/in?x=1"));
+    assert_eq!(headers["content-type"], "application/cloudevents+json; charset=utf-8");
+    assert_eq!(
+        (&headers["x-team"], &headers["authorization"]),
+        (&"edge".parse().unwrap(), &"Bearer hunter2".parse().unwrap())
+    );
+    assert_eq!(headers["steadfast-signature"], format!("sha256={}", hmac_sha256(b"a key that is shared", &body)));
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("it is JSON"), event("a"));
+}
+
+#[tokio::test]
+async fn several_messages_are_one_batch_in_order() {
+    let receiver = Receiver::start(200, None).await;
+    let url = format!("http://{}", receiver.address);
+    let stream = opened(&folder("batched"), &url, "mode = \"batched\"").await.expect("nothing is wrong");
+    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
+    let Received { path, headers, body, .. } = receiver.take();
+    assert_eq!(path, "/");
+    assert_eq!(headers["content-type"], "application/cloudevents-batch+json; charset=utf-8");
+    assert!(!headers.contains_key("steadfast-signature"));
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("it is JSON"), json!([event("a"), event("b")]));
+}
+
+#[tokio::test]
+async fn what_a_server_asks_to_wait_for_is_known_and_nothing_is_sent_twice_beneath() {
+    for status in [429, 503] {
+        let receiver = Receiver::start(status, Some(("retry-after", "77"))).await;
+        let url = format!("http://{}", receiver.address);
+        let stream = opened(&folder("busy"), &url, "").await.expect("nothing is wrong");
+        let outcome = stream.deliver(&[message("a")]).await;
+        let Outcome::Retry { after: Some(after), why } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(after, Duration::from_secs(77));
+        assert!(why.contains(&status.to_string()), "{why}");
+        receiver.take();
+    }
+    let receiver = Receiver::start(410, None).await;
+    let stream = opened(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("nothing is wrong");
+    assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Refused { .. }));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_for_another_time_and_says_why() {
+    // Taken and given back, so that nobody listens.
+    let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
+    let url = format!("http://{address}");
+    let stream = opened(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("nothing is wrong");
+    let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("nobody is there") };
+    assert!(!why.is_empty() && !why.contains("hunter2"), "{why}");
+}
+
+#[tokio::test]
+async fn certificates_that_are_not_there_are_told_with_their_place() {
+    let url = "https://127.0.0.1:1/";
+    let told =
+        opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("none is there");
+    assert!(told.contains("x.toml:5:") && told.contains("none.pem"), "{told}");
+}
