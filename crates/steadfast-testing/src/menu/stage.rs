@@ -144,6 +144,13 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until as many watches are open on the first server. A cache is ready, and fresh, by its list alone; what is done
+    /// to a watch, or counted of watches, is to begin when there is one.
+    pub(super) async fn watching(&mut self, watches: usize) {
+        let open = until(READY, || self.server.open_watches(0) >= watches).await;
+        self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
+    }
+
     /// Expects that `watched` was not seen to doubt since `begun`.
     pub(super) fn expect_no_doubt<K: Held>(&mut self, watched: &Watched<K>, begun: Instant) {
         // In real time the onlooker itself may be late to see what has ended.

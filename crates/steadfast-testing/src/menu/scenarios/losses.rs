@@ -49,6 +49,7 @@ async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.create("a", "1")?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    stage.watching(1).await;
     let begun = stage.fault();
     let watches = stage.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;

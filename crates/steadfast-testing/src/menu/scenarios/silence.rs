@@ -122,6 +122,7 @@ async fn idle_flow_dropped<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.create("a", "1")?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    stage.watching(1).await;
     let begun = stage.fault();
     let network = stage.network().ok_or("there is no network that can fail")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
@@ -139,6 +140,7 @@ async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result
     stage.create("a", "1")?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    stage.watching(1).await;
     let fault = stage.fault();
     freeze(&stage.server, true);
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
@@ -160,9 +162,11 @@ async fn stalled_stream<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     stage.create("a", "1")?;
     let other = stage.watch::<K>(Scope::namespace("kube-system"))?;
     stage.ready(&[&other]).await?;
+    stage.watching(1).await;
     let known: Vec<u64> = stage.server.requests().iter().map(|request| request.id).collect();
     let stalled = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&stalled]).await?;
+    stage.watching(2).await;
     let connections = stage.server.connections().len();
     let fault = stage.fault();
     for request in stage.server.requests().iter().filter(|request| !known.contains(&request.id)) {
@@ -185,6 +189,7 @@ async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble>
     stage.create("a", "1")?;
     let config_maps = stage.watch::<K>(Scope::all())?;
     stage.ready(&[&config_maps]).await?;
+    stage.watching(1).await;
     let begun = stage.fault();
     let before = stage.server.requests().len();
     sleep(Duration::from_secs(290)).await;
