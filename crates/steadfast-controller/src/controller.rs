@@ -49,6 +49,7 @@ use source::{Detach, Links};
 pub use source::{Source, SourceError};
 use view::View;
 
+use crate::election::Shares;
 use crate::panics;
 use crate::workqueue::{RateLimit, RetrySettings};
 
@@ -115,6 +116,7 @@ pub struct Controller<K: Kept> {
     name: Option<Arc<str>>,
     told: Option<Told>,
     after: Option<BoxFuture<'static, ()>>,
+    shares: Option<Shares>,
 }
 
 /// How the keys are queued.
@@ -179,6 +181,7 @@ impl<K: Kept> Controller<K> {
             name: None,
             told: None,
             after: None,
+            shares: None,
         }
     }
 
@@ -300,9 +303,21 @@ impl<K: Kept> Controller<K> {
         self
     }
 
-    /// The first call waits for `ready` too, to be the leader for instance; the caches do not.
+    /// The first call waits for `ready` too, to be the leader for instance; the caches do not. And when it is ready, as without it
+    /// from the start on, until each cache that the calls read has what was written before, by whoever led.
     pub fn after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
         self.after = Some(ready.boxed());
+        self
+    }
+
+    /// Calls only for keys that are this process's own by `shares`: for those that are gained as soon as each cache that the calls
+    /// read has what was written before, by whoever had them.
+    ///
+    /// A key is held for as long as its call lasts. To act on it, [hold](Shares::hold) it in the call as well, before anything is read,
+    /// and use the client of what is held. Where a cache is in doubt, no other controller with the same `shares` gains keys before
+    /// that is over: let each have its own, where one is not to wait for another.
+    pub fn shared_by(mut self, shares: &Shares) -> Self {
+        self.shares = Some(shares.clone());
         self
     }
 

@@ -26,6 +26,8 @@ use timing::Timing;
 
 use crate::panics;
 
+#[cfg(feature = "breach")]
+pub use shares::SharesBreach;
 pub use shares::{Held, Shares, SharesBuilder};
 pub use timing::ElectionError;
 

@@ -51,6 +51,8 @@
 //! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
 //! | `shares::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; whose a key is |
 //! | `shares::member`, `group`, `office` | a member at work, its requests about the others, what it tells |
+//! | `shares::gains` | which of its own keys are given out: once caches have what others had written to them |
+//! | `shares::breach` | deliberate breaches of the protocol, for tests; empty without the feature `breach` |
 //! | `events` | events recorded about objects: counted, combined, limited, sent by a task |
 //! | [`subject`] | what an event can be about |
 //! | `events::correlate` | which requests that takes, without I/O and without a clock |
@@ -73,6 +75,9 @@ pub use controller::{
 };
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
+#[cfg(feature = "breach")]
+#[doc(hidden)]
+pub use election::SharesBreach;
 pub use election::{ElectionError, Held, Leader, LeaderElection, LeaderElectionBuilder, Shares, SharesBuilder};
 #[cfg(feature = "metrics")]
 pub use events::EventMetrics;

@@ -73,6 +73,17 @@ impl<K: Kept> Informer<K> {
         seen
     }
 
+    /// Whatever anybody may have written so far to the resource that this cache looks at, in its namespace: for who takes over from
+    /// another, to wait until caches have what that one has done.
+    ///
+    /// A cache has it once it has come to the version that the server tells when it is asked after this; nobody asks before it is
+    /// [waited for](Self::wait_for_writes).
+    pub fn written_so_far(&self) -> Writes {
+        let mut written = Writes::default();
+        written.push(Arc::new(self.origin().anything()));
+        written
+    }
+
     fn has(&self, write: &Write) -> bool {
         if !self.origin().concerns(write) || is_refused(self.shared()) {
             return true;

@@ -237,6 +237,18 @@ impl InformerFactory {
             || self.controls().iter().all(|control| !control.is_waited_for(writes) || control.has_writes(writes))
     }
 
+    /// Whatever anybody may have written so far to what the caches of this factory look at: see
+    /// [`Informer::written_so_far`](crate::Informer::written_so_far).
+    pub fn written_so_far(&self) -> Writes {
+        let mut written = Writes::default();
+        for control in self.controls().iter().filter(|control| !control.is_stopped()) {
+            let mut anything = Writes::default();
+            anything.push(Arc::new(control.origin().anything()));
+            written.extend(anything);
+        }
+        written
+    }
+
     /// What `event` of `informer` tells, where another cache of this factory that is going to hold it too does not have it
     /// yet; nothing otherwise.
     ///

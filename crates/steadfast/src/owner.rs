@@ -57,6 +57,11 @@ impl Origin {
         Write::new(Some(self.server.clone()), target, outcome)
     }
 
+    /// Whatever was written here so far, by anybody.
+    pub(crate) fn anything(&self) -> Write {
+        self.write(self.scope.in_namespace(), None, Outcome::Unknown(None))
+    }
+
     /// Whether an object of this name with these labels may be held here, as far as that can be told.
     pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));

@@ -132,7 +132,8 @@ impl Writes {
         self.push(Arc::new(Write::new(None, target, outcome)));
     }
 
-    /// Adds those of `others`; of two states of one object the newer is enough.
+    /// Adds those of `others`; of two states of one object the newer is enough, and of two of which nobody knows what they were
+    /// the one after which the server is asked later.
     pub fn extend(&mut self, others: Self) {
         for write in others.made {
             match self.made.iter_mut().find(|known| write.covers(known)) {
@@ -177,6 +178,9 @@ impl Write {
 
     /// Whether a cache that has this also has `other`, and is to hold both if it is to hold one.
     fn covers(&self, other: &Self) -> bool {
+        if let (Outcome::Unknown(None), Outcome::Unknown(None)) = (&*self.outcome.borrow(), &*other.outcome.borrow()) {
+            return self.reached().is_none() && (&self.server, &self.target) == (&other.server, &other.target);
+        }
         let (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) =
             (&*self.outcome.borrow(), &*other.outcome.borrow())
         else {
@@ -243,6 +247,7 @@ impl fmt::Display for Write {
                 let what = match outcome {
                     Outcome::Awaited => "a write that is under way",
                     Outcome::Nothing => "a write that was refused",
+                    Outcome::Unknown(None) => "what may have been written",
                     _ => "a write whose answer was lost",
                 };
                 write!(f, "{what}, {plural}{dot}{group}")?;

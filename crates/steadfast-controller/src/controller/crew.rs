@@ -21,6 +21,7 @@ use super::pulse::Pulse;
 use super::sights::Sights;
 use super::spins::Spins;
 use super::stage::Stage;
+use crate::election::Shares;
 use crate::panics::told;
 use crate::workqueue::{Work, Workqueue};
 
@@ -58,6 +59,8 @@ pub(super) struct Crew {
     pub(super) caller: Caller,
     pub(super) gate: Gate,
     pub(super) sights: Sights,
+    /// Where keys are shared with other processes.
+    pub(super) shares: Option<Shares>,
     pub(super) notes: Notes,
     pub(super) counted: Arc<Counted>,
     pub(super) spins: Spins,
@@ -192,9 +195,18 @@ impl Member {
             crew.queue.add_with(work.key().clone(), work.priority());
             return;
         }
+        // Before anything is read for it; and until the call has ended, so that nobody else has the key by then.
+        let held = crew.shares.as_ref().map(|shares| shares.hold(&work));
+        if let Some(None) = held {
+            // It is called when it is gained.
+            crew.spins.calm(&work);
+            work.finish();
+            return;
+        }
         match (crew.caller)(&work) {
             Call::Begun(call) => {
                 let end = self.call(&work, call, stage).await;
+                drop(held);
                 crew.ended(work, end);
             }
             Call::Gone => {

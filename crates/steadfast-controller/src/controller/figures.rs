@@ -31,6 +31,12 @@ pub struct ControllerFigures {
     pub waits_for_writes: u64,
     /// How long all those waits took together.
     pub waited_for_writes: Duration,
+    /// Whether keys wait until caches have what another process has written that acted on them before.
+    pub catching_up: bool,
+    /// How often that was waited for: at the start, and when keys were gained.
+    pub catch_ups: u64,
+    /// How long all those waits took together.
+    pub caught_up: Duration,
     /// Whether nothing is called, or only what is safe, since a cache is in doubt.
     pub paused: bool,
     /// How often that was so.
@@ -51,6 +57,9 @@ pub(super) struct Counted {
     pub(super) waits: AtomicU64,
     pub(super) waited_nanos: AtomicU64,
     pub(super) pauses: AtomicU64,
+    pub(super) catching_up: AtomicUsize,
+    pub(super) catch_ups: AtomicU64,
+    pub(super) caught_up_nanos: AtomicU64,
 }
 
 impl Counted {
@@ -61,7 +70,13 @@ impl Counted {
 
     /// A key has waited for `wait`, until caches had what was written for it.
     pub(super) fn waited(&self, wait: Duration) {
-        self.waited_nanos.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.waited_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
+    }
+
+    /// Keys have waited for `wait`, until caches had what others had written.
+    pub(super) fn caught_up(&self, wait: Duration) {
+        Self::one(&self.catch_ups);
+        self.caught_up_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }
 
     /// The figures now, with what is not counted here.
@@ -80,8 +95,15 @@ impl Counted {
             waiting_for_writes,
             waits_for_writes: count(&self.waits),
             waited_for_writes: Duration::from_nanos(count(&self.waited_nanos)),
+            catching_up: self.catching_up.load(Ordering::Relaxed) > 0,
+            catch_ups: count(&self.catch_ups),
+            caught_up: Duration::from_nanos(count(&self.caught_up_nanos)),
             paused,
             pauses: count(&self.pauses),
         }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -79,6 +79,18 @@ impl Collector for ControllerMetrics {
             |figures| figures.waited_for_writes.as_secs_f64(),
         )?;
         counter(
+            "steadfast_controller_catch_ups",
+            None,
+            "How often keys waited until caches had what another process had written",
+            |figures| figures.catch_ups as f64,
+        )?;
+        counter(
+            "steadfast_controller_caught_up",
+            Some(Unit::Seconds),
+            "How long they waited for that, all together",
+            |figures| figures.caught_up.as_secs_f64(),
+        )?;
+        counter(
             "steadfast_controller_pauses",
             None,
             "How often nothing was called since a cache was in doubt for too long",
@@ -99,6 +111,11 @@ impl Collector for ControllerMetrics {
             "steadfast_controller_waiting_for_writes",
             "Keys that wait until caches have what the call before wrote, or what led to it",
             |figures, _| figures.waiting_for_writes,
+        )?;
+        gauge(
+            "steadfast_controller_catching_up",
+            "Whether keys wait until caches have what another process has written",
+            |figures, _| usize::from(figures.catching_up),
         )?;
         gauge(
             "steadfast_controller_paused",

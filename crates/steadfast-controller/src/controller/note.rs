@@ -68,6 +68,20 @@ pub enum ControllerNote {
         /// Which cache, and why.
         why: String,
     },
+    /// Keys that another process may have acted on wait, since a cache may lack what that has written: all keys at the start, and
+    /// those that were gained where [they are shared](crate::Controller::shared_by).
+    LacksOthers {
+        /// Which cache lacks what, and why.
+        why: String,
+        /// How long so far.
+        lasting: Duration,
+    },
+    /// It cannot be known whether a cache has what another process has written before: versions there have no order. Its keys are
+    /// called.
+    CannotCatchUp {
+        /// Which cache, and why.
+        why: String,
+    },
     /// Nothing is called, or only what is safe, since a cache has been in doubt for too long.
     Paused {
         /// Which cache, since when, and why.
@@ -135,6 +149,18 @@ impl fmt::Display for ControllerNote {
             }
             Self::CannotCompare { key, why } => {
                 write!(f, "{key} is called, though it is not known whether a cache has what its last call wrote: {why}")
+            }
+            Self::LacksOthers { why, lasting } => {
+                write!(
+                    f,
+                    "keys that come from another process wait for {lasting:.1?}, since a cache may lack its last writes: {why}"
+                )
+            }
+            Self::CannotCatchUp { why } => {
+                write!(
+                    f,
+                    "keys that come from another process are called, though a cache may lack its last writes: {why}"
+                )
             }
             Self::Paused { why } => write!(f, "no calls while a cache is in doubt, unless they are safe: {why}"),
             Self::Resumed { lasted } => write!(f, "calls go on, after {lasted:.1?}"),

@@ -3,6 +3,9 @@
 //! Caches may lack either: a watch lags behind the writes that were answered, and two watches of one resource behind each
 //! other. The caches that calls are said to read are waited for however long it takes. Others of the factory may be read too,
 //! and are waited for unless they are in doubt.
+//!
+//! And where keys come from another process, what that has written: by now it writes nothing more to them, so its last
+//! writes are there in what the server has come to when it is asked from now on.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -158,9 +161,51 @@ impl Sights {
         false
     }
 
+    /// Waits until caches have whatever was written before this is called, by whoever acted on the keys before.
+    pub(super) async fn catch_up(&self) {
+        let inner = &self.0;
+        let begun = inner.environment.now();
+        let mut written = inner.factory.written_so_far();
+        for view in inner.read() {
+            // One of another factory.
+            written.extend(view.written_so_far());
+        }
+        let _waiting = CatchingUp::begin(&inner.counted);
+        loop {
+            match inner.seen(&written).await {
+                Ok(()) => break,
+                Err(error @ WaitError::Deadline { .. }) => {
+                    let (why, lasting) = (error.to_string(), inner.since(begun));
+                    inner.notes.tell(&ControllerNote::LacksOthers { why, lasting });
+                }
+                Err(error) => {
+                    inner.notes.tell(&ControllerNote::CannotCatchUp { why: error.to_string() });
+                    break;
+                }
+            }
+        }
+        inner.counted.caught_up(inner.since(begun));
+    }
+
     /// How many keys wait.
     pub(super) fn waiting(&self) -> usize {
         self.0.lock().values().filter(|lacking| lacking.wanted.is_some()).count()
+    }
+}
+
+/// That calls wait for what others have written.
+struct CatchingUp<'a>(&'a Counted);
+
+impl<'a> CatchingUp<'a> {
+    fn begin(counted: &'a Counted) -> Self {
+        counted.catching_up.fetch_add(1, Ordering::Relaxed);
+        Self(counted)
+    }
+}
+
+impl Drop for CatchingUp<'_> {
+    fn drop(&mut self) {
+        self.0.catching_up.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -170,6 +215,18 @@ impl Inner {
         self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
     }
 
+    /// Waits until caches have `writes`, for so long.
+    async fn seen(&self, writes: &Writes) -> Result<(), WaitError> {
+        for view in self.read() {
+            match view.wait_for_writes(writes, PATIENCE).await {
+                // Its reader is told of that in other ways.
+                Ok(()) | Err(WaitError::Stopped { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.factory.wait_for_writes(writes, PATIENCE).await
+    }
+
     /// Waits until caches have all that a call for `key` has to see, then has it called, if it was to be.
     async fn wait(&self, key: &ObjectKey, number: u64) {
         let begun = self.environment.now();
@@ -177,17 +234,7 @@ impl Inner {
         let own = |lacking: &&mut Lacking| lacking.number == number;
         loop {
             let Some(writes) = self.lock().get_mut(key).filter(own).map(|lacking| lacking.all()) else { return };
-            let seen = async {
-                for view in self.read() {
-                    match view.wait_for_writes(&writes, PATIENCE).await {
-                        // Its reader is told of that in other ways.
-                        Ok(()) | Err(WaitError::Stopped { .. }) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                self.factory.wait_for_writes(&writes, PATIENCE).await
-            };
-            match seen.await {
+            match self.seen(&writes).await {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
                     if self.lock().get_mut(key).filter(own).is_some_and(|lacking| lacking.wanted.is_some()) {

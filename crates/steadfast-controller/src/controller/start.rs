@@ -21,7 +21,7 @@ use super::note::ControllerNote;
 use super::notes::Notes;
 use super::running::RunningController;
 use super::sights::Sights;
-use super::source::Links;
+use super::source::{Detach, Links};
 use super::spins::Spins;
 use super::stage::{Point, Stage};
 use super::view::View;
@@ -87,12 +87,25 @@ impl<K: Kept> Controller<K> {
         sights.reads(if self.when_stale.waits() { read.clone() } else { Vec::new() });
         let gate = Gate::new(read.clone(), self.when_stale);
 
+        let mut triggers = self.triggers;
+        let mut ends: Vec<Detach> = Vec::new();
+        if let Some(shares) = &self.shares {
+            triggers.push(shares.gained(&informer).boxed());
+            let (sights, stage) = (sights.clone(), stage.clone());
+            let reader = shares.read_by(move || {
+                let (sights, stage) = (sights.clone(), stage.clone());
+                async move { stage.until_ending(sights.catch_up()).await }.boxed()
+            });
+            ends.push(Box::new(move || reader.end()));
+        }
+
         let crew = Arc::new(Crew {
             connection,
             queue: queue.clone(),
             caller: caller(informer),
             gate,
             sights,
+            shares: self.shares,
             notes,
             counted,
             spins: Spins::default(),
@@ -110,7 +123,7 @@ impl<K: Kept> Controller<K> {
             environment.spawn_foreign(Box::pin(begin(crew.clone(), self.factory, first, self.after))),
             environment.spawn_foreign(Box::pin(look_after(crew.clone()))),
         ];
-        for mut keys in self.triggers {
+        for mut keys in triggers {
             let (queue, notes) = (queue.clone(), crew.notes.clone());
             tasks.push(environment.spawn_foreign(Box::pin(async move {
                 let all = async {
@@ -123,7 +136,7 @@ impl<K: Kept> Controller<K> {
                 }
             })));
         }
-        let detach = attached.into_iter().map(|attached| attached.detach).collect();
+        let detach = attached.into_iter().map(|attached| attached.detach).chain(ends).collect();
         Ok(RunningController::new(crew, tasks, detach))
     }
 }
@@ -204,6 +217,8 @@ async fn begin(
         crew.notes.tell(&ControllerNote::Broken { what, message: told(panic) });
         return;
     }
+    // What led before, or was there before, has written; and caches that were warm by then may not have seen all of it.
+    crew.stage.clone().until_ending(crew.sights.catch_up()).await;
     crew.stage.reach(Point::Working);
 }
 

@@ -16,6 +16,8 @@ pub(super) trait View: Send + Sync {
     fn freshness(&self) -> Freshness;
     /// What it has seen, for others to be waited for.
     fn seen(&self) -> Writes;
+    /// Whatever anybody may have written so far to what it looks at.
+    fn written_so_far(&self) -> Writes;
     /// Whether it has these, as far as it is going to.
     fn has_writes(&self, writes: &Writes) -> bool;
     /// Waits until it has these.
@@ -39,6 +41,10 @@ impl<K: Kept> View for Informer<K> {
 
     fn seen(&self) -> Writes {
         Informer::seen(self)
+    }
+
+    fn written_so_far(&self) -> Writes {
+        Informer::written_so_far(self)
     }
 
     fn has_writes(&self, writes: &Writes) -> bool {

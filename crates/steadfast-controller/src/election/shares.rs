@@ -2,6 +2,8 @@
 //!
 //! Why that is so is in [`membership`].
 
+mod breach;
+mod gains;
 mod group;
 mod member;
 mod membership;
@@ -9,19 +11,24 @@ mod office;
 mod rendezvous;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use futures::Stream;
+use futures::future::BoxFuture;
 use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
 use tokio::sync::watch;
 
+use breach::Breaches;
+use gains::Gains;
 use member::Member;
-use membership::Part;
 use office::Office;
 
 use super::office::Term;
 use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
+
+#[cfg(feature = "breach")]
+pub use breach::SharesBreach;
 
 /// One of several replicas that share all keys: each key is one replica's own, or for a while nobody's, and never two
 /// replicas'. Cheap to clone.
@@ -29,8 +36,9 @@ use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
 /// It takes part from when it is built until it is [stopped](Self::stop) or its last clone is dropped; what is held is cut off
 /// then.
 ///
-/// With a controller: ask in each call whether the key is held, act by the client of what is held, and have those keys called
-/// that come to be one's own.
+/// With a controller: have it [shared by](crate::Controller::shared_by) this. Then it calls for those keys alone that are its own, and
+/// for what it gains when its caches have what the one before has written. Hold the key in each call, before anything is read, and act
+/// by the client of what is held.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -41,7 +49,7 @@ use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
 /// async fn reconcile(object: Arc<ConfigMap>, shares: Arc<Shares>) -> Result<Action, kube::Error> {
 ///     let meta = &object.metadata;
 ///     let key = ObjectKey::namespaced(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-///     // Another replica's, or nobody's yet: it is called again when it is ours.
+///     // Not ours any more: it is called again when it is.
 ///     let Some(held) = shares.hold(&key) else { return Ok(Action::await_change()) };
 ///     let client = held.client();
 ///     // Make the world as `object` says, by this client.
@@ -51,10 +59,9 @@ use super::{ElectionError, LeaderElection, LeaderElectionBuilder};
 ///
 /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
 /// let informers = InformerFactory::new(&connection);
-/// let objects = informers.informer::<ConfigMap>(Scope::all())?;
 /// let shares = Shares::builder(&connection, "default", "my-controller").build()?;
-/// let controller = Controller::<ConfigMap>::new(&informers, objects.clone())
-///     .triggered_by(shares.gained(&objects))
+/// let controller = Controller::<ConfigMap>::new(&informers, Scope::all())
+///     .shared_by(&shares)
 ///     .run(reconcile, back_off, Arc::new(shares.clone()))?;
 /// # controller.stop(Duration::from_secs(30)).await;
 /// shares.stop().await;
@@ -78,38 +85,46 @@ impl Drop for Handle {
 }
 
 /// What [`Shares`] are made of: the settings of an election, of which each replica's own lease has the times.
-pub struct SharesBuilder(LeaderElectionBuilder);
+pub struct SharesBuilder(LeaderElectionBuilder, Breaches);
 
 impl SharesBuilder {
     /// Who this is, for those who read the leases: [`LeaderElectionBuilder::identity`].
     #[must_use]
     pub fn identity(self, identity: impl Into<String>) -> Self {
-        Self(self.0.identity(identity))
+        Self(self.0.identity(identity), self.1)
     }
 
     /// For how long a replica of which nothing is seen is waited for: [`LeaderElectionBuilder::lease_duration`]. 15 s.
     #[must_use]
     pub fn lease_duration(self, lease_duration: Duration) -> Self {
-        Self(self.0.lease_duration(lease_duration))
+        Self(self.0.lease_duration(lease_duration), self.1)
     }
 
     /// For how long a replica acts that cannot renew its lease: [`LeaderElectionBuilder::renew_deadline`]; and for how long at
     /// most a hand-over waits for what acts on keys. 10 s.
     #[must_use]
     pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
-        Self(self.0.renew_deadline(renew_deadline))
+        Self(self.0.renew_deadline(renew_deadline), self.1)
     }
 
     /// How often each replica renews its lease, and reads those of all: [`LeaderElectionBuilder::retry_period`]. 2 s.
     #[must_use]
     pub fn retry_period(self, retry_period: Duration) -> Self {
-        Self(self.0.retry_period(retry_period))
+        Self(self.0.retry_period(retry_period), self.1)
     }
 
     /// Where the times that are written into the lease come from: [`LeaderElectionBuilder::wall_clock`].
     #[must_use]
     pub fn wall_clock(self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(self.0.wall_clock(wall_clock))
+        Self(self.0.wall_clock(wall_clock), self.1)
+    }
+
+    /// Has it break the protocol: for the tests that prove that this is found.
+    #[cfg(feature = "breach")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn breach(self, breach: SharesBreach) -> Self {
+        Self(self.0, Breaches { committed: Some(breach) })
     }
 
     /// The replica, which takes part from now on.
@@ -135,10 +150,13 @@ impl SharesBuilder {
             identity: format!("{identity}_{ending}"),
             standing: watch::Sender::default(),
             stopping: watch::Sender::new(false),
+            readers: Mutex::default(),
         });
-        let member = Member::new(connection, office.clone(), timing, wall);
+        let member = Member::new(connection, office.clone(), timing, wall, self.1);
         // Goes on without its handle, which would only end it before it has released the lease.
         drop(environment.spawn(Box::pin(member.run())));
+        let gives_out = office.clone();
+        drop(environment.spawn(Box::pin(async move { gives_out.give_out().await })));
         Ok(Shares { handle: Arc::new(Handle { office }) })
     }
 }
@@ -163,7 +181,7 @@ impl Shares {
     ///
     /// It needs `list`, `get`, `create`, `update` and `delete` of `leases` in `coordination.k8s.io` there.
     pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> SharesBuilder {
-        SharesBuilder(LeaderElection::builder(connection, namespace, group))
+        SharesBuilder(LeaderElection::builder(connection, namespace, group), Breaches::default())
     }
 
     /// Who this is, as its lease has it.
@@ -197,8 +215,10 @@ impl Shares {
         })
     }
 
-    /// The keys of `informer` that come to be this replica's own, for [`Controller::triggered_by`](crate::Controller::triggered_by):
-    /// whatever was not done while they were not.
+    /// The keys of `informer` that come to be this replica's own: whatever was not done while they were not.
+    ///
+    /// A controller that is [shared by](crate::Controller::shared_by) this has them called by itself. Who acts without one, on caches of
+    /// its own, is given them as soon as they are gained, and its caches may lack what the one before has written.
     ///
     /// It ends when this is stopped, and does not keep it from that.
     pub fn gained<K: Kept>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
@@ -206,35 +226,53 @@ impl Shares {
         let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
         let looks = futures::stream::unfold(
             // Not the standing itself, whose term would count as held for as long as nobody polls this.
-            (self.handle.office.standing.subscribe(), 0, None::<Arc<Part>>, keys),
+            (self.handle.office.standing.subscribe(), 0, Gains::default(), keys),
             |(mut standings, number, before, keys)| async move {
                 let now = standings.wait_for(|now| now.number != number || now.over.is_some()).await.ok()?.clone();
                 if now.over.is_some() {
                     return None;
                 }
                 // What was between is not known: anything may have been lost and gained again.
-                let before = before.filter(|_| now.number == number + 1);
-                let had = |key: &ObjectKey| before.as_ref().is_some_and(|part| part.owns(key));
+                let had = |key: &ObjectKey| now.number == number + 1 && before.own(key);
                 let gained = |key: &ObjectKey| now.term_for(key).is_some() && !had(key);
                 let gained: Vec<_> = keys().into_iter().filter(gained).collect();
-                let part = now.part.filter(|_| now.term.is_some());
-                Some((futures::stream::iter(gained), (standings, now.number, part, keys)))
+                Some((futures::stream::iter(gained), (standings, now.number, now.gains, keys)))
             },
         );
         futures::StreamExt::flatten(looks)
+    }
+
+    /// What is gained is given out only when `catch_up`, begun afterwards, has ended: as long as what is returned is there.
+    pub(crate) fn read_by(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Reader {
+        let office = self.handle.office.clone();
+        Reader { number: office.read(Arc::new(catch_up)), office }
     }
 
     /// Takes part no more: first nothing is sent any more by what is held, then the lease is released. Says whether it was, so that
     /// others may have the keys at once.
     ///
     /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
-    /// act on it, or is left to expire. So end the work first. It takes no longer than the lease would last.
+    /// act on it, or is left to expire. So end the work first. It takes no longer than the lease would last; and where the runtime of
+    /// the connection is gone, on which this would be done, it says at once that it was not.
     pub async fn stop(&self) -> bool {
         let office = &self.handle.office;
         office.stopping.send_replace(true);
         let mut standing = office.standing.subscribe();
         let over = standing.wait_for(|standing| standing.over.is_some()).await;
         over.ok().and_then(|standing| standing.over).unwrap_or(false)
+    }
+}
+
+/// Somebody who reads caches, and acts by what they say.
+pub(crate) struct Reader {
+    number: u64,
+    office: Arc<Office>,
+}
+
+impl Reader {
+    /// It does so no more.
+    pub(crate) fn end(&self) {
+        self.office.read_no_more(self.number);
     }
 }
 

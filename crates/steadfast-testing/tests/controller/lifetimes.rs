@@ -143,11 +143,39 @@ async fn caches_are_warm_before_the_first_call_may_be_made() -> Result<(), World
     pass(100 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
     assert_eq!(world.server.open_watches(0), 1);
-    world.network.cut();
+    let asked = world.server.requests().len();
     drop(lead);
     pass(Duration::from_millis(10)).await;
-    assert_eq!(told.all(), ["begins a"], "without a word to the server");
+    assert_eq!(told.all(), ["begins a"]);
+    assert_eq!(world.server.requests().len(), asked + 1, "how far the server is, and nothing else");
     drop(controller);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_is_made_before_it_is_known_what_was_written_before() -> Result<(), WorldError> {
+    let world = world_of(&["a"]).await?;
+    let (told, running) = (Told::default(), Arc::default());
+    let (lead, leads) = oneshot::channel::<()>();
+    let ready = async { drop(leads.await) };
+    let controller = slow(&world, &told, &running, |controller| controller.after(ready))?;
+    pass(SECOND).await;
+    // Caches stand still, and somebody writes: the last thing that the one does who led before.
+    world.server.faults().lag(true);
+    world.write("a", "2")?;
+    drop(lead);
+    pass(65 * SECOND).await;
+    assert_eq!(told.times("begins a").len(), 0, "{:?}", told.all());
+    let waits = told.times("keys that come from another process wait for");
+    assert_eq!(waits.len(), 2, "{:?}", told.all());
+    let figures = controller.figures();
+    assert_eq!((figures.catching_up, figures.catch_ups), (true, 0));
+    world.server.faults().lag(false);
+    pass(20 * SECOND).await;
+    assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
+    let figures = controller.figures();
+    assert_eq!((figures.catching_up, figures.catch_ups), (false, 1));
+    assert!(figures.caught_up > 60 * SECOND, "{figures:?}");
     Ok(())
 }
 

@@ -10,3 +10,4 @@ mod program;
 mod real;
 mod shares;
 mod story;
+mod takeovers;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Action, Controller, Shares, back_off};
+use steadfast_controller::{Action, Controller, Shares, SharesBreach, SharesBuilder, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -21,6 +22,15 @@ use tokio::time::sleep;
 
 use crate::mishaps::{Log, REPAIR, SLOW, alone, freeze, number, slow_writes, tell_all};
 use crate::process::{Mutant, Process};
+
+/// What is missing on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Missing {
+    /// Around the replicas.
+    mutant: Option<Mutant>,
+    /// Of the protocol.
+    breach: Option<SharesBreach>,
+}
 
 /// Of the histories; the story has more.
 const KEYS: usize = 5;
@@ -53,19 +63,19 @@ struct Replica {
 
 struct Stage {
     server: ApiServer,
-    mutant: Option<Mutant>,
+    missing: Missing,
     random: Random,
     replicas: Vec<Replica>,
     log: Log,
 }
 
-async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
+async fn play(seed: u64, missing: Missing) -> Result<Told, WorldError> {
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     for key in 0..KEYS {
         server.create(&config_map(&format!("key-{key}"), ""))?;
     }
-    let mut stage = Stage { server, mutant, random, replicas: Vec::new(), log: Log::new() };
+    let mut stage = Stage { server, missing, random, replicas: Vec::new(), log: Log::new() };
     for _ in 0..MEMBERS {
         stage.join().await?;
     }
@@ -96,11 +106,14 @@ async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
 
 impl Stage {
     async fn join(&mut self) -> Result<(), WorldError> {
-        let process = Process::start(&self.server, self.random.draw(), self.mutant);
+        let process = Process::start(&self.server, self.random.draw(), self.missing.mutant);
+        // What one does and the other reads takes its time.
+        process.network.delay(self.random.between(Duration::ZERO, Duration::from_millis(500)));
         let http2 = !self.random.draw().is_multiple_of(3);
         let connection = process.connection(&self.server, http2).await?;
         let shares = Shares::builder(&connection, "default", "it").identity("replica");
-        let shares = shares.wall_clock(process.wall_clock()).build()?;
+        let shares = shares.wall_clock(process.wall_clock());
+        let shares = self.missing.breach.into_iter().fold(shares, SharesBuilder::breach).build()?;
         self.log.note(&format!("{} joins", shares.identity()));
         let holds = Arc::new(AtomicU64::new(0));
         for key in 0..KEYS {
@@ -110,7 +123,7 @@ impl Stage {
                 shares: shares.clone(),
                 key: format!("key-{key}"),
                 holds: holds.clone(),
-                mutant: self.mutant,
+                mutant: self.missing.mutant,
                 random: Random::new(self.random.draw()),
             };
             process.run(writer.write());
@@ -124,7 +137,7 @@ impl Stage {
         let Replica { process, shares } = &self.replicas[index];
         let (process, shares, who) = (process.clone(), shares.clone(), shares.identity().to_owned());
         let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
-        match self.random.draw() % 12 {
+        match self.random.draw() % 13 {
             what @ 0..=3 => {
                 let direction = match what {
                     0 | 1 => Direction::Both,
@@ -174,6 +187,11 @@ impl Stage {
                     sleep(Duration::from_secs(30)).await;
                     process.kill();
                 });
+            }
+            11 => {
+                let jump = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
+                self.log.note(&format!("the wall clock of {who} jumps to {jump} s"));
+                process.jump(jump);
             }
             _ => self.join().await?,
         }
@@ -283,8 +301,8 @@ fn violations(written: &[Written]) -> Vec<String> {
     found
 }
 
-fn run(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
-    alone(play(seed, mutant))
+fn run(seed: u64, missing: Missing) -> Result<Told, WorldError> {
+    alone(play(seed, missing))
 }
 
 #[test]
@@ -292,7 +310,7 @@ fn no_key_is_written_by_a_replica_after_another_has_begun() -> Result<(), WorldE
     let (mut broken, mut moves, mut writes) = (Vec::new(), 0, 0);
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 12));
     for seed in first..first + seeds {
-        let told = run(seed, None)?;
+        let told = run(seed, Missing::default())?;
         moves += told.moves;
         writes += told.writes;
         if !told.problems.is_empty() {
@@ -306,19 +324,79 @@ fn no_key_is_written_by_a_replica_after_another_has_begun() -> Result<(), WorldE
     Ok(())
 }
 
+/// Finds that two had one key, where something is missing; tells by which history.
+fn found(missing: Missing) -> Result<(), WorldError> {
+    let finds = |seed| run(seed, missing).is_ok_and(|told| told.problems.iter().any(|it| it.contains(" wrote at ")));
+    let seed = (0..40).find(|seed| finds(*seed)).ok_or("40 histories find nothing")?;
+    println!("{missing:?} is found by seed {seed}");
+    Ok(())
+}
+
+fn found_breach(breach: SharesBreach) -> Result<(), WorldError> {
+    found(Missing { breach: Some(breach), ..Missing::default() })
+}
+
+fn found_mutant(mutant: Mutant) -> Result<(), WorldError> {
+    found(Missing { mutant: Some(mutant), ..Missing::default() })
+}
+
 #[test]
 fn who_holds_a_key_and_writes_by_an_ordinary_client_is_found() -> Result<(), WorldError> {
-    let mutant = Some(Mutant::OrdinaryClient);
-    let finds = |seed| run(seed, mutant).is_ok_and(|told| told.problems.iter().any(|it| it.contains(" wrote at ")));
-    let seed = (0..40).find(|seed| finds(*seed)).ok_or("an ordinary client is not found by 40 histories")?;
-    println!("{mutant:?} is found by seed {seed}");
-    Ok(())
+    found_mutant(Mutant::OrdinaryClient)
+}
+
+#[test]
+fn who_judges_by_the_wall_clock_whether_a_lease_has_lapsed_is_found() -> Result<(), WorldError> {
+    found_mutant(Mutant::WallClock)
+}
+
+#[test]
+fn who_reads_what_others_claim_before_it_publishes_its_own_claim_is_found() -> Result<(), WorldError> {
+    found_breach(SharesBreach::ReadFirst)
+}
+
+#[test]
+fn who_acts_on_what_it_claims_whatever_others_claim_is_found() -> Result<(), WorldError> {
+    found_breach(SharesBreach::UnheardClaims)
+}
+
+#[test]
+fn who_gives_up_keys_before_its_last_writes_have_ended_is_found() -> Result<(), WorldError> {
+    found_breach(SharesBreach::EarlyRelease)
+}
+
+/// Nobody waits for a member that does not run any more.
+#[test]
+fn a_replica_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let first = runtime()?;
+    let key = ObjectKey::namespaced("default", "key-0");
+    let (server, informers, shares) = first.block_on(async {
+        let server = ApiServer::builder().in_memory().start().await?;
+        server.create(&config_map("key-0", ""))?;
+        let connection = InMemory::default().connection(&server).await?;
+        let informers = InformerFactory::new(&connection);
+        let shares = Shares::builder(&connection, "default", "it").build()?;
+        sleep(Duration::from_secs(20)).await;
+        Ok::<_, WorldError>((server, informers.informer::<ConfigMap>(Scope::all())?, shares))
+    })?;
+    assert!(shares.owns(&key), "it is alone");
+    let gained = shares.gained(&informers);
+    drop((first, server));
+    runtime()?.block_on(async {
+        let ended = async {
+            assert!(!shares.stop().await, "nobody has released its lease");
+            assert!(!shares.changed(&mut 0).await);
+            assert_eq!(gained.count().await, 0);
+        };
+        Ok(tokio::time::timeout(Duration::from_secs(60), ended).await?)
+    })
 }
 
 #[test]
 fn one_history_of_shares() -> Result<(), WorldError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
-        let (first, second) = (run(1, None)?, run(1, None)?);
+        let (first, second) = (run(1, Missing::default())?, run(1, Missing::default())?);
         assert_eq!(
             (first.log, first.writes, first.moves),
             (second.log, second.writes, second.moves),
@@ -327,7 +405,7 @@ fn one_history_of_shares() -> Result<(), WorldError> {
         return Ok(());
     };
     tell_all("steadfast=info,steadfast_controller=debug");
-    let told = run(seed, None)?;
+    let told = run(seed, Missing::default())?;
     println!("{}", told.log);
     assert!(told.problems.is_empty(), "{:#?}", told.problems);
     Ok(())
@@ -386,9 +464,11 @@ async fn controllers_that_share_are_called_for_what_comes_to_be_theirs() -> Resu
         // They are called for all that there is before anything is anybody's.
         maps.wait_for_sync(Duration::from_secs(1)).await?;
         let shares = Shares::builder(&connection, "default", "it").build()?;
-        let controller = Controller::<ConfigMap>::new(&informers, maps.clone())
-            .triggered_by(shares.gained(&maps))
-            .run(signs, back_off, Arc::new(shares.clone()))?;
+        let controller = Controller::<ConfigMap>::new(&informers, maps.clone()).shared_by(&shares).run(
+            signs,
+            back_off,
+            Arc::new(shares.clone()),
+        )?;
         members.push((shares, controller, informers));
     }
     sleep(Duration::from_secs(60)).await;

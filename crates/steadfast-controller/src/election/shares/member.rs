@@ -12,6 +12,7 @@ use super::super::candidacy::{Answer, Candidacy, Step};
 use super::super::leases::{Answered, Leases};
 use super::super::office::{Term, Unsettled};
 use super::super::timing::Timing;
+use super::breach::{Breaches, SharesBreach};
 use super::group::Group;
 use super::membership::Membership;
 use super::office::Office;
@@ -35,6 +36,7 @@ pub(super) struct Member {
     group: Group,
     office: Arc<Office>,
     timing: Timing,
+    breaches: Breaches,
     wall: WallClock,
     candidacy: Candidacy,
     membership: Membership,
@@ -50,7 +52,13 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(connection: Connection, office: Arc<Office>, timing: Timing, wall: WallClock) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        office: Arc<Office>,
+        timing: Timing,
+        wall: WallClock,
+        breaches: Breaches,
+    ) -> Self {
         let now = connection.environment().boot_time();
         let Office { namespace, group, name, identity, .. } = &*office;
         Self {
@@ -58,10 +66,11 @@ impl Member {
             // It must not keep the own lease from being renewed.
             group: Group::new(connection.clone(), namespace, group, timing.patience() / 2),
             candidacy: Candidacy::new(namespace, name, identity.clone(), timing, now),
-            membership: Membership::new(group, name, timing),
+            membership: Membership::new(group, name, timing, breaches),
             connection,
             office,
             timing,
+            breaches,
             wall,
             term: None,
             terms: 0,
@@ -119,7 +128,7 @@ impl Member {
 
     /// Goes on with a change of the view; true when it may be written.
     fn hands_over(&mut self) -> bool {
-        if !self.membership.gives_up() {
+        if !self.membership.gives_up() || self.breaches.commit(SharesBreach::EarlyRelease) {
             return true;
         }
         let now = self.now();
@@ -249,9 +258,7 @@ impl Member {
             if standing.part.as_deref() == part.as_ref() && number(standing.term.as_ref()) == number(term) {
                 return false;
             }
-            standing.number += 1;
-            standing.part = part.map(Arc::new);
-            standing.term = term.cloned();
+            standing.turn(part, term.cloned());
             true
         });
     }
@@ -277,8 +284,10 @@ impl Member {
     /// Gives up the lease if it is ours; says whether it is.
     async fn release(&mut self) -> bool {
         let until = self.candidacy.term(self.now()).map(|held| held.until);
-        self.end();
-        self.tell_nothing();
+        if !self.breaches.commit(SharesBreach::EarlyRelease) {
+            self.end();
+            self.tell_nothing();
+        }
         let Some(until) = until else { return false };
         if let Some(settled) = self.unsettled.until(self.now()) {
             // The server may still act on it, and others must not have begun by then.
@@ -311,11 +320,7 @@ impl Member {
     }
 
     fn tell_nothing(&self) {
-        self.office.standing.send_modify(|standing| {
-            standing.number += 1;
-            standing.part = None;
-            standing.term = None;
-        });
+        self.office.standing.send_modify(|standing| standing.turn(None, None));
     }
 
     /// The moment by which leases are judged.
@@ -331,5 +336,19 @@ impl Member {
             () = stopped(stopping) => false,
             () = environment.sleep_until(environment.now() + until.since(self.now())) => true,
         }
+    }
+}
+
+impl Drop for Member {
+    /// Also where it could not come to its end, since the runtime is gone that it ran on: nobody is to wait for it.
+    fn drop(&mut self) {
+        self.office.standing.send_if_modified(|standing| {
+            let is_news = standing.over.is_none();
+            if is_news {
+                standing.turn(None, None);
+                standing.over = Some(false);
+            }
+            is_news
+        });
     }
 }

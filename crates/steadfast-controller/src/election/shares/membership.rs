@@ -40,6 +40,7 @@ use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
 use super::super::record;
 use super::super::timing::Timing;
+use super::breach::{Breaches, SharesBreach};
 use super::rendezvous::{View, owner};
 
 /// In a member's lease: of which group it is.
@@ -66,6 +67,7 @@ pub(super) struct Membership {
     /// What was published when all leases were read last.
     cleared: Option<View>,
     peers: BTreeMap<Arc<str>, Peer>,
+    breaches: Breaches,
 }
 
 /// Another member, as its lease was seen last.
@@ -118,7 +120,7 @@ impl Peer {
 
 impl Membership {
     /// A member that claims nothing yet.
-    pub(super) fn new(group: &str, me: &str, timing: Timing) -> Self {
+    pub(super) fn new(group: &str, me: &str, timing: Timing, breaches: Breaches) -> Self {
         Self {
             group: group.to_owned(),
             me: me.into(),
@@ -129,6 +131,7 @@ impl Membership {
             own: None,
             cleared: None,
             peers: BTreeMap::new(),
+            breaches,
         }
     }
 
@@ -145,6 +148,9 @@ impl Membership {
         if view(&lease) == self.attempt {
             self.published = Some(self.attempt.clone());
             self.own = Some(lease);
+            if self.breaches.commit(SharesBreach::ReadFirst) {
+                self.cleared.clone_from(&self.published);
+            }
         }
     }
 
@@ -229,13 +235,19 @@ impl Membership {
 
     /// What is its own, where something is known.
     pub(super) fn part(&self) -> Option<Part> {
+        let is_deaf = self.breaches.commit(SharesBreach::UnheardClaims);
         let mut views = Vec::new();
-        for view in [self.cleared.as_ref()?, self.published.as_ref()?, &self.attempt, &self.wanted] {
+        for view in [
+            if is_deaf { &self.published } else { &self.cleared }.as_ref()?,
+            self.published.as_ref()?,
+            &self.attempt,
+            &self.wanted,
+        ] {
             if !views.contains(view) {
                 views.push(view.clone());
             }
         }
-        let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name));
+        let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name) && !is_deaf);
         let others = claim.filter(|(_, peer)| !views.contains(&peer.view));
         let others = others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect();
         Some(Part { me: self.me.clone(), views, others })

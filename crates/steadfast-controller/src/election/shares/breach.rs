@@ -1,0 +1,35 @@
+//! Deliberate breaches of the protocol, for the tests that prove that histories find them.
+//!
+//! Without the feature `breach` none is ever committed.
+
+/// A breach that a test can have a member commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharesBreach {
+    /// What the others claim is read before the own claim is published, and not again.
+    ReadFirst,
+    /// What is published is acted on, whatever others claim.
+    UnheardClaims,
+    /// Keys are given up, and the lease is released, while what acts on them goes on.
+    EarlyRelease,
+}
+
+/// What a member commits: nothing, outside of tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Breaches {
+    #[cfg(feature = "breach")]
+    pub(super) committed: Option<SharesBreach>,
+}
+
+impl Breaches {
+    /// Whether it commits `breach`.
+    #[cfg(feature = "breach")]
+    pub(super) fn commit(self, breach: SharesBreach) -> bool {
+        self.committed == Some(breach)
+    }
+
+    /// Whether it commits `breach`: never, without the feature.
+    #[cfg(not(feature = "breach"))]
+    pub(super) fn commit(self, _breach: SharesBreach) -> bool {
+        false
+    }
+}

@@ -1,0 +1,386 @@
+//! Who takes over keys from another process, by shares or as the leader, acts on no cache that lacks that one's last writes.
+//!
+//! Random histories of replicas that keep children of parents, naively: by what their caches say, under names that the server
+//! chooses. Watches lag, and in the middle of that replicas come, stop and are killed.
+//!
+//! `STEADFAST_SEEDS=200` tries so many, from `STEADFAST_FIRST_SEED` on; `STEADFAST_SEED=n … one_takeover` repeats one, as far as
+//! what befalls whom; the order in which a controller calls its keys is not decided by the seed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{Api, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope, kube};
+use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
+use steadfast_controller::{Action, Controller, Leader, LeaderElection, RunningController, Shares, back_off};
+use steadfast_core::random::Random;
+use steadfast_testing::{Children, WorldError, config_map};
+use tokio::time::sleep;
+
+use crate::mishaps::{Log, alone, number, tell_all};
+use crate::process::Process;
+
+/// How many children a parent is to have.
+const CHILDREN: usize = 3;
+const REPLICAS: usize = 2;
+const STEPS: usize = 10;
+/// Once nothing lags any more, how long it may take until all children are there.
+const REPAIR: Duration = Duration::from_secs(90);
+/// On each child, who made it.
+const MAKER: &str = "maker";
+
+/// How replicas come to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Shares,
+    /// The same, but nobody knows which caches are read.
+    SharesUnaware,
+    Leader,
+    /// The same, with a controller that runs before and asks in each call.
+    LeaderUnaware,
+}
+
+#[derive(Debug)]
+struct Told {
+    problems: Vec<String>,
+    /// How often children of one parent were made by another replica than before.
+    moves: usize,
+    log: String,
+}
+
+/// By what a call may act.
+enum Right {
+    Shares(Shares),
+    Leader(Leader),
+    Sometimes(Arc<Mutex<Option<Leader>>>),
+}
+
+struct Context {
+    name: String,
+    right: Right,
+    children: Informer<Pod>,
+}
+
+/// Makes as many children as are missing, by what the cache says.
+async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let key = ObjectKey::namespaced("default", parent.name_any());
+    let held = match &context.right {
+        Right::Shares(shares) => shares.hold(&key).map(|held| (held.client(), Some(held))),
+        Right::Leader(leader) => Some((leader.client(), None)),
+        Right::Sometimes(leader) => {
+            let leader = leader.lock().unwrap_or_else(PoisonError::into_inner);
+            leader.as_ref().filter(|leader| leader.is_leader()).map(|leader| (leader.client(), None))
+        }
+    };
+    let Some((client, _held)) = held else {
+        let again = matches!(context.right, Right::Sometimes(_));
+        return Ok(if again { Action::requeue(Duration::from_millis(500)) } else { Action::await_change() });
+    };
+    let lister = context.children.lister().map_err(|error| kube::Error::Service(Box::new(error)))?;
+    let uid = parent.uid().unwrap_or_default();
+    let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
+    let own = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
+    let pods = Api::<Pod>::namespaced(client, "default");
+    for _ in own..CHILDREN {
+        let child = json!({
+            "metadata": {
+                "generateName": format!("{}-", parent.name_any()),
+                "labels": { MAKER: context.name },
+                "ownerReferences": [parent.controller_owner_ref(&())],
+            },
+            "spec": { "containers": [{ "name": "main", "image": "none" }] },
+        });
+        let child: Pod = serde_json::from_value(child).map_err(kube::Error::SerdeError)?;
+        pods.create(&PostParams::default(), &child).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// A replica in a process.
+struct Replica {
+    name: String,
+    process: Process,
+    part: Part,
+}
+
+/// What it takes part by.
+#[derive(Clone)]
+enum Part {
+    Shares(Shares),
+    Leader(LeaderElection),
+}
+
+impl Part {
+    async fn stop(&self) {
+        match self {
+            Self::Shares(shares) => shares.stop().await,
+            Self::Leader(election) => election.stop().await,
+        };
+    }
+}
+
+impl Replica {
+    async fn start(server: &ApiServer, way: Way, name: String, seed: u64) -> Result<Self, WorldError> {
+        let process = Process::start(server, seed, None);
+        let connection = process.connection(server, true).await?;
+        let part = match way {
+            Way::Shares | Way::SharesUnaware => {
+                let shares = Shares::builder(&connection, "default", "it").identity(&name);
+                Part::Shares(shares.wall_clock(process.wall_clock()).build()?)
+            }
+            Way::Leader | Way::LeaderUnaware => {
+                let election = LeaderElection::builder(&connection, "default", "it").identity(&name);
+                Part::Leader(election.wall_clock(process.wall_clock()).build()?)
+            }
+        };
+        let works = work(connection, way, name.clone(), part.clone());
+        process.run(async move {
+            works.await.expect("a controller that can be had");
+        });
+        Ok(Self { name, process, part })
+    }
+}
+
+/// What runs in each process.
+async fn work(connection: Connection, way: Way, name: String, part: Part) -> Result<(), WorldError> {
+    // Caches fill while others act.
+    let informers = InformerFactory::new(&connection);
+    let parents = informers.informer::<ConfigMap>(Scope::all())?;
+    let children = informers.informer::<Pod>(Scope::all())?;
+    let run = |right: Right, also: &dyn Fn(Controller<ConfigMap>) -> Controller<ConfigMap>| {
+        let context = Arc::new(Context { name: name.clone(), right, children: children.clone() });
+        let controller = Controller::new(&informers, parents.clone()).owns::<Pod>(Scope::all()).reads(&children);
+        also(controller).run(keep, back_off, context)
+    };
+    let _controller: RunningController = match (&part, way) {
+        (Part::Shares(shares), Way::Shares) => {
+            run(Right::Shares(shares.clone()), &|controller| controller.shared_by(shares))?
+        }
+        (Part::Shares(shares), _) => {
+            run(Right::Shares(shares.clone()), &|controller| controller.triggered_by(shares.gained(&parents)))?
+        }
+        (Part::Leader(election), Way::Leader) => {
+            while let Some(leader) = election.until_leader().await {
+                let _controller = run(Right::Leader(leader.clone()), &|controller| controller)?;
+                leader.lost().await;
+            }
+            return Ok(());
+        }
+        (Part::Leader(election), _) => {
+            let current = Arc::<Mutex<Option<Leader>>>::default();
+            let controller = run(Right::Sometimes(current.clone()), &|controller| controller)?;
+            while let Some(leader) = election.until_leader().await {
+                *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(leader.clone());
+                leader.lost().await;
+            }
+            controller
+        }
+    };
+    std::future::pending().await
+}
+
+struct Stage {
+    server: ApiServer,
+    way: Way,
+    random: Random,
+    replicas: Vec<Replica>,
+    /// How many there were.
+    started: usize,
+    parents: usize,
+    log: Log,
+}
+
+async fn play(seed: u64, way: Way) -> Result<Told, WorldError> {
+    let mut random = Random::new(seed);
+    let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
+    let (replicas, log) = (Vec::new(), Log::new());
+    let mut stage = Stage { server, way, random, replicas, started: 0, parents: 0, log };
+    for _ in 0..REPLICAS {
+        stage.join().await?;
+    }
+    stage.write()?;
+    sleep(Duration::from_secs(30)).await;
+    for _ in 0..STEPS {
+        stage.befall().await?;
+    }
+    stage.log.note("all is well");
+    sleep(REPAIR).await;
+    let children = Children::of(&stage.server, "", "pods");
+    let too_many = children.most.iter().filter(|(_, most)| **most > CHILDREN);
+    let mut problems: Vec<_> = too_many.map(|(parent, most)| format!("{parent} had {most} children")).collect();
+    let whole = children.live.values().filter(|live| live.len() == CHILDREN).count();
+    if problems.is_empty() && whole != stage.parents {
+        problems.push(format!("{whole} of {} parents have their children: {:?}", stage.parents, children.live));
+    }
+    Ok(Told { problems, moves: moves(&stage.server), log: stage.log.text })
+}
+
+impl Stage {
+    async fn join(&mut self) -> Result<(), WorldError> {
+        let (name, seed) = (format!("replica-{}", self.started), self.random.draw());
+        self.log.note(&format!("{name} joins"));
+        self.replicas.push(Replica::start(&self.server, self.way, name, seed).await?);
+        self.started += 1;
+        Ok(())
+    }
+
+    /// There is something to be made: children of a new parent, or one in place of one that is gone.
+    fn write(&mut self) -> Result<(), WorldError> {
+        let live: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
+        let chosen = self.random.draw() as usize % (2 * live.len() + 1);
+        match live.get(chosen) {
+            Some(child) => {
+                self.log.note(&format!("{child} is gone"));
+                self.server.delete_named("pods", "default", child)?;
+            }
+            None => {
+                self.log.note(&format!("parent-{} is there", self.parents));
+                self.server.create(&config_map(&format!("parent-{}", self.parents), ""))?;
+                self.parents += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Open watches of children stand still.
+    fn stall(&self) {
+        let is_watch = |request: &&RequestRecord| {
+            let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
+            pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
+        };
+        for watch in self.server.requests().iter().filter(is_watch) {
+            self.server.faults().stall_stream(watch.id, true);
+        }
+    }
+
+    /// Something is to be made, watches begin to lag, and somebody comes or goes.
+    async fn befall(&mut self) -> Result<(), WorldError> {
+        // What is to be done is seen, and what is done of it is not: by the watches of children, or by all that the server has in
+        // memory, from which leases are listed too.
+        let of_children = !self.random.draw().is_multiple_of(3);
+        if of_children {
+            self.stall();
+        }
+        for _ in 0..=self.random.draw() % 4 {
+            self.write()?;
+        }
+        if !of_children {
+            self.server.faults().lag_at(self.server.revision());
+        }
+        // Mostly five seconds; some are behind for as long as it takes until a lease has lapsed.
+        let longest = if self.random.draw().is_multiple_of(5) { 25 } else { 5 };
+        let lag = self.random.between(Duration::ZERO, Duration::from_secs(longest));
+        self.log.note(&format!("watches lag for {lag:?}"));
+        let faults = self.server.faults().clone();
+        let lagging = tokio::spawn(async move {
+            sleep(lag).await;
+            faults.lag(false);
+            faults.stall_streams(false);
+        });
+        let soon = self.random.between(Duration::ZERO, Duration::from_millis(1500));
+        sleep(soon).await;
+        let index = self.random.draw() as usize % self.replicas.len();
+        match self.random.draw() % 6 {
+            0..=2 if self.replicas.len() > 1 => {
+                let Replica { name, process, part } = self.replicas.swap_remove(index);
+                self.log.note(&format!("{name} stops"));
+                let stopped = part.clone();
+                process.run(async move { stopped.stop().await });
+                tokio::spawn(async move {
+                    sleep(Duration::from_secs(20)).await;
+                    process.kill();
+                    drop(part);
+                });
+            }
+            3 if self.replicas.len() > 1 => {
+                let Replica { name, process, .. } = self.replicas.swap_remove(index);
+                self.log.note(&format!("{name} is killed"));
+                process.kill();
+            }
+            _ if self.replicas.len() < 2 * REPLICAS => self.join().await?,
+            _ => {}
+        }
+        lagging.await?;
+        let pause = self.random.between(Duration::ZERO, Duration::from_secs(12));
+        sleep(pause).await;
+        while self.replicas.len() < REPLICAS {
+            self.join().await?;
+        }
+        Ok(())
+    }
+}
+
+/// How often children of a parent were made by another replica than before.
+fn moves(server: &ApiServer) -> usize {
+    let (history, mut last, mut moves) = (server.history(), BTreeMap::<String, String>::new(), 0);
+    for change in history.of("", "pods").filter(|change| change.previous.is_none()) {
+        let Some(child) = change.object.as_deref() else { continue };
+        let text = |path: &str| child.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+        let (owner, maker) = (text("/metadata/ownerReferences/0/uid"), text("/metadata/labels/maker"));
+        moves += usize::from(last.insert(owner, maker.clone()).is_some_and(|before| before != maker));
+    }
+    moves
+}
+
+fn none_too_many(way: Way) -> Result<(), WorldError> {
+    let (mut broken, mut moves) = (Vec::new(), 0);
+    let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 4));
+    for seed in first..first + seeds {
+        let told = alone(play(seed, way))?;
+        moves += told.moves;
+        if !told.problems.is_empty() {
+            println!("seed {seed}: {:#?}", told.problems);
+            broken.push(seed);
+        }
+    }
+    println!("{way:?}: {seeds} histories, {moves} times children were made by another than before");
+    assert_eq!(broken, [0; 0], "in these histories there were children too many, or too few");
+    assert!(moves as u64 > seeds, "only {moves} times somebody took over");
+    Ok(())
+}
+
+/// What is told of the first history in which one is too many.
+fn found(way: Way) -> Result<(), WorldError> {
+    let is_found = |seed| {
+        let told = alone(play(seed, way));
+        told.is_ok_and(|told| told.problems.iter().any(|problem| problem.contains(" had ")))
+    };
+    let seed = (0..20).find(|seed| is_found(*seed)).ok_or("20 histories find nothing")?;
+    println!("{way:?} is found by seed {seed}");
+    Ok(())
+}
+
+#[test]
+fn who_gains_a_key_makes_no_child_too_many() -> Result<(), WorldError> {
+    none_too_many(Way::Shares)
+}
+
+#[test]
+fn nor_does_who_comes_to_lead() -> Result<(), WorldError> {
+    none_too_many(Way::Leader)
+}
+
+#[test]
+fn who_gains_a_key_and_does_not_wait_for_caches_is_found() -> Result<(), WorldError> {
+    found(Way::SharesUnaware)
+}
+
+#[test]
+fn who_comes_to_lead_and_does_not_wait_for_caches_is_found() -> Result<(), WorldError> {
+    found(Way::LeaderUnaware)
+}
+
+#[test]
+fn one_takeover() -> Result<(), WorldError> {
+    tell_all("steadfast=info,steadfast_controller=debug");
+    for way in [Way::Shares, Way::Leader] {
+        let told = alone(play(number("STEADFAST_SEED", 1), way))?;
+        println!("{way:?}\n{}", told.log);
+        assert!(told.problems.is_empty(), "{way:?}: {:#?}", told.problems);
+    }
+    Ok(())
+}
