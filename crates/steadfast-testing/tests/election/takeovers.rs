@@ -232,16 +232,13 @@ impl Stage {
     fn write(&mut self) -> Result<(), WorldError> {
         let live: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
         let chosen = self.random.draw() as usize % (2 * live.len() + 1);
-        match live.get(chosen) {
-            Some(child) => {
-                self.log.note(&format!("{child} is gone"));
-                self.server.delete_named("pods", "default", child)?;
-            }
-            None => {
-                self.log.note(&format!("parent-{} is there", self.parents));
-                self.server.create(&config_map(&format!("parent-{}", self.parents), ""))?;
-                self.parents += 1;
-            }
+        if let Some(child) = live.get(chosen) {
+            self.log.note(&format!("{child} is gone"));
+            self.server.delete_named("pods", "default", child)?;
+        } else {
+            self.log.note(&format!("parent-{} is there", self.parents));
+            self.server.create(&config_map(&format!("parent-{}", self.parents), ""))?;
+            self.parents += 1;
         }
         Ok(())
     }
