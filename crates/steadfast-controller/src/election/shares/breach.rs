@@ -3,6 +3,7 @@
 //! Without the feature `breach` none is ever committed.
 
 /// A breach that a test can have a member commit.
+#[cfg_attr(not(feature = "breach"), expect(unreachable_pub, reason = "only with the feature can it be asked for"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharesBreach {
     /// What the others claim is read before the own claim is published, and not again.
