@@ -14,23 +14,15 @@ pub enum SharesBreach {
     EarlyRelease,
 }
 
-/// What a member commits: nothing, outside of tests.
+/// What a member commits: nothing, unless a test asks for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Breaches {
-    #[cfg(feature = "breach")]
     pub(super) committed: Option<SharesBreach>,
 }
 
 impl Breaches {
     /// Whether it commits `breach`.
-    #[cfg(feature = "breach")]
     pub(super) fn commit(self, breach: SharesBreach) -> bool {
         self.committed == Some(breach)
-    }
-
-    /// Whether it commits `breach`: never, without the feature.
-    #[cfg(not(feature = "breach"))]
-    pub(super) fn commit(self, _breach: SharesBreach) -> bool {
-        false
     }
 }
