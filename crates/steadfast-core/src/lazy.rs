@@ -23,7 +23,7 @@ use crate::frame::Item;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::path::FieldPath;
-use crate::protobuf::{self, Found};
+use crate::protobuf::{self, Found, MessageId};
 use crate::record::Identity;
 use crate::scan::{Cursor, Fault};
 use crate::uid::Uid;
@@ -204,6 +204,15 @@ impl<K> Lazy<K> {
         match self.label.written() {
             Written::Json => Encoding::Json,
             Written::Protobuf(_) => Encoding::Protobuf,
+        }
+    }
+
+    /// Which message [`bytes`](Self::bytes) are; none of JSON.
+    #[doc(hidden)]
+    pub fn message(&self) -> Option<MessageId> {
+        match self.label.written() {
+            Written::Json => None,
+            Written::Protobuf(message) => Some(message),
         }
     }
 

@@ -9,6 +9,7 @@
 
 pub mod backoff;
 pub mod breach;
+pub mod checkpoint;
 pub mod decode;
 pub mod event;
 pub mod filter;

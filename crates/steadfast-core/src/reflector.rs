@@ -5,7 +5,7 @@
 //!
 //! | phase | what it waits for | what ends it, and what follows |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`] | `Queued` for the first list |
+//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with what was kept (`restored`) | `Queued` for the first list; `Watching` from the version that was kept |
 //! | `Queued` | one of the few places for full transfers | `Listing`; `Sparing` after a `410` where little can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams refused or stalled: `Queued`, for pages. Older than what is held, or too new a version: `Waiting`, then `Deciding`. Else `Waiting`, to list again, or to watch where the list took a watch's place |
 //! | `Sparing` | metadata of all objects, and those objects that differ from what is held | complete: `Watching`, or `Waiting` for the next poll. Anything that is not as it should be: `Listing`. Failed: `Waiting`, to list |
@@ -38,6 +38,7 @@ mod phase;
 mod polling;
 mod proof;
 mod request;
+mod restored;
 mod rhythm;
 mod settings;
 mod sparing;
@@ -72,6 +73,7 @@ use phase::{Next, Phase};
 use polling::Polling;
 use proof::{Search, Side};
 pub use request::{ListFrom, OF_NOTHING, Reach, Request, RequestId, encoded};
+pub use restored::Begun;
 use rhythm::Rhythm;
 pub use settings::ReflectorSettings;
 use streaming::Streaming;
@@ -222,12 +224,13 @@ impl Reflector {
         let mut out = Vec::new();
         match input {
             Input::Start => {
-                if matches!(self.phase, Phase::Idle) {
+                if self.is_idle() {
                     self.evidence.since = now;
                     self.evidence.why = Arc::from("the first list is not complete");
                     self.queue(Full::first(), &mut out);
                 }
             }
+            Input::Restart(begun) => self.restart(now, begun, &mut out),
             Input::Tick => self.tick(now, &mut out),
             Input::TransferGranted => self.begin_list(now, &mut out),
             Input::Reachable => self.hurry(now),
@@ -461,6 +464,10 @@ impl Reflector {
         self.version = Some(version);
         self.held_since = now;
         self.evidence.version = self.reached().cloned();
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
     }
 
     /// What is reported while no complete list or no stream is there.

@@ -22,6 +22,10 @@ pub(crate) struct Choices {
     pub(crate) memory_limit: Option<usize>,
     /// Whether what is kept encoded is packed.
     pub(crate) packed: bool,
+    /// In which file the cache is kept beyond the program's life.
+    pub(crate) checkpoint: Option<String>,
+    /// Whether that may have Secrets in it.
+    pub(crate) secrets_on_disk: bool,
     pub(crate) breaches: Breaches,
 }
 
@@ -90,6 +94,12 @@ impl Choices {
         }
         if self.packed != requested.packed {
             differences.push(difference("packed", &self.packed, &requested.packed));
+        }
+        if self.checkpoint != requested.checkpoint {
+            differences.push(difference("checkpoint", &self.checkpoint, &requested.checkpoint));
+        }
+        if self.secrets_on_disk != requested.secrets_on_disk {
+            differences.push(difference("including_secrets", &self.secrets_on_disk, &requested.secrets_on_disk));
         }
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));

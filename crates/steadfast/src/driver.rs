@@ -10,6 +10,8 @@ mod keeper;
 mod keeping;
 mod records;
 mod requests;
+#[cfg(feature = "checkpoint")]
+mod restoring;
 mod resyncs;
 
 use std::future::poll_fn;
@@ -34,6 +36,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answers::{Answers, Arrival, Asker};
 use crate::connection::Place;
+#[cfg(feature = "checkpoint")]
+use crate::keepsake::Keepsake;
 use crate::metrics::ledger::Ledger;
 use crate::probes::Probed;
 use crate::shared::Shared;
@@ -114,6 +118,8 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     unpublished: Option<Instant>,
     /// What was read and does not fit, and is not in the cache yet: a transform may read what it is given.
     early: Vec<DecodeError>,
+    #[cfg(feature = "checkpoint")]
+    keepsake: Option<Box<dyn Keepsake<K>>>,
     _ending: Ending<K>,
 }
 
@@ -157,6 +163,8 @@ impl<K: Kept> Driver<K> {
         Self {
             alarm: Alarm::new(shared.environment.clone()),
             early: Vec::new(),
+            #[cfg(feature = "checkpoint")]
+            keepsake: None,
             _ending: Ending(shared.clone()),
             decoding: Decoding::new(keeper, shared.environment.clone()),
             shared,
@@ -201,21 +209,42 @@ impl<K: Kept> Driver<K> {
         self.shared.end_notes();
     }
 
+    /// Begins with the first list.
+    #[cfg(not(feature = "checkpoint"))]
+    async fn begin(&mut self) -> Option<bool> {
+        self.step(Input::Start);
+        None
+    }
+
+    /// Does what was asked for; returns, where that is the end, whether the handlers are to end too.
+    fn obey(&mut self, command: Option<Command>) -> Option<bool> {
+        match command {
+            None => {
+                self.shared.warn_of_handlers_left();
+                return Some(true);
+            }
+            Some(Command::Stop { handlers }) => return Some(handlers),
+            Some(Command::SeekProof) => self.step(Input::SeekProof),
+            Some(Command::Newest(since, asks)) => self.find_newest(since, asks),
+            Some(Command::Handlers) => self.look_after_newcomers(),
+            Some(Command::Unread(error)) => self.unread(&error),
+        }
+        None
+    }
+
     /// Works until it is to end; returns whether the handlers are to end too.
     async fn work(&mut self) -> bool {
-        self.step(Input::Start);
+        if let Some(handlers) = self.begin().await {
+            return handlers;
+        }
         let (mut arrivals, mut took) = (0, Duration::ZERO);
         loop {
             match self.next().await {
-                Wake::Command(None) => {
-                    self.shared.warn_of_handlers_left();
-                    return true;
+                Wake::Command(command) => {
+                    if let Some(handlers) = self.obey(command) {
+                        return handlers;
+                    }
                 }
-                Wake::Command(Some(Command::Stop { handlers })) => return handlers,
-                Wake::Command(Some(Command::SeekProof)) => self.step(Input::SeekProof),
-                Wake::Command(Some(Command::Newest(since, asks))) => self.find_newest(since, asks),
-                Wake::Command(Some(Command::Handlers)) => self.look_after_newcomers(),
-                Wake::Command(Some(Command::Unread(error))) => self.unread(&error),
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
                     self.reflector.expect(self.outlook());

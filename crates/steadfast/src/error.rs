@@ -32,9 +32,31 @@ pub enum InformerError {
         /// The namespace.
         namespace: String,
     },
+    /// It cannot be kept in the checkpoint that was asked for.
+    #[error("{resource} cannot be kept in a checkpoint: {why}")]
+    Checkpoint {
+        /// The resource.
+        resource: String,
+        /// The cause, and what to do.
+        why: Unkept,
+    },
     /// The factory was shut down.
     #[error("the informer factory was shut down; make a new one")]
     ShutDown,
+}
+
+/// Why the cache of an informer cannot be kept in a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unkept {
+    /// It is of Secrets, and would have them on disk.
+    #[error("Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`")]
+    Secrets,
+    /// A transform changes the objects: what it leaves of them in the next release of the program nobody knows.
+    #[error("what a transform leaves of objects may be another thing in the program's next release; leave one of the two out")]
+    Transformed,
+    /// Another informer is kept there.
+    #[error("an informer of these objects is kept in it already; stop that one, or give one of them another file")]
+    InUse,
 }
 
 /// A setting in which a request differs from the informer that runs already.

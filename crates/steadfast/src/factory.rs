@@ -8,6 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+#[cfg(feature = "checkpoint")]
+use kube::Resource;
+#[cfg(feature = "checkpoint")]
+use serde::de::DeserializeOwned;
+#[cfg(feature = "checkpoint")]
+use steadfast_core::Lazy;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
 use steadfast_core::event::{Event, Rules};
@@ -19,11 +25,15 @@ use tokio::sync::mpsc;
 use crate::answers::Asker;
 use crate::answers::OBJECT_LIMIT;
 use crate::catching_up::told_by;
+#[cfg(feature = "checkpoint")]
+use crate::checkpoint::Checkpoint;
 use crate::choices::{Choices, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Keeper, Limits, Transform};
-use crate::error::{InformerError, NotSynced, SyncTimeout, WaitError};
+use crate::error::{InformerError, NotSynced, SyncTimeout, Unkept, WaitError};
 use crate::informer::Informer;
+#[cfg(feature = "checkpoint")]
+use crate::keepsake::Keepsake;
 use crate::owner::{Origin, Owner};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
@@ -200,10 +210,14 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 packed: false,
+                checkpoint: None,
+                secrets_on_disk: false,
                 memory_limit: None,
                 breaches: Breaches::NONE,
             },
             transform: None,
+            #[cfg(feature = "checkpoint")]
+            keeping: Keeping::Nothing,
         }
     }
 
@@ -396,6 +410,50 @@ pub struct InformerBuilder<'a, K> {
     scope: Scope,
     choices: Choices,
     transform: Option<Transform<K>>,
+    #[cfg(feature = "checkpoint")]
+    keeping: Keeping<K>,
+}
+
+/// Where the cache is kept beyond the program's life.
+#[cfg(feature = "checkpoint")]
+enum Keeping<K> {
+    Nothing,
+    /// In a part of a file that is to be taken yet.
+    Wanted(Claim<K>),
+    Claimed(Box<dyn Keepsake<K>>),
+}
+
+/// Takes an informer's part of a file.
+#[cfg(feature = "checkpoint")]
+type Claim<K> = Box<dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn Keepsake<K>>, Unkept> + Send>;
+
+#[cfg(feature = "checkpoint")]
+impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
+    /// Keeps the cache in `checkpoint`, so that the next life of this program begins with it: readers have it at once, in doubt
+    /// until the server has confirmed it, and the watch goes on where it was.
+    ///
+    /// Only what is kept encoded can be kept so: of a decoded object there is no more than its type knew when it was written,
+    /// and the type of the next release may know more. For the same reason there can be no transform.
+    ///
+    /// That the server is of the same cluster is told by its URL and the UID of the namespace `kube-system`, for which this
+    /// program needs `get` on that one object. Without it nothing is wrong, but a list takes the place of the resumed watch.
+    /// Handlers are called when that is decided, and not before.
+    ///
+    /// Secrets are refused, unless [`including_secrets`](Self::including_secrets) is set.
+    pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
+        self.choices.checkpoint = Some(checkpoint.place().to_owned());
+        let checkpoint = checkpoint.clone();
+        self.keeping = Keeping::Wanted(Box::new(move |connection, collection, scope, managed_fields| {
+            checkpoint.claim(connection, collection, scope, managed_fields)
+        }));
+        self
+    }
+
+    /// Has Secrets written to the checkpoint too, as they are: whoever can read the file can read them.
+    pub fn including_secrets(mut self) -> Self {
+        self.choices.secrets_on_disk = true;
+        self
+    }
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
@@ -523,7 +581,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// # Errors
     ///
     /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
-    pub fn start(self) -> Result<Informer<K>, InformerError> {
+    pub fn start(#[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self) -> Result<Informer<K>, InformerError> {
         self.check()?;
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
         let mut informers = self.factory.lock();
@@ -540,6 +598,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 return Ok(informer.clone());
             }
         }
+        #[cfg(feature = "checkpoint")]
+        self.claim()?;
         let (factory, choices) = (self.factory, self.choices.clone());
         let informer = self.launch();
         let control: Arc<dyn Control> = Arc::new(informer.clone());
@@ -560,8 +620,32 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 let (resource, namespace) = (self.collection.name().to_owned(), namespace.to_owned());
                 Err(InformerError::ClusterScoped { resource, namespace })
             }
-            _ => Ok(()),
+            _ => self.check_checkpoint(),
         }
+    }
+
+    /// Whether its cache may be kept, where that is wanted.
+    fn check_checkpoint(&self) -> Result<(), InformerError> {
+        let Choices { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.choices else { return Ok(()) };
+        let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
+        let why = match transform {
+            Some(_) => Unkept::Transformed,
+            None if is_secret && !secrets_on_disk => Unkept::Secrets,
+            None => return Ok(()),
+        };
+        Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
+    }
+
+    /// Takes its part of the checkpoint, where there is one.
+    #[cfg(feature = "checkpoint")]
+    fn claim(&mut self) -> Result<(), InformerError> {
+        if let Keeping::Wanted(claim) = std::mem::replace(&mut self.keeping, Keeping::Nothing) {
+            let connection = &self.factory.inner.connection;
+            let claimed = claim(connection, &self.collection, &self.scope, self.choices.managed_fields);
+            let failed = |why| InformerError::Checkpoint { resource: self.collection.name().to_owned(), why };
+            self.keeping = Keeping::Claimed(claimed.map_err(failed)?);
+        }
+        Ok(())
     }
 
     /// Starts an informer that is nobody else's.
@@ -617,6 +701,11 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let limits = Limits { object: object_limit, memory: memory_limit };
         let driver =
             Driver::new(shared.clone(), reflector, asker, Keeper::new(decoder, self.transform), limits, received);
+        #[cfg(feature = "checkpoint")]
+        let driver = driver.with_keepsake(match self.keeping {
+            Keeping::Claimed(keepsake) => Some(keepsake),
+            Keeping::Nothing | Keeping::Wanted(_) => None,
+        });
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Arc::new(Owner { shared, commands, origin }))
     }

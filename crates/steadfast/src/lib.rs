@@ -36,11 +36,14 @@
 //! | `writes`, `catching_up` | what was written through a client, and waits for caches that have it |
 //! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
+//! | `checkpoint`, `keepsake` | caches that survive their program's death, in a file (feature `checkpoint`) |
 //! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
 mod answers;
 mod catching_up;
+#[cfg(feature = "checkpoint")]
+mod checkpoint;
 mod choices;
 pub mod connection;
 mod driver;
@@ -50,6 +53,8 @@ mod factory;
 mod handler;
 mod handler_counts;
 mod informer;
+#[cfg(feature = "checkpoint")]
+mod keepsake;
 mod lister;
 mod memory;
 pub mod metrics;
@@ -78,8 +83,10 @@ pub use k8s_openapi;
 /// The client library whose types this one speaks: a program has to use the same one.
 pub use kube;
 
+#[cfg(feature = "checkpoint")]
+pub use checkpoint::{Checkpoint, CheckpointCounts, CheckpointError};
 pub use connection::Connection;
-pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unknown, WaitError};
+pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unkept, Unknown, WaitError};
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};
 pub use handler_counts::HandlerCounts;

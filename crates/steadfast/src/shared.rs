@@ -1,5 +1,8 @@
 //! What an informer's driver, handles and readers share.
 
+#[cfg(feature = "checkpoint")]
+mod withheld;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -57,6 +60,8 @@ pub(crate) struct Shared<K> {
     /// Counts publications and changes of state.
     moved: watch::Sender<u64>,
     synced: AtomicBool,
+    /// Whether handlers wait though there is something to be seen: what a checkpoint has kept, and nothing has confirmed.
+    withheld: AtomicBool,
     notes: Mutex<Vec<NoteCallback>>,
     pub(crate) counted: Arc<Counted>,
 }
@@ -101,6 +106,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             beside: OnceLock::new(),
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
+            withheld: AtomicBool::new(false),
             notes: Mutex::default(),
             counted: Arc::default(),
         }
@@ -192,12 +198,24 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.synced.load(Ordering::Acquire)
     }
 
+    /// Whether handlers are shown what there is.
+    fn is_shown(&self) -> bool {
+        self.is_synced() && !self.withheld.load(Ordering::Acquire)
+    }
+
     /// Makes the store's changes visible, then tells the handlers (C6); `viewed` says that a complete list is among
     /// them, so that the informer is synced before any handler can be (C9), and no longer says that it is starting.
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
+        // The driver alone changes that, and it is here.
+        let withheld = self.withheld.load(Ordering::Acquire);
+        let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
+        let changes = if withheld { &all } else { changes };
         // Before the lock is taken, for it is the user's code that says what passes.
         let screened = self.screened(changes, viewed);
         let mut handlers = lock(&self.handlers);
+        if withheld && viewed {
+            self.withheld.store(false, Ordering::Release);
+        }
         if self.breaches.commit(Breach::HandlerFirst) {
             deliver(&mut handlers, changes, screened, viewed).iter().for_each(Runner::start);
             // Time for the handlers to see that the store does not have it yet.
@@ -241,7 +259,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// publishes nothing meanwhile.
     pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
         let Some(screen) = &handler.screen else { return };
-        if self.is_synced() {
+        if self.is_shown() {
             handler.push(screen.pass(first_view(&self.snapshot())), true);
         }
         screen.join();
@@ -310,7 +328,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 runner.close();
                 return Err(Ended);
             }
-            if self.is_synced() && runner.screen.is_none() {
+            if self.is_shown() && runner.screen.is_none() {
                 // What is published is what was delivered to the others, while nothing more can be.
                 runner.push(first_view(&self.snapshot()), true);
             }

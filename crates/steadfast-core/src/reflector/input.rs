@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Failure, RequestId};
+use super::{Begun, Failure, RequestId};
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -12,6 +12,8 @@ use crate::version::ResourceVersion;
 pub enum Input {
     /// The informer begins.
     Start,
+    /// The informer begins with what was [kept](super::Reflector::restore) in an earlier life of its program.
+    Restart(Begun),
     /// The moment of [`Reflector::wake_at`](super::Reflector::wake_at) has come.
     Tick,
     /// There is a place for the full transfer that was requested.

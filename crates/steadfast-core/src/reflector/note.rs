@@ -16,6 +16,23 @@ pub enum Note {
         /// Its version.
         version: Option<ResourceVersion>,
     },
+    /// What an earlier life of this program has kept is in the store.
+    Restored {
+        /// Its version.
+        version: ResourceVersion,
+        /// How many objects there are.
+        objects: usize,
+    },
+    /// What an earlier life of this program has kept is of no use, or of less: the collection is listed.
+    NotRestored {
+        /// The cause.
+        why: Arc<str>,
+    },
+    /// What is held could not be written down for another life of this program; it is tried again.
+    NotKept {
+        /// The cause.
+        why: Arc<str>,
+    },
     /// A watch goes on where the one before ended.
     Resumed {
         /// From which version.
@@ -160,6 +177,7 @@ impl Note {
     pub fn gravity(&self) -> Gravity {
         match self {
             Self::Synced { .. }
+            | Self::Restored { .. }
             | Self::Resumed { .. }
             | Self::Moved { .. }
             | Self::Ended
@@ -170,6 +188,8 @@ impl Note {
             | Self::KnownByName { .. }
             | Self::Audited { .. } => Gravity::Routine,
             Self::Failed { .. }
+            | Self::NotRestored { .. }
+            | Self::NotKept { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
             | Self::FellBackToJson { .. }
@@ -195,6 +215,11 @@ impl fmt::Display for Note {
         };
         match self {
             Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
+            Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
+            Self::NotRestored { why } => write!(f, "{why}; listing it all"),
+            Self::NotKept { why } => {
+                write!(f, "what is held cannot be written to the checkpoint ({why}); its last state stays, and it is tried again")
+            }
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
             Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),
             Self::Ended => f.write_str("watch ended by the server; resuming"),

@@ -96,6 +96,18 @@ impl<K> Snapshot<K> {
         self.objects.iter()
     }
 
+    /// Calls `each` with what this one has and what `after`, a later state of the same store, has in its place, wherever the
+    /// two are not the very same: keys that came to stand where others stood are both in one call.
+    ///
+    /// It costs a look at what has changed between them, and none at the rest.
+    pub fn differences<'a>(
+        &'a self,
+        after: &'a Self,
+        mut each: impl FnMut(Option<&'a Entry<K>>, Option<&'a Entry<K>>),
+    ) {
+        self.objects.differences(&after.objects, |_, old, new| each(old, new));
+    }
+
     /// The entries of one namespace in the order of their names.
     pub fn namespace(&self, namespace: &str) -> impl Iterator<Item = &Entry<K>> {
         self.objects.range_by(move |key| key.order_namespace(namespace))

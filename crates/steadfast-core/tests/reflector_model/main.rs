@@ -88,6 +88,9 @@ fn seeds() -> Range<u64> {
 fn name_of(note: &Note) -> &'static str {
     match note {
         Note::Synced { .. } => "synced",
+        Note::Restored { .. } => "restored",
+        Note::NotRestored { .. } => "not restored",
+        Note::NotKept { .. } => "not kept",
         Note::Resumed { .. } => "resumed",
         Note::Moved { .. } => "moved",
         Note::Ended => "ended",

@@ -140,6 +140,9 @@ impl Counted {
             // The end of a doubt is no event of its own: the freshness shows it. What is endless is counted when it has
             // ended after all, by what it was about.
             Note::Proven
+            | Note::Restored { .. }
+            | Note::NotRestored { .. }
+            | Note::NotKept { .. }
             | Note::KnownByName { .. }
             | Note::Endless { .. }
             | Note::Contradicted { .. }

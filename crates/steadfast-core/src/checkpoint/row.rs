@@ -1,0 +1,77 @@
+//! How an entry lies in bytes: a letter for its form, its UID and its version with their lengths before them, and all the rest
+//! is the object.
+
+use crate::key::ObjectKey;
+
+/// What is written of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row<'a> {
+    pub(super) form: Form,
+    /// Empty where the server gave none.
+    pub(super) uid: &'a str,
+    pub(super) version: &'a str,
+    pub(super) bytes: &'a [u8],
+}
+
+/// What the bytes of a row are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Nothing: the state could not be decoded.
+    Unknown,
+    Json,
+    /// The object's own message.
+    Object,
+    /// The message of metadata alone.
+    Metadata,
+}
+
+const FORMS: [(Form, u8); 4] =
+    [(Form::Unknown, b'?'), (Form::Json, b'j'), (Form::Object, b'o'), (Form::Metadata, b'm')];
+
+impl<'a> Row<'a> {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(FORMS.iter().filter(|(form, _)| *form == self.form).map(|(_, letter)| letter));
+        for text in [self.uid, self.version] {
+            out.extend((text.len() as u32).to_le_bytes());
+            out.extend(text.as_bytes());
+        }
+        out.extend(self.bytes);
+    }
+
+    pub(super) fn read(row: &'a [u8]) -> Option<Self> {
+        let (letter, rest) = row.split_first()?;
+        let form = FORMS.iter().find(|(_, known)| known == letter)?.0;
+        let (uid, rest) = text(rest)?;
+        let (version, bytes) = text(rest)?;
+        let whole = !version.is_empty() && (form != Form::Unknown || bytes.is_empty());
+        whole.then_some(Self { form, uid, version, bytes })
+    }
+}
+
+/// A text with its length before it, and what comes behind it.
+fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((str::from_utf8(text).ok()?, rest))
+}
+
+/// What ends a namespace: none has it in it.
+const END: u8 = 0;
+
+/// Writes a key so that keys of one namespace lie together.
+pub fn write_key(key: &ObjectKey, out: &mut Vec<u8>) {
+    if let Some(namespace) = key.namespace() {
+        out.extend(namespace.as_bytes());
+        out.push(END);
+    }
+    out.extend(key.name().as_bytes());
+}
+
+/// The key that was written so; nothing where these are no such bytes.
+pub fn key_of(bytes: &[u8]) -> Option<ObjectKey> {
+    let text = str::from_utf8(bytes).ok()?;
+    Some(match text.split_once(char::from(END)) {
+        Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
+        None => ObjectKey::cluster(text),
+    })
+}

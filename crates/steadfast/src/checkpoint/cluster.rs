@@ -1,0 +1,66 @@
+//! Of which cluster a server is: told by the UID of the namespace `kube-system`, which every cluster has from its first day to
+//! its last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use serde_json::Value;
+use steadfast_core::backoff::{Backoff, BackoffSettings};
+use steadfast_core::random::Random;
+
+use crate::connection::Connection;
+use crate::keepsake::Asked;
+
+const PATH: &str = "/api/v1/namespaces/kube-system";
+
+/// So long an answer is waited for.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The patience of informers with a server that does not answer (R6).
+const PATIENCE: BackoffSettings =
+    BackoffSettings { first: Duration::from_millis(250), second: Duration::from_millis(500), ceiling: Duration::from_secs(8) };
+
+/// Asks: once, or where `patient` until there is an answer.
+pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {
+    let environment = connection.environment().clone();
+    let mut random = Random::new(environment.random());
+    let mut backoff = Backoff::new(PATIENCE);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = ask_once(&connection) => answer,
+            () = environment.sleep_until(environment.now() + DEADLINE) => Err("no answer in 5 s".to_owned()),
+        };
+        match answer {
+            Ok(asked) => return asked,
+            Err(why) if patient => tracing::debug!(%why, "the server has not said yet of which cluster it is"),
+            Err(why) => return unknown(&why),
+        }
+        environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
+    }
+}
+
+/// What the server says; or why it may say something another time.
+async fn ask_once(connection: &Connection) -> Result<Asked, String> {
+    let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
+    match connection.client().request::<Value>(request).await {
+        Ok(namespace) => match namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+            Some(uid) => Ok(Asked::Cluster(uid.to_owned())),
+            None => Ok(unknown("it has no UID")),
+        },
+        // These are its word; all else may pass.
+        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+            Ok(unknown(&format!("{} {}", status.code, status.reason)))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unknown(why: &str) -> Asked {
+    let why = format!(
+        "of which cluster the server is cannot be read from the namespace kube-system ({why}); a program with a checkpoint needs \
+         `get` on it to go on without a list"
+    );
+    Asked::Unknown(Arc::from(why))
+}

@@ -1,0 +1,52 @@
+//! One program at a time: a lock on a file beside the checkpoint, which says who holds it.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Held as long as this is.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of the checkpoint at `path`, or says who has it.
+    pub(super) fn take(path: &Path) -> io::Result<Result<Self, String>> {
+        let mut file = private().read(true).write(true).create(true).truncate(false).open(beside(path, ".lock"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                file.take(256).read_to_string(&mut holder)?;
+                return Ok(Err(if holder.is_empty() { "another program".to_owned() } else { holder.trim().to_owned() }));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", this_program())?;
+        Ok(Ok(Self { _file: file }))
+    }
+}
+
+fn this_program() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    format!("process {} ({})", std::process::id(), name.as_deref().unwrap_or("a program without a name"))
+}
+
+/// The path of what lies beside the checkpoint at `path`.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Opens files that only this user may read.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}

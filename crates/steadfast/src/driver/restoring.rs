@@ -1,0 +1,118 @@
+//! How an informer begins that has a checkpoint: its cache is there at once, and its handlers wait until it is known that the
+//! server is of the cluster of which the cache was.
+
+use std::sync::Arc;
+
+use steadfast_core::Weighed;
+use steadfast_core::checkpoint::Saved;
+use steadfast_core::decode::Kept;
+use steadfast_core::event::Path;
+use steadfast_core::reflector::{Begun, Input, Note};
+use steadfast_core::store::Tainted;
+
+use super::Driver;
+use crate::keepsake::{Asked, Keepsake, Restored};
+
+impl<K: Kept> Driver<K> {
+    /// Has it begin with what was kept, and keep what it comes to hold.
+    pub(crate) fn with_keepsake(mut self, keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
+        if keepsake.is_some() {
+            self.shared.withhold();
+        }
+        self.keepsake = keepsake;
+        self
+    }
+
+    /// Begins with what was kept, or with the first list; returns as its work does where it is to end before that.
+    pub(super) async fn begin(&mut self) -> Option<bool> {
+        let Some(mut keepsake) = self.keepsake.take() else {
+            self.step(Input::Start);
+            return None;
+        };
+        let restored = self.restore(&mut *keepsake);
+        // Before anything is listed: what is kept must never be said to be of a cluster that has come since.
+        let mut question = keepsake.ask(restored.is_some());
+        let asked = loop {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => {
+                    if let Some(handlers) = self.obey(command) {
+                        return Some(handlers);
+                    }
+                    self.flush();
+                }
+                asked = &mut question => break asked,
+            }
+        };
+        let (begun, cluster) = judged(restored.as_ref(), asked);
+        keepsake.keep(&self.shared, restored.is_some(), cluster);
+        if restored.is_none() {
+            self.step(Input::Start);
+            return None;
+        }
+        if begun == Begun::Same {
+            self.shared.release();
+        }
+        self.step(Input::Restart(begun));
+        None
+    }
+
+    /// Puts what was kept into the store, for readers.
+    fn restore(&mut self, keepsake: &mut dyn Keepsake<K>) -> Option<Restored> {
+        let mut staging = self.shared.edit(|store| store.begin_relist());
+        let (decoding, mut objects) = (&mut self.decoding, 0);
+        let kept = keepsake.restore(&mut |saved| {
+            objects += 1;
+            let decoded = match &saved {
+                Saved::Known(raw) => decoding.decode(raw).map_err(|_| Tainted),
+                Saved::Unknown(_) => Err::<Weighed<K>, _>(Tainted),
+            };
+            staging.put(saved.identity().clone(), decoded);
+        });
+        let beyond = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
+        let restored = match kept {
+            Ok(_) if beyond => Err(Some(Arc::from("the checkpoint has more than memory_limit grants"))),
+            kept => kept,
+        };
+        let restored = match restored {
+            Ok(restored) => restored,
+            Err(why) => {
+                self.notes.extend(why.map(|why| Note::NotRestored { why }));
+                self.flush();
+                return None;
+            }
+        };
+        let version = restored.version.clone();
+        self.reflector.restore(self.shared.environment.now(), version.clone());
+        let Self { shared, reflector, .. } = &mut *self;
+        let committed = shared.edit(|store| {
+            let path = Path::Listed { initial: true };
+            // To nobody: handlers are shown what there is when it is known what that is worth.
+            let committed = store.commit(staging, Some(version.clone()), &path, false, |_| {});
+            reflector.set_tainted(store.working().tainted().clone());
+            shared.show_restored(store, reflector.evidence());
+            committed
+        });
+        debug_assert!(committed.is_ok(), "an empty store takes any list");
+        self.notes.push(Note::Restored { version, objects });
+        self.shared.tell_moved();
+        self.flush();
+        Some(restored)
+    }
+}
+
+/// How to begin with what was restored on the server that has answered so, and of which cluster that is, if it is known.
+fn judged(restored: Option<&Restored>, asked: Asked) -> (Begun, Option<String>) {
+    let before = restored.and_then(|restored| restored.cluster.clone());
+    match (before, asked) {
+        (_, Asked::Unknown(why)) => (Begun::Unsure(why), None),
+        (Some(before), Asked::Cluster(now)) if before == now => (Begun::Same, Some(now)),
+        (Some(_), Asked::Cluster(now)) => {
+            (Begun::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
+        }
+        (None, Asked::Cluster(now)) => {
+            let why = "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
+            (Begun::Unsure(why.into()), Some(now))
+        }
+    }
+}
