@@ -36,8 +36,8 @@ use std::{env, fs};
 use monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, ListFrom, Note, Outlook, Output, Reach, Record, Reflector, ReflectorSettings, Request,
-    RequestId, Verdict,
+    Begun, Differences, Failure, Input, ListFrom, Note, Outlook, Output, Reach, Record, Reflector, ReflectorSettings,
+    Request, RequestId, Verdict,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
@@ -183,6 +183,16 @@ impl Stage {
             "due" => Input::Tick,
             "pass" => return Vec::new(),
             "start" => Input::Start,
+            "restored" => {
+                self.reflector.restore(self.now, rest.into());
+                return Vec::new();
+            }
+            "restart" => Input::Restart(match rest {
+                "on the same cluster" => Begun::Same,
+                "on who knows which cluster" => Begun::Unsure("no word of the cluster".into()),
+                "on another cluster" => Begun::Other("another cluster".into()),
+                _ => panic!("`{rest}` is not understood"),
+            }),
             "granted" => {
                 self.monitor.granted();
                 Input::TransferGranted

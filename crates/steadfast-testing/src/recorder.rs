@@ -257,6 +257,10 @@ impl Recorder {
                 Note::Synced { version } => {
                     recorder.write(Record::Relisted { informer, from: None, to: text(version) });
                 }
+                // As the list was that it was kept of.
+                Note::Restored { version, .. } => {
+                    recorder.write(Record::Relisted { informer, from: None, to: Some(version.to_string()) });
+                }
                 Note::Relisted { held, version, .. } => {
                     recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
                 }

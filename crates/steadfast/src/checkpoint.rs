@@ -18,6 +18,8 @@ mod disk;
 mod head;
 mod lock;
 mod section;
+#[cfg(test)]
+mod torn;
 mod writer;
 
 use std::fmt;

@@ -49,10 +49,14 @@ pub enum InformerError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
     /// It is of Secrets, and would have them on disk.
-    #[error("Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`")]
+    #[error(
+        "Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`"
+    )]
     Secrets,
     /// A transform changes the objects: what it leaves of them in the next release of the program nobody knows.
-    #[error("what a transform leaves of objects may be another thing in the program's next release; leave one of the two out")]
+    #[error(
+        "what a transform leaves of objects may be another thing in the program's next release; leave one of the two out"
+    )]
     Transformed,
     /// Another informer is kept there.
     #[error("an informer of these objects is kept in it already; stop that one, or give one of them another file")]

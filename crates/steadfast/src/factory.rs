@@ -581,7 +581,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// # Errors
     ///
     /// Where one runs with other settings, where a namespace is given for what is in none, or after the factory's end.
-    pub fn start(#[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self) -> Result<Informer<K>, InformerError> {
+    pub fn start(
+        #[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self,
+    ) -> Result<Informer<K>, InformerError> {
         self.check()?;
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
         let mut informers = self.factory.lock();

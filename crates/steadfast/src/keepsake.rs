@@ -10,6 +10,9 @@ use crate::shared::Shared;
 
 /// Where the cache of one informer is kept beyond its program's life.
 pub(crate) trait Keepsake<K: Send + Sync + 'static>: Send {
+    /// Takes note of whose cache it is: when that is stopped, another informer may have the place.
+    fn belongs_to(&mut self, shared: &Arc<Shared<K>>);
+
     /// Hands all that was kept to `take`, in the order of the keys. What was handed out before an error is worth nothing.
     ///
     /// # Errors

@@ -7,7 +7,9 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError,
+};
 
 use super::disk::Disk;
 use super::head::{Head, Sum, Terms, Unreadable};
@@ -114,7 +116,9 @@ impl Book {
         match read {
             Ok(Ok(head)) => Ok(head),
             Ok(Err(Some(why))) => Err(Some(why)),
-            Ok(Err(None)) => Err(self.unreadable.as_ref().map(|why| format!("the checkpoint could not be read: {why}").into())),
+            Ok(Err(None)) => {
+                Err(self.unreadable.as_ref().map(|why| format!("the checkpoint could not be read: {why}").into()))
+            }
             Err(Fault(why)) => {
                 // The next one opens it anew.
                 *lock(&self.database) = None;

@@ -18,8 +18,11 @@ const PATH: &str = "/api/v1/namespaces/kube-system";
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The patience of informers with a server that does not answer (R6).
-const PATIENCE: BackoffSettings =
-    BackoffSettings { first: Duration::from_millis(250), second: Duration::from_millis(500), ceiling: Duration::from_secs(8) };
+const PATIENCE: BackoffSettings = BackoffSettings {
+    first: Duration::from_millis(250),
+    second: Duration::from_millis(500),
+    ceiling: Duration::from_secs(8),
+};
 
 /// Asks: once, or where `patient` until there is an answer.
 pub(super) async fn ask(connection: Connection, patient: bool) -> Asked {

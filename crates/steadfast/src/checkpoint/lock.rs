@@ -19,7 +19,11 @@ impl Lock {
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 file.take(256).read_to_string(&mut holder)?;
-                return Ok(Err(if holder.is_empty() { "another program".to_owned() } else { holder.trim().to_owned() }));
+                return Ok(Err(if holder.is_empty() {
+                    "another program".to_owned()
+                } else {
+                    holder.trim().to_owned()
+                }));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }

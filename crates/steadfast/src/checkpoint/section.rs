@@ -37,6 +37,11 @@ impl Kept {
 }
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> for Kept {
+    fn belongs_to(&mut self, shared: &Arc<Shared<Lazy<T>>>) {
+        let shared = shared.clone();
+        self.claim.until(move || shared.is_stopped());
+    }
+
     fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>> {
         let forms = self.forms;
         let head = self.desk.book.read(&self.claim.name, &self.terms, |key, row| {
@@ -52,8 +57,6 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
 
     fn keep(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
         let Self { desk, claim, terms, forms, .. } = *self;
-        let ended = shared.clone();
-        claim.until(move || ended.is_stopped());
         let written = is_restored.then(|| shared.snapshot());
         let section = Section {
             claim,
@@ -61,7 +64,12 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
             forms,
             cluster,
             shared: shared.clone(),
-            state: Mutex::new(State { written, on_its_way: None, epoch: None, is_erased: false }),
+            state: Mutex::new(State {
+                written: written.map(|held| (None, held)),
+                on_its_way: None,
+                epoch: None,
+                is_erased: false,
+            }),
             is_unnameable: AtomicBool::new(false),
         };
         writer::attach(&desk, Arc::new(section), &shared.environment);
@@ -83,12 +91,15 @@ struct Section<T> {
 
 struct State<T> {
     /// What the file has; nothing where what it has is worth nothing.
-    written: Option<Arc<Snapshot<Lazy<T>>>>,
-    on_its_way: Option<Option<Arc<Snapshot<Lazy<T>>>>>,
+    written: Option<Held<T>>,
+    on_its_way: Option<Option<Held<T>>>,
     /// The epoch that was of the cluster.
     epoch: Option<u64>,
     is_erased: bool,
 }
+
+/// What the head of a part says, unless that was said by another life of the program, and what its rows are of.
+type Held<T> = (Option<Head>, Arc<Snapshot<Lazy<T>>>);
 
 impl<T: Send + Sync + 'static> Attached for Section<T> {
     fn step(&self) -> Option<Step<'_>> {
@@ -108,17 +119,18 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
             state.on_its_way = Some(None);
             return Some(Step { name, anew: true, head: None, edit: Box::new(|_| Ok(())) });
         };
-        let written = state.written.clone();
-        if written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &now) || is_same(written, &now)) {
-            return None;
-        }
         // Another history may be another cluster's: that it is not is found out by the next life, with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let head = Head { terms: self.terms.clone(), cluster, version: version.clone() };
-        state.on_its_way = Some(Some(now.clone()));
-        let edit = move |rows: &mut dyn Rows| self.write(written.as_deref(), &now, rows);
-        Some(Step { name, anew: state.written.is_none(), head: Some(head), edit: Box::new(edit) })
+        let written = state.written.clone();
+        if written.as_ref().is_some_and(|(said, held)| said.as_ref() == Some(&head) && is_same(held, &now)) {
+            return None;
+        }
+        state.on_its_way = Some(Some((Some(head.clone()), now.clone())));
+        let anew = written.is_none();
+        let edit = move |rows: &mut dyn Rows| self.write(written.as_ref().map(|(_, held)| &**held), &now, rows);
+        Some(Step { name, anew, head: Some(head), edit: Box::new(edit) })
     }
 
     fn settle(&self, written: bool) {
@@ -185,9 +197,9 @@ impl<T: Send + Sync + 'static> Section<T> {
     }
 }
 
-/// Whether nothing differs that is written.
+/// Whether both have the same entries.
 fn is_same<T>(written: &Snapshot<Lazy<T>>, now: &Snapshot<Lazy<T>>) -> bool {
-    let mut same = written.version() == now.version() && written.epoch() == now.epoch();
+    let mut same = true;
     written.differences(now, |_, _| same = false);
     same
 }

@@ -17,8 +17,11 @@ use crate::environment::SharedEnvironment;
 const BATCH: Duration = Duration::from_millis(50);
 
 /// How patiently it is tried again after a fault.
-const PATIENCE: BackoffSettings =
-    BackoffSettings { first: Duration::from_millis(500), second: Duration::from_secs(1), ceiling: Duration::from_secs(30) };
+const PATIENCE: BackoffSettings = BackoffSettings {
+    first: Duration::from_millis(500),
+    second: Duration::from_secs(1),
+    ceiling: Duration::from_secs(30),
+};
 
 /// Has what `attached` comes to hold written, from `environment`.
 pub(super) fn attach(desk: &Arc<Desk>, attached: Arc<dyn Attached>, environment: &SharedEnvironment) {

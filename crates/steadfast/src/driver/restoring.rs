@@ -15,8 +15,9 @@ use crate::keepsake::{Asked, Keepsake, Restored};
 
 impl<K: Kept> Driver<K> {
     /// Has it begin with what was kept, and keep what it comes to hold.
-    pub(crate) fn with_keepsake(mut self, keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
-        if keepsake.is_some() {
+    pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
+        if let Some(keepsake) = &mut keepsake {
+            keepsake.belongs_to(&self.shared);
             self.shared.withhold();
         }
         self.keepsake = keepsake;
@@ -111,7 +112,8 @@ fn judged(restored: Option<&Restored>, asked: Asked) -> (Begun, Option<String>) 
             (Begun::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
         }
         (None, Asked::Cluster(now)) => {
-            let why = "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
+            let why =
+                "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
             (Begun::Unsure(why.into()), Some(now))
         }
     }

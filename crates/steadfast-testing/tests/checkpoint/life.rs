@@ -1,0 +1,112 @@
+//! One life of a program: an informer of config maps with a checkpoint.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Checkpoint, Event, Informer, InformerFactory, Lazy, Note, Scope};
+use steadfast_apiserver::{ApiServer, Verb};
+use steadfast_testing::{InMemory, WorldError};
+
+use crate::files::Folder;
+
+pub(crate) struct Life {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) informer: Informer<Lazy<ConfigMap>>,
+    pub(crate) factory: InformerFactory,
+    /// What its handler was called for: each event in words.
+    pub(crate) told: Arc<Mutex<Vec<String>>>,
+    pub(crate) notes: Arc<Mutex<Vec<Note>>>,
+    path: PathBuf,
+}
+
+impl Life {
+    /// Begins with what is at `path`.
+    pub(crate) async fn begin(server: &ApiServer, path: &Path, seed: u64) -> Result<Self, WorldError> {
+        let network = InMemory { seed, ..InMemory::default() };
+        Self::begin_over(server, &network, path).await
+    }
+
+    pub(crate) async fn begin_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, WorldError> {
+        let factory = InformerFactory::new(&network.connection(server).await?);
+        let checkpoint = Checkpoint::open(path)?;
+        let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
+        let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Note>>>)>::default();
+        let (tells, noted) = (told.clone(), notes.clone());
+        informer.on_event(move |event| tells.lock().expect("no panic").push(in_words(&event)))?;
+        informer.on_note(move |note| noted.lock().expect("no panic").push(note.clone()));
+        Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
+    }
+
+    /// Waits until the cache is that of `server`, fresh, and written.
+    pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), WorldError> {
+        self.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(60)).await?;
+        for _ in 0..200 {
+            if self.informer.freshness().is_fresh() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(self.informer.freshness().is_fresh(), "{}", self.informer.freshness());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(self.checkpoint.counts().failing, None);
+        Ok(())
+    }
+
+    /// Dies here and now: returns the file as it is at this moment. What is left of the program ends later.
+    pub(crate) fn die(self, folder: &Folder) -> Result<PathBuf, WorldError> {
+        let left = folder.file();
+        std::fs::copy(&self.path, &left)?;
+        self.factory.shutdown();
+        Ok(left)
+    }
+
+    /// What the cache has: each object with its version and what is in it.
+    pub(crate) fn held(&self) -> Vec<String> {
+        let snapshot = self.informer.snapshot();
+        let shown = |object: &steadfast::Object<Lazy<ConfigMap>>| {
+            let value = object.get().ok().and_then(|map| map.data.clone()?.get("value").cloned());
+            format!("{} v{} {}", object.key().name(), object.version(), value.unwrap_or_default())
+        };
+        snapshot.decodable().map(shown).collect()
+    }
+
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.told.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn noted(&self, which: impl Fn(&Note) -> bool) -> Vec<String> {
+        self.notes.lock().expect("no panic").iter().filter(|note| which(note)).map(ToString::to_string).collect()
+    }
+}
+
+fn in_words(event: &Event<Lazy<ConfigMap>>) -> String {
+    let name = event.object().key().name().to_owned();
+    match event {
+        Event::Added { initial: true, .. } => format!("= {name}"),
+        Event::Added { .. } => format!("+ {name}"),
+        Event::Updated { .. } => format!("~ {name}"),
+        Event::Deleted { certainty, .. } => format!("- {name} {certainty}"),
+        Event::Resynced { .. } => format!("? {name}"),
+    }
+}
+
+/// What `server` has, in the words of [`Life::held`].
+pub(crate) fn there(server: &ApiServer, names: impl Iterator<Item = String>) -> Vec<String> {
+    let shown = |name: String| {
+        let object = server.get("configmaps", "default", &name).ok()?;
+        let (version, value) = (object["metadata"]["resourceVersion"].as_str()?, object["data"]["value"].as_str()?);
+        Some(format!("{name} v{version} {value}"))
+    };
+    let mut there: Vec<String> = names.filter_map(shown).collect();
+    there.sort();
+    there
+}
+
+/// How often all config maps were transferred.
+pub(crate) fn lists(server: &ApiServer) -> usize {
+    let is_list = |verb: Verb| matches!(verb, Verb::List | Verb::StreamedList);
+    let of_config_maps = |path: &str| path.ends_with("/configmaps");
+    server.requests().iter().filter(|request| is_list(request.verb) && of_config_maps(&request.path)).count()
+}

@@ -1,0 +1,308 @@
+//! A disk that fails, tears what was written, or has its bytes changed: what is read afterwards is what was written, or
+//! nothing with a reason.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use redb::StorageBackend;
+use steadfast_core::random::Random;
+
+use super::book::{Book, Rows, Step};
+use super::disk::{Disk, Medium};
+use super::head::{Head, Terms};
+
+/// A disk in memory that knows what is on it for good, and what only the system has yet.
+#[derive(Clone, Debug, Default)]
+struct Fake(Arc<Mutex<Bytes>>);
+
+#[derive(Debug, Default)]
+struct Bytes {
+    /// What a reader sees.
+    seen: Vec<u8>,
+    /// What there was at the last time when all was on the disk, and what was done since.
+    synced: Vec<u8>,
+    since: Vec<Change>,
+    /// How many changes there were, and from which on each fails; and how many do.
+    changes: u64,
+    fails_at: Option<u64>,
+    fails_for: u64,
+    was_set_aside: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Length(u64),
+    Write(u64, Vec<u8>),
+}
+
+impl Change {
+    fn carry_out(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Length(length) => bytes.resize(*length as usize, 0),
+            Self::Write(offset, data) => {
+                let (start, end) = (*offset as usize, *offset as usize + data.len());
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[start..end].copy_from_slice(data);
+            }
+        }
+    }
+}
+
+impl Fake {
+    fn change(&self, change: Option<Change>) -> io::Result<()> {
+        let mut bytes = self.0.lock().expect("no panic");
+        bytes.changes += 1;
+        let failing =
+            bytes.fails_at.is_some_and(|at| (at..at.saturating_add(bytes.fails_for)).contains(&bytes.changes));
+        if failing {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        match change {
+            Some(change) => {
+                change.carry_out(&mut bytes.seen);
+                bytes.since.push(change);
+            }
+            None => {
+                bytes.synced = bytes.seen.clone();
+                bytes.since.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// The disk after the power went: any of what was not on it is, in any order of ours, one of them in part.
+    fn after_a_crash(&self, random: &mut Random) -> Self {
+        let bytes = self.0.lock().expect("no panic");
+        let mut left = bytes.synced.clone();
+        for change in &bytes.since {
+            match (below(random, 3), change) {
+                (0, _) => {}
+                (1, Change::Write(offset, data)) => {
+                    let torn = below(random, data.len() as u64 + 1) as usize;
+                    Change::Write(*offset, data[..torn].to_vec()).carry_out(&mut left);
+                }
+                _ => change.carry_out(&mut left),
+            }
+        }
+        Self::of(left)
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Mutex::new(Bytes { seen: bytes.clone(), synced: bytes, ..Bytes::default() })))
+    }
+
+    fn failing(at: u64, times: u64) -> Self {
+        Self(Arc::new(Mutex::new(Bytes { fails_at: Some(at), fails_for: times, ..Bytes::default() })))
+    }
+
+    fn changes(&self) -> u64 {
+        self.0.lock().expect("no panic").changes
+    }
+}
+
+impl StorageBackend for Fake {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().expect("no panic").seen.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let bytes = self.0.lock().expect("no panic");
+        let there = bytes.seen.get(offset as usize..).and_then(|from| from.get(..out.len()));
+        out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.change(Some(Change::Length(length)))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.change(None)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.change(Some(Change::Write(offset, data.to_vec())))
+    }
+}
+
+impl Disk for Fake {
+    fn open(&self) -> io::Result<Medium> {
+        Ok(Medium(Box::new(self.clone())))
+    }
+
+    fn set_aside(&self) -> io::Result<()> {
+        let mut bytes = self.0.lock().expect("no panic");
+        *bytes = Bytes { was_set_aside: true, ..Bytes::default() };
+        Ok(())
+    }
+}
+
+fn below(random: &mut Random, bound: u64) -> u64 {
+    random.draw() % bound
+}
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const NAME: &str = "/api/v1/configmaps?";
+
+fn terms() -> Terms {
+    Terms { server: "https://here".to_owned(), form: "as it is".to_owned() }
+}
+
+fn head(version: usize) -> Head {
+    Head { terms: terms(), cluster: Some("c".to_owned()), version: version.to_string().as_str().into() }
+}
+
+/// A run of changes: what there is after each of them, from nothing on.
+fn states(seed: u64) -> Vec<State> {
+    let mut random = Random::new(seed);
+    let mut states = vec![State::new()];
+    for _ in 0..6 {
+        let mut state = states.last().cloned().unwrap_or_default();
+        for _ in 0..1 + below(&mut random, 30) {
+            let key = format!("shop\0web-{}", below(&mut random, 60)).into_bytes();
+            if below(&mut random, 4) == 0 {
+                state.remove(&key);
+            } else {
+                let length = if below(&mut random, 20) == 0 { 9000 } else { below(&mut random, 300) };
+                state.insert(key, (0..length).map(|_| below(&mut random, 256) as u8).collect());
+            }
+        }
+        states.push(state);
+    }
+    states
+}
+
+fn write(book: &Book, states: &[State], index: usize) -> bool {
+    let (old, new) = (&states[index - 1], &states[index]);
+    let edit = move |rows: &mut dyn Rows| {
+        old.keys().filter(|key| !new.contains_key(*key)).try_for_each(|key| rows.remove(key))?;
+        new.iter().filter(|(key, row)| old.get(*key) != Some(row)).try_for_each(|(key, row)| rows.put(key, row))
+    };
+    book.write(|| vec![Step { name: NAME, anew: index == 1, head: Some(head(index)), edit: Box::new(edit) }]).is_ok()
+}
+
+/// What is read of a disk: which state it says it is, and that state; or that there is none, and whether that has a reason.
+fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
+    let book = Book::open(Box::new(disk.clone())).map_err(|error| Some(Arc::from(error.to_string())))?;
+    let mut state = State::new();
+    let head = book.read(NAME, &terms(), |key, row| state.insert(key.to_vec(), row.to_vec()).is_none())?;
+    assert_eq!(head.cluster.as_deref(), Some("c"));
+    Ok((head.version.as_str().parse().expect("ours"), state))
+}
+
+/// How many changes of the disk a whole run makes.
+fn changes_of_a_run(states: &[State]) -> u64 {
+    let disk = Fake::default();
+    let book = Book::open(Box::new(disk.clone())).expect("it opens");
+    assert!((1..states.len()).all(|index| write(&book, states, index)));
+    assert_eq!(read(&disk).expect("it is there"), (states.len() - 1, states[states.len() - 1].clone()));
+    disk.changes()
+}
+
+#[test]
+fn whatever_a_crash_leaves_is_the_last_state_that_was_written_or_the_one_that_was_being() {
+    let states = states(1);
+    let all = changes_of_a_run(&states);
+    assert!(all > 50, "{all}");
+    let mut was_ahead = 0;
+    for at in 1..=all {
+        // The disk does nothing from then on; then the power goes.
+        let disk = Fake::failing(at, u64::MAX);
+        let mut written = 0;
+        if let Ok(book) = Book::open(Box::new(disk.clone())) {
+            written = (1..states.len()).take_while(|index| write(&book, &states, *index)).count();
+            // What follows in the same life of the program changes nothing.
+            std::mem::forget(book);
+        }
+        for seed in 0..3 {
+            match read(&disk.after_a_crash(&mut Random::new(seed))) {
+                Ok((index, state)) => {
+                    assert!(
+                        index == written || index == written + 1,
+                        "change {at}: {index} is there, {written} was written"
+                    );
+                    assert_eq!(state, states[index], "change {at}: state {index} is whole");
+                    was_ahead += u32::from(index > written);
+                }
+                Err(why) => assert_eq!(written, 0, "change {at}: what was written is gone: {why:?}"),
+            }
+        }
+    }
+    println!("{all} changes of the disk; {was_ahead} times the state that was being written was there");
+}
+
+#[test]
+fn a_full_disk_costs_the_states_that_it_has_no_room_for_and_no_other() {
+    let states = states(2);
+    let all = changes_of_a_run(&states);
+    for at in 1..=all {
+        let disk = Fake::failing(at, 5);
+        let Ok(book) = Book::open(Box::new(disk.clone())) else { continue };
+        let mut kept = 0;
+        for index in 1..states.len() {
+            // As the writer does: again, until there is room.
+            let tries = (0..20).take_while(|_| !write(&book, &states, index)).count();
+            assert!(tries < 20, "change {at}: state {index} is never written");
+            kept = index;
+        }
+        drop(book);
+        disk.0.lock().expect("no panic").fails_at = None;
+        assert_eq!(read(&disk).expect("it is there"), (kept, states[kept].clone()), "change {at}");
+    }
+}
+
+#[test]
+fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
+    let states = states(3);
+    let disk = Fake::default();
+    let book = Book::open(Box::new(disk.clone())).expect("it opens");
+    assert!((1..states.len()).all(|index| write(&book, &states, index)));
+    drop(book);
+    let whole = disk.0.lock().expect("no panic").seen.clone();
+    let (mut fresh, mut random) = (0, Random::new(7));
+    for _ in 0..200 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + below(&mut random, 3) {
+            let at = below(&mut random, bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << below(&mut random, 8);
+        }
+        if below(&mut random, 4) == 0 {
+            bytes.truncate(below(&mut random, bytes.len() as u64) as usize);
+        }
+        match read(&Fake::of(bytes)) {
+            Ok((index, state)) => assert_eq!(state, states[index], "a whole state, one that was there"),
+            Err(why) => {
+                assert!(why.is_some(), "that there is nothing has its reason");
+                fresh += 1;
+            }
+        }
+    }
+    assert!(fresh > 20, "what is damaged is seen: {fresh} of 200");
+}
+
+#[test]
+fn what_is_no_checkpoint_is_set_aside_and_a_new_one_is_begun() {
+    let disk = Fake::of(b"dear diary, ".repeat(2000));
+    let book = Book::open(Box::new(disk.clone())).expect("it begins anew");
+    assert!(disk.0.lock().expect("no panic").was_set_aside && book.unreadable.is_some());
+    let states = states(4);
+    assert!(write(&book, &states, 1));
+    drop(book);
+    assert_eq!(read(&disk).expect("it is there"), (1, states[1].clone()));
+}
+
+#[test]
+fn what_is_of_another_server_or_form_is_not_read_and_says_so() {
+    let disk = Fake::default();
+    let book = Book::open(Box::new(disk)).expect("it opens");
+    assert!(write(&book, &states(5), 1));
+    let read =
+        |terms: &Terms| book.read(NAME, terms, |_, _| true).map(|_| ()).unwrap_err().expect("a reason").to_string();
+    let there = Terms { server: "https://there".to_owned(), ..terms() };
+    assert_eq!(read(&there), "the checkpoint is of another server, https://here");
+    let other = Terms { form: "as it was".to_owned(), ..terms() };
+    assert_eq!(read(&other), "the checkpoint has other parts of the objects than are asked for now");
+    assert_eq!(book.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");
+}
