@@ -5,6 +5,7 @@
 
 mod files;
 mod histories;
+mod killed;
 mod life;
 mod refusals;
 mod restarts;
