@@ -78,7 +78,7 @@ impl Forms {
         Ok(())
     }
 
-    fn form(&self, message: Option<MessageId>) -> Result<Form, NoSuchForm> {
+    fn form(self, message: Option<MessageId>) -> Result<Form, NoSuchForm> {
         let Some(message) = message else { return Ok(Form::Json) };
         match self.messages.iter().position(|known| *known == Some(message)) {
             Some(0) => Ok(Form::Object),

@@ -179,6 +179,9 @@ pub struct Evidence {
     pub patience: Duration,
     /// The keys that answer `Unknown`.
     pub tainted: KeySet,
+    /// Whether something came that belongs to no object that can be named, or that contradicts what is held, and no list has
+    /// told yet what it was: what is held may lack it, at whatever version.
+    pub unnamed: bool,
     /// The breaches that a test commits.
     pub breaches: Breaches,
 }

@@ -132,6 +132,7 @@ impl Reflector {
             bound: settings.period * 2,
             patience: settings.stream_patience,
             tainted: KeySet::default(),
+            unnamed: false,
             breaches: settings.rules.breaches,
         };
         Self {

@@ -23,6 +23,7 @@ fn evidence(condition: Condition) -> Evidence {
         bound: Duration::from_secs(120),
         patience: Duration::from_secs(10),
         tainted: KeySet::default(),
+        unnamed: false,
         polled: None,
         breaches: Breaches::NONE,
     }

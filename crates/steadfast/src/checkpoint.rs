@@ -6,6 +6,8 @@
 //! | `disk` | where the bytes lie: a file, or in tests a disk that fails |
 //! | `head` | what is said of one informer's part of the file: of which server, cluster and form it is, and how much there is |
 //! | `book` | the file as parts with rows, checked when they are read; one transaction for all that is written together |
+//! | `lineage` | which state of a part the file has, also after a transaction of which nobody knows what became of it |
+//! | `counts` | what has been written |
 //! | `desk` | who writes to one file |
 //! | `cluster` | asks a server of which cluster it is |
 //! | `section` | the part of one informer: what differs between what was written and what is held |
@@ -13,9 +15,11 @@
 
 mod book;
 mod cluster;
+mod counts;
 mod desk;
 mod disk;
 mod head;
+mod lineage;
 mod lock;
 mod section;
 #[cfg(test)]
@@ -44,13 +48,15 @@ use head::Terms;
 use lock::Lock;
 use section::Kept;
 
+pub use counts::CheckpointCounts;
+
 /// A file in which informers keep their caches beyond their program's life.
 ///
 /// An informer that is built with [one](crate::InformerBuilder::checkpoint) has its cache at once when the program starts anew,
 /// in doubt until the server has confirmed it, and watches on from where it was: no list, where the server still has that
 /// version. Where it has not, a list is compared with what was kept.
 ///
-/// One file does for all informers of a program, and is for one program at a time. It is written in the background, changes
+/// One file does for all informers of a program that look at one server, and is for one program at a time. It is written in the background, changes
 /// of 50 ms at once; nobody waits for it, so that what was held in the last moments may be missing in it. That is no harm: the
 /// server tells it again. What cannot be used (a damaged file, one of another version or cluster) is not used, and a
 /// [note](crate::Note::NotRestored) says why.
@@ -123,21 +129,6 @@ impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Checkpoint({})", self.desk.place())
     }
-}
-
-/// What has been written to a checkpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckpointCounts {
-    /// The transactions, each of all that was due at the time, and on the disk when it was over.
-    pub commits: u64,
-    /// The rows that were written or removed.
-    pub rows: u64,
-    /// The bytes of what was written, before the file's own layout.
-    pub bytes: u64,
-    /// The transactions that failed.
-    pub failures: u64,
-    /// Why the last one failed, where none has succeeded since: what is held is not kept now.
-    pub failing: Option<Arc<str>>,
 }
 
 /// Why a checkpoint cannot be opened.

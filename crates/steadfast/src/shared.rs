@@ -177,6 +177,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.reader.snapshot()
     }
 
+    /// What readers see, and what is known of that: of one publication.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) fn published(&self) -> (Arc<Snapshot<K>>, Arc<Evidence>) {
+        let _publication = lock(&self.handlers);
+        (self.snapshot(), self.evidence.load_full())
+    }
+
     pub(crate) fn reader(&self) -> &StoreReader<K> {
         &self.reader
     }

@@ -262,6 +262,7 @@ impl Reflector {
         self.list_came();
         self.listed_all(now, out);
         self.unnamed.list_complete(now, self.settings.period);
+        self.evidence.unnamed = !self.unnamed.is_at_rest();
         self.evidence.version.clone_from(&version);
         let newer = match (version.as_ref(), self.reached()) {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,

@@ -77,6 +77,7 @@ impl Reflector {
             _ => return,
         }
         self.unnamed.why = Some(why.clone());
+        self.evidence.unnamed = true;
         out.push(Output::Note(Note::Unidentified { why }));
         if watched {
             self.set_streaming(now);
@@ -102,6 +103,7 @@ impl Reflector {
         self.unnamed.record(now, self.settings.period);
         self.unnamed.why = Some(why.clone());
         self.unnamed.contradicted = true;
+        self.evidence.unnamed = true;
         out.push(Output::Note(Note::Contradicted { why }));
         self.set_streaming(now);
     }

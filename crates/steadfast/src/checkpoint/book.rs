@@ -39,9 +39,11 @@ pub(super) struct Step<'a> {
     pub(super) anew: bool,
     /// What is to be said of it; nothing where nothing is to be left of it.
     pub(super) head: Option<Head>,
-    /// Which rows change.
-    pub(super) edit: Box<dyn FnOnce(&mut dyn Rows) -> Result<(), Fault> + 'a>,
+    /// Which rows change, given the mark of what is there; nothing where that is worth nothing.
+    pub(super) edit: Edit<'a>,
 }
+
+pub(super) type Edit<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
 
 /// The rows of a part, to be changed.
 pub(super) trait Rows {
@@ -129,6 +131,8 @@ impl Book {
 
     /// Carries out all that `steps` has, in one transaction, which is on the disk when this returns. They are asked for when
     /// nothing else is written.
+    ///
+    /// After a fault nobody knows whether it is on the disk all the same: the next one finds out, by the marks of the heads.
     pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<Step<'a>>) -> Result<Option<Written>, Fault> {
         let _writing = lock(&self.writing);
         let steps = steps();
@@ -237,14 +241,11 @@ fn write(database: &Database, steps: Vec<Step<'_>>) -> Result<Written, Fault> {
                 heads.remove(name)?;
                 continue;
             };
-            let before = if anew { None } else { heads.get(name)?.map(|bytes| Head::read(bytes.value())) };
-            let sum = match before {
-                None => Sum::default(),
-                Some(Ok((_, sum))) => sum,
-                Some(Err(_)) => return Err(Fault("the checkpoint is damaged".into())),
-            };
+            let before = if anew { None } else { heads.get(name)? };
+            let before = before.and_then(|bytes| Head::read(bytes.value()).ok());
+            let (mark, sum) = before.map_or_else(Default::default, |(head, sum)| (Some(head.mark), sum));
             let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
-            edit(&mut rows)?;
+            edit(mark, &mut rows)?;
             let Part { sum, written: so_far, .. } = rows;
             let bytes = head.write(sum);
             written = Written { bytes: so_far.bytes + bytes.len() as u64, ..so_far };

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use steadfast_core::reflector::Note;
 use tokio::sync::{Notify, watch};
 
-use super::CheckpointCounts;
 use super::book::{Book, Fault, Step, Written};
+use super::counts::CheckpointCounts;
 
 /// One checkpoint, and all that is kept in it.
 pub(super) struct Desk {

@@ -18,6 +18,8 @@ pub(super) struct Head {
     /// The cluster that the server was of, where that is known.
     pub(super) cluster: Option<String>,
     pub(super) version: ResourceVersion,
+    /// What tells this state of the part from all others that its informer has written.
+    pub(super) mark: u64,
 }
 
 /// How many rows there are, and the sum of their checksums: a row that was lost, or that came from elsewhere, shows.
@@ -52,12 +54,13 @@ pub(super) enum Unreadable {
 
 impl Head {
     pub(super) fn write(&self, sum: Sum) -> Vec<u8> {
-        let Self { terms: Terms { server, form }, cluster, version } = self;
+        let Self { terms: Terms { server, form }, cluster, version, mark } = self;
         let mut out = FORMAT.to_le_bytes().to_vec();
         for text in [server, form, cluster.as_deref().unwrap_or_default(), version.as_str()] {
             out.extend((text.len() as u32).to_le_bytes());
             out.extend(text.as_bytes());
         }
+        out.extend(mark.to_le_bytes());
         out.extend(sum.rows.to_le_bytes());
         out.extend(sum.checksums.to_le_bytes());
         let checksum = crc32fast::hash(&out);
@@ -80,8 +83,9 @@ impl Head {
         let cluster = Some(text()?).filter(|cluster| !cluster.is_empty());
         let version = ResourceVersion::from(text()?.as_str());
         let mut number = || number(&mut rest).ok_or(Unreadable::Damaged);
+        let mark = number()?;
         let sum = Sum { rows: number()?, checksums: number()? };
-        if rest.is_empty() { Ok((Self { terms, cluster, version }, sum)) } else { Err(Unreadable::Damaged) }
+        if rest.is_empty() { Ok((Self { terms, cluster, version, mark }, sum)) } else { Err(Unreadable::Damaged) }
     }
 }
 

@@ -9,13 +9,14 @@ use serde::de::DeserializeOwned;
 use steadfast_core::checkpoint::{Forms, Saved, key_of, write_key};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::Snapshot;
-use steadfast_core::{Entry, Lazy};
+use steadfast_core::{Entry, Lazy, ResourceVersion};
 use tokio::sync::watch;
 
 use super::book::{Fault, Rows, Step};
 use super::cluster;
 use super::desk::{Attached, Claim, Desk};
 use super::head::{Head, Terms};
+use super::lineage::Lineage;
 use super::writer;
 use crate::connection::Connection;
 use crate::keepsake::{Asked, Keepsake, Restored};
@@ -28,11 +29,13 @@ pub(super) struct Kept {
     terms: Terms,
     forms: Forms,
     connection: Connection,
+    /// The mark of what was restored.
+    mark: u64,
 }
 
 impl Kept {
     pub(super) fn new(desk: Arc<Desk>, claim: Claim, terms: Terms, forms: Forms, connection: Connection) -> Self {
-        Self { desk, claim, terms, forms, connection }
+        Self { desk, claim, terms, forms, connection, mark: 0 }
     }
 }
 
@@ -48,6 +51,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
             let saved = key_of(key).and_then(|key| forms.read(key, row));
             saved.map(&mut *take).is_some()
         })?;
+        self.mark = head.mark;
         Ok(Restored { version: head.version, cluster: head.cluster })
     }
 
@@ -56,20 +60,15 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
     }
 
     fn keep(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
-        let Self { desk, claim, terms, forms, .. } = *self;
-        let written = is_restored.then(|| shared.snapshot());
+        let Self { desk, claim, terms, forms, mark, .. } = *self;
+        let written = is_restored.then(|| (mark, (None, shared.snapshot())));
         let section = Section {
             claim,
             terms,
             forms,
             cluster,
             shared: shared.clone(),
-            state: Mutex::new(State {
-                written: written.map(|held| (None, held)),
-                on_its_way: None,
-                epoch: None,
-                is_erased: false,
-            }),
+            state: Mutex::new(State { lineage: Lineage::new(written), epoch: None }),
             is_unnameable: AtomicBool::new(false),
         };
         writer::attach(&desk, Arc::new(section), &shared.environment);
@@ -90,16 +89,13 @@ struct Section<T> {
 }
 
 struct State<T> {
-    /// What the file has; nothing where what it has is worth nothing.
-    written: Option<Held<T>>,
-    on_its_way: Option<Option<Held<T>>>,
+    lineage: Lineage<Held<T>>,
     /// The epoch that was of the cluster.
     epoch: Option<u64>,
-    is_erased: bool,
 }
 
-/// What the head of a part says, unless that was said by another life of the program, and what its rows are of.
-type Held<T> = (Option<Head>, Arc<Snapshot<Lazy<T>>>);
+/// The cluster and version that a part says, unless another life of the program has said them, and what its rows are of.
+type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
 
 impl<T: Send + Sync + 'static> Attached for Section<T> {
     fn step(&self) -> Option<Step<'_>> {
@@ -107,39 +103,42 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
         if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
             return None;
         }
-        let now = self.shared.snapshot();
+        let (now, evidence) = self.shared.published();
+        // What came and could not be named may be missing in it: after a restart from here nobody would know of that. The last
+        // state stays; the server tells again what has come since.
+        if evidence.unnamed {
+            return None;
+        }
         let mut state = lock(&self.state);
         let name = self.claim.name.as_str();
         let version = now.version().filter(|version| version.is_ordered());
         let Some(version) = version.filter(|_| !self.is_unnameable.load(Ordering::Relaxed)) else {
             // There is nothing that could be watched on from.
-            if state.is_erased {
+            if state.lineage.is_erased() {
                 return None;
             }
-            state.on_its_way = Some(None);
-            return Some(Step { name, anew: true, head: None, edit: Box::new(|_| Ok(())) });
+            state.lineage.set_out_to_erase();
+            return Some(Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
         };
         // Another history may be another cluster's: that it is not is found out by the next life, with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
-        let head = Head { terms: self.terms.clone(), cluster, version: version.clone() };
-        let written = state.written.clone();
-        if written.as_ref().is_some_and(|(said, held)| said.as_ref() == Some(&head) && is_same(held, &now)) {
+        let says = Some((cluster.clone(), version.clone()));
+        if state.lineage.known().is_some_and(|(said, held)| *said == says && is_same(held, &now)) {
             return None;
         }
-        state.on_its_way = Some(Some((Some(head.clone()), now.clone())));
-        let anew = written.is_none();
-        let edit = move |rows: &mut dyn Rows| self.write(written.as_ref().map(|(_, held)| &**held), &now, rows);
+        let anew = state.lineage.is_anew();
+        let mark = state.lineage.set_out((says, now.clone()));
+        let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
+        let edit = move |found, rows: &mut dyn Rows| {
+            let written = lock(&self.state).lineage.begin(found)?;
+            self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)
+        };
         Some(Step { name, anew, head: Some(head), edit: Box::new(edit) })
     }
 
     fn settle(&self, written: bool) {
-        let mut state = lock(&self.state);
-        let on_its_way = state.on_its_way.take();
-        if let Some(now) = on_its_way.filter(|_| written) {
-            state.is_erased = now.is_none();
-            state.written = now;
-        }
+        lock(&self.state).lineage.settle(written);
     }
 
     fn is_over(&self) -> bool {

@@ -110,6 +110,7 @@ impl<K: Kept> Changes<K> {
             bound: PERIOD * 2,
             patience: PATIENCE,
             tainted: KeySet::default(),
+            unnamed: false,
             breaches: Breaches::NONE,
         }));
         let resource = source.name();
