@@ -25,8 +25,15 @@ pub(crate) struct Choices {
     /// In which file the cache is kept beyond the program's life.
     pub(crate) checkpoint: Option<String>,
     /// Whether that may have Secrets in it.
-    pub(crate) secrets_on_disk: bool,
+    pub(crate) secrets_on_disk: SecretsOnDisk,
     pub(crate) breaches: Breaches,
+}
+
+/// Whether Secrets may be written to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SecretsOnDisk {
+    Refused,
+    Asked,
 }
 
 /// Which transform it is.

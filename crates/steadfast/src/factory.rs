@@ -27,7 +27,7 @@ use crate::answers::OBJECT_LIMIT;
 use crate::catching_up::told_by;
 #[cfg(feature = "checkpoint")]
 use crate::checkpoint::Checkpoint;
-use crate::choices::{Choices, TransformId};
+use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Keeper, Limits, Transform};
 use crate::error::{InformerError, NotSynced, SyncTimeout, Unkept, WaitError};
@@ -211,7 +211,7 @@ impl InformerFactory {
                 protobuf: has_protobuf::<K>(),
                 packed: false,
                 checkpoint: None,
-                secrets_on_disk: false,
+                secrets_on_disk: SecretsOnDisk::Refused,
                 memory_limit: None,
                 breaches: Breaches::NONE,
             },
@@ -451,7 +451,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 
     /// Has Secrets written to the checkpoint too, as they are: whoever can read the file can read them.
     pub fn including_secrets(mut self) -> Self {
-        self.choices.secrets_on_disk = true;
+        self.choices.secrets_on_disk = SecretsOnDisk::Asked;
         self
     }
 }
@@ -632,7 +632,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
         let why = match transform {
             Some(_) => Unkept::Transformed,
-            None if is_secret && !secrets_on_disk => Unkept::Secrets,
+            None if is_secret && *secrets_on_disk == SecretsOnDisk::Refused => Unkept::Secrets,
             None => return Ok(()),
         };
         Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })

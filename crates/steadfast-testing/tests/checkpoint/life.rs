@@ -33,8 +33,8 @@ impl Life {
         let checkpoint = Checkpoint::open(path)?;
         let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Note>>>)>::default();
-        let (tells, noted) = (told.clone(), notes.clone());
-        informer.on_event(move |event| tells.lock().expect("no panic").push(in_words(&event)))?;
+        let (sink, noted) = (told.clone(), notes.clone());
+        informer.on_event(move |event| sink.lock().expect("no panic").push(in_words(&event)))?;
         informer.on_note(move |note| noted.lock().expect("no panic").push(note.clone()));
         Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
     }

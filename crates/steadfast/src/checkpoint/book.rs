@@ -274,8 +274,9 @@ impl Rows for Part<'_> {
         value.extend(checksum.to_le_bytes());
         value.extend(row);
         let before = self.table.insert(key, value.as_slice())?;
-        let before = before.map(|before| said(before.value()));
-        before.into_iter().for_each(|before| self.sum.subtract(before));
+        if let Some(before) = before.map(|before| said(before.value())) {
+            self.sum.subtract(before);
+        }
         self.sum.add(checksum);
         self.written.rows += 1;
         self.written.bytes += (key.len() + value.len()) as u64;
@@ -284,8 +285,9 @@ impl Rows for Part<'_> {
 
     fn remove(&mut self, key: &[u8]) -> Result<(), Fault> {
         let before = self.table.remove(key)?;
-        let before = before.map(|before| said(before.value()));
-        before.into_iter().for_each(|before| self.sum.subtract(before));
+        if let Some(before) = before.map(|before| said(before.value())) {
+            self.sum.subtract(before);
+        }
         self.written.rows += 1;
         self.written.bytes += key.len() as u64;
         Ok(())

@@ -59,15 +59,12 @@ impl Fake {
         if failing {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
-        match change {
-            Some(change) => {
-                change.carry_out(&mut bytes.seen);
-                bytes.since.push(change);
-            }
-            None => {
-                bytes.synced = bytes.seen.clone();
-                bytes.since.clear();
-            }
+        if let Some(change) = change {
+            change.carry_out(&mut bytes.seen);
+            bytes.since.push(change);
+        } else {
+            bytes.synced = bytes.seen.clone();
+            bytes.since.clear();
         }
         Ok(())
     }
@@ -161,7 +158,7 @@ fn states(seed: u64) -> Vec<State> {
     let mut states = vec![State::new()];
     for _ in 0..6 {
         let mut state = states.last().cloned().unwrap_or_default();
-        for _ in 0..1 + below(&mut random, 30) {
+        for _ in 0..=below(&mut random, 30) {
             let key = format!("shop\0web-{}", below(&mut random, 60)).into_bytes();
             if below(&mut random, 4) == 0 {
                 state.remove(&key);
@@ -307,7 +304,7 @@ fn whichever_bytes_change_on_the_disk_nothing_wrong_is_read() {
     let (mut fresh, mut random) = (0, Random::new(7));
     for _ in 0..200 {
         let mut bytes = whole.clone();
-        for _ in 0..1 + below(&mut random, 3) {
+        for _ in 0..=below(&mut random, 3) {
             let at = below(&mut random, bytes.len() as u64) as usize;
             bytes[at] ^= 1 << below(&mut random, 8);
         }
