@@ -33,9 +33,9 @@ impl Life {
         let checkpoint = Checkpoint::open(path)?;
         let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Note>>>)>::default();
-        let (sink, noted) = (told.clone(), notes.clone());
+        let (sink, written) = (told.clone(), notes.clone());
         informer.on_event(move |event| sink.lock().expect("no panic").push(in_words(&event)))?;
-        informer.on_note(move |note| noted.lock().expect("no panic").push(note.clone()));
+        informer.on_note(move |note| written.lock().expect("no panic").push(note.clone()));
         Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
     }
 
