@@ -33,6 +33,7 @@ pub(crate) struct Choices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SecretsOnDisk {
     Refused,
+    #[cfg(feature = "checkpoint")]
     Asked,
 }
 

@@ -211,9 +211,9 @@ impl<K: Kept> Driver<K> {
 
     /// Begins with the first list.
     #[cfg(not(feature = "checkpoint"))]
-    async fn begin(&mut self) -> Option<bool> {
+    fn begin(&mut self) -> std::future::Ready<Option<bool>> {
         self.step(Input::Start);
-        None
+        std::future::ready(None)
     }
 
     /// Does what was asked for; returns, where that is the end, whether the handlers are to end too.
