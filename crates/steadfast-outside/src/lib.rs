@@ -25,6 +25,7 @@
 //! | `guard` | how much may go at once, and what was approved of more |
 //! | `memory` | what of that no restart may forget, in a file |
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
+//! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
@@ -35,6 +36,8 @@ mod mirror;
 mod plan;
 
 pub mod haproxy;
+#[cfg(target_os = "linux")]
+pub mod ipvs;
 pub mod nftables;
 
 pub use entry::{Found, Step, Target, Value, Wanted};

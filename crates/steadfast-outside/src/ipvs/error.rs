@@ -1,0 +1,89 @@
+//! Why something cannot be seen or done, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+
+/// Two answers of the kernel's: there is no such server, scheduler or family; there is no such service.
+pub(super) const NOENT: i32 = Errno::NOENT.raw_os_error();
+pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
+
+/// Why a virtual service cannot be seen or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum IpvsError {
+    /// No service can be there.
+    #[error("{0} can be no virtual service: it takes an address of this machine's, without a scope, and a port")]
+    Service(SocketAddr),
+    /// No scheduler is called so.
+    #[error(
+        "{0:?} can be no scheduler: it may have small letters, digits and `_` in it, and up to 15 of them, as `wrr`"
+    )]
+    Scheduler(String),
+    /// An entry is called by its address and port.
+    #[error(
+        "{0:?} is no real server: it takes an address and a port as `10.0.0.1:8080` or `[fd00::1]:8080`, written as short as it can be"
+    )]
+    Name(String),
+    /// Packets of one family are not sent on to the other.
+    #[error("the real server {server} is not of the family of {service}")]
+    Family {
+        /// The real server.
+        server: SocketAddr,
+        /// What it would be behind.
+        service: SocketAddr,
+    },
+    /// Only what is masqueraded gets another port.
+    #[error(
+        "the real server {server} has another port than {service}: give it the same one, or send to it by masquerading"
+    )]
+    Port {
+        /// The real server.
+        server: SocketAddr,
+        /// What it would be behind.
+        service: SocketAddr,
+    },
+    /// There is no IPVS to speak with.
+    #[error("this kernel has no IPVS: `modprobe ip_vs`, which in a container is for its host to do")]
+    Absent,
+    /// There is no netlink to speak with it by.
+    #[error("IPVS cannot be spoken with by netlink: {0}")]
+    Netlink(#[source] io::Error),
+    /// The kernel did not do it.
+    #[error("the kernel refused what `{command}` does: {}{}", io::Error::from_raw_os_error(*.code), remedy(*.code, .command))]
+    Refused {
+        /// What was to be done, as its own tool is told it.
+        command: String,
+        /// What the kernel said: a number of `errno.h`.
+        code: i32,
+    },
+    /// It answers what this was not written for.
+    #[error("the kernel answers what `{command}` asks in an unknown form: {why}")]
+    Unexpected {
+        /// What was asked, as its own tool is told it.
+        command: String,
+        /// What is unknown about it.
+        why: String,
+    },
+}
+
+/// What to do about a number.
+fn remedy(code: i32, command: &str) -> String {
+    const PERM: i32 = Errno::PERM.raw_os_error();
+    const EXIST: i32 = Errno::EXIST.raw_os_error();
+    const AFNOSUPPORT: i32 = Errno::AFNOSUPPORT.raw_os_error();
+    const INVAL: i32 = Errno::INVAL.raw_os_error();
+    let scheduler = || command.split(" -s ").nth(1).and_then(|rest| rest.split(' ').next());
+    match code {
+        PERM => "; it takes CAP_NET_ADMIN in the network namespace".to_owned(),
+        SRCH => "; somebody has taken the service away, and at the next look it is put there again".to_owned(),
+        EXIST => "; somebody else has put it there at the same time, and at the next look it is taken over".to_owned(),
+        NOENT => match scheduler() {
+            Some(name) => format!("; `modprobe ip_vs_{name}`, or name a scheduler that the kernel has"),
+            None => "; somebody has taken the server away, and the next look sees that".to_owned(),
+        },
+        AFNOSUPPORT => "; this kernel's IPVS was built without IPv6".to_owned(),
+        INVAL => "; it takes addresses of one machine each, and no broadcast, multicast or link-local ones".to_owned(),
+        _ => String::new(),
+    }
+}

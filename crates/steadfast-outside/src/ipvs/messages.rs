@@ -1,0 +1,256 @@
+//! What IPVS is told and what it says, as attributes of netlink (`linux/ip_vs.h`).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator};
+
+use super::server::{Forward, Server};
+use super::service::{Protocol, Service};
+
+/// Commands; what the kernel lists comes as `NEW_…`.
+pub(super) const NEW_SERVICE: u8 = 1;
+pub(super) const SET_SERVICE: u8 = 2;
+pub(super) const GET_SERVICE: u8 = 4;
+pub(super) const NEW_DEST: u8 = 5;
+pub(super) const SET_DEST: u8 = 6;
+pub(super) const DEL_DEST: u8 = 7;
+pub(super) const GET_DEST: u8 = 8;
+
+/// Attributes of a command.
+const CMD_SERVICE: u16 = 1;
+const CMD_DEST: u16 = 2;
+
+/// Attributes of a service.
+const SVC_AF: u16 = 1;
+const SVC_PROTOCOL: u16 = 2;
+const SVC_ADDR: u16 = 3;
+const SVC_PORT: u16 = 4;
+const SVC_SCHED_NAME: u16 = 6;
+const SVC_FLAGS: u16 = 7;
+const SVC_TIMEOUT: u16 = 8;
+const SVC_NETMASK: u16 = 9;
+const SVC_PE_NAME: u16 = 11;
+
+/// Attributes of a real server.
+const DEST_ADDR: u16 = 1;
+const DEST_PORT: u16 = 2;
+const DEST_FWD_METHOD: u16 = 3;
+const DEST_WEIGHT: u16 = 4;
+const DEST_U_THRESH: u16 = 5;
+const DEST_L_THRESH: u16 = 6;
+const DEST_ACTIVE_CONNS: u16 = 7;
+const DEST_INACT_CONNS: u16 = 8;
+const DEST_ADDR_FAMILY: u16 = 11;
+const DEST_TUN_TYPE: u16 = 13;
+
+/// `AF_INET` and `AF_INET6`, on Linux.
+const INET: u16 = 2;
+const INET6: u16 = 10;
+
+/// Flags of a service: that whoever came goes to the same server; and that it is known to the kernel, which the kernel sets.
+const PERSISTENT: u32 = 1;
+const HASHED: u32 = 2;
+
+/// The bits of a method that say how packets reach a server.
+const FORWARD: u32 = 7;
+
+/// How a service is that the kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SeenService {
+    scheduler: String,
+    flags: u32,
+    timeout: u32,
+    netmask: u32,
+    has_engine: bool,
+}
+
+/// How a real server is that the kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SeenServer {
+    pub(super) address: SocketAddr,
+    pub(super) weight: u32,
+    /// `None` for one that this was not written for.
+    pub(super) forward: Option<Forward>,
+    /// It has a limit of connections, or another tunnel than IPIP.
+    pub(super) is_special: bool,
+    pub(super) active: u32,
+    pub(super) inactive: u32,
+}
+
+impl SeenService {
+    /// Whether there is nothing to be changed about it.
+    pub(super) fn is(&self, service: &Service) -> bool {
+        let wanted = Self::wanted(service);
+        // Without persistence the kernel asks neither.
+        let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (wanted.timeout, wanted.netmask);
+        self.scheduler == wanted.scheduler && self.flags & !HASHED == wanted.flags && !self.has_engine && alike
+    }
+
+    fn wanted(service: &Service) -> Self {
+        Self {
+            scheduler: service.scheduler.clone(),
+            flags: service.persistence.map_or(0, |_| PERSISTENT),
+            timeout: service.persistence.unwrap_or(0),
+            // Each client by itself.
+            netmask: if service.address.is_ipv4() { u32::MAX } else { 128 },
+            has_engine: false,
+        }
+    }
+}
+
+/// Which service.
+pub(super) fn which(service: &Service) -> Vec<u8> {
+    nested(CMD_SERVICE, &identity(service))
+}
+
+/// Which service, and how it is to be.
+pub(super) fn whole(service: &Service) -> Vec<u8> {
+    let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::wanted(service);
+    let mut text = identity(service);
+    put(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
+    // The flags, and which of them this is about: all.
+    put(&mut text, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
+    put(&mut text, SVC_TIMEOUT, &timeout.to_ne_bytes());
+    put(&mut text, SVC_NETMASK, &netmask.to_ne_bytes());
+    nested(CMD_SERVICE, &text)
+}
+
+/// Which real server of which service, and how it is to be, where that is asked.
+pub(super) fn server(service: &Service, address: SocketAddr, server: Option<&Server>) -> Vec<u8> {
+    let mut text = Vec::new();
+    put(&mut text, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
+    put(&mut text, DEST_ADDR, &octets(address.ip()));
+    put(&mut text, DEST_PORT, &address.port().to_be_bytes());
+    if let Some(Server { weight, forward, .. }) = server {
+        let forward: u32 = match forward {
+            Forward::Masquerade => 0,
+            Forward::Tunnel => 2,
+            Forward::Direct => 3,
+        };
+        put(&mut text, DEST_FWD_METHOD, &forward.to_ne_bytes());
+        put(&mut text, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
+        // As many connections as come.
+        put(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
+        put(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
+    }
+    [which(service), nested(CMD_DEST, &text)].concat()
+}
+
+/// What a message says of a service.
+pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
+    let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_SERVICE)?)?;
+    let scheduler = attributes.get(SVC_SCHED_NAME)?;
+    let scheduler = scheduler.split(|byte| *byte == 0).next().unwrap_or_default();
+    // The mask behind them says nothing.
+    let flags = attributes.get(SVC_FLAGS)?.first_chunk().ok_or("the flags of a service are cut off")?;
+    Ok(SeenService {
+        scheduler: String::from_utf8_lossy(scheduler).into_owned(),
+        flags: u32::from_ne_bytes(*flags),
+        timeout: attributes.number(SVC_TIMEOUT)?,
+        netmask: attributes.number(SVC_NETMASK)?,
+        has_engine: attributes.0.contains_key(&SVC_PE_NAME),
+    })
+}
+
+/// What a message says of a real server of `service`.
+pub(super) fn read_server(attributes: &[u8], service: &Service) -> Result<SeenServer, String> {
+    let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_DEST)?)?;
+    // Kernels before 3.18 have one family for both.
+    let family = match attributes.0.get(&DEST_ADDR_FAMILY) {
+        Some(_) => u16::from_ne_bytes(attributes.bytes(DEST_ADDR_FAMILY)?),
+        None => family(service.address.ip()),
+    };
+    let [a, b, c, d, ..] = attributes.bytes::<16>(DEST_ADDR)?;
+    let ip = match family {
+        INET => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
+        INET6 => IpAddr::from(Ipv6Addr::from(attributes.bytes::<16>(DEST_ADDR)?)),
+        other => return Err(format!("a real server is of the address family {other}")),
+    };
+    let forward = attributes.number(DEST_FWD_METHOD)? & FORWARD;
+    let tunnel = attributes.0.get(&DEST_TUN_TYPE).is_some_and(|kind| kind.iter().any(|byte| *byte != 0));
+    Ok(SeenServer {
+        address: SocketAddr::new(ip, u16::from_be_bytes(attributes.bytes(DEST_PORT)?)),
+        weight: attributes.number(DEST_WEIGHT)?,
+        forward: [(0, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)]
+            .into_iter()
+            .find_map(|(number, method)| (number == forward).then_some(method)),
+        is_special: tunnel || attributes.number(DEST_U_THRESH)? != 0 || attributes.number(DEST_L_THRESH)? != 0,
+        active: attributes.number(DEST_ACTIVE_CONNS)?,
+        inactive: attributes.number(DEST_INACT_CONNS)?,
+    })
+}
+
+fn identity(service: &Service) -> Vec<u8> {
+    let protocol: u16 = match service.protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+    };
+    let address = service.address;
+    let mut text = Vec::new();
+    put(&mut text, SVC_AF, &family(address.ip()).to_ne_bytes());
+    put(&mut text, SVC_PROTOCOL, &protocol.to_ne_bytes());
+    put(&mut text, SVC_ADDR, &octets(address.ip()));
+    put(&mut text, SVC_PORT, &address.port().to_be_bytes());
+    text
+}
+
+fn family(address: IpAddr) -> u16 {
+    if address.is_ipv4() { INET } else { INET6 }
+}
+
+/// Both families have the same room.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&[a, b, c, d]);
+            octets
+        }
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// Appends an attribute.
+pub(super) fn put(text: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let attribute = DefaultNla::new(kind, value.to_vec());
+    let before = text.len();
+    text.resize(before + attribute.buffer_len(), 0);
+    attribute.emit(&mut text[before..]);
+}
+
+fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    put(&mut text, kind | NLA_F_NESTED, value);
+    text
+}
+
+/// Attributes by their kind.
+pub(super) struct Attributes<'a>(BTreeMap<u16, &'a [u8]>);
+
+impl<'a> Attributes<'a> {
+    pub(super) fn read(text: &'a [u8]) -> Result<Self, String> {
+        let mut attributes = BTreeMap::new();
+        for attribute in NlasIterator::new(text) {
+            let attribute = attribute.map_err(|error| format!("an attribute is cut off: {error}"))?;
+            let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+            let value = attribute.into_inner().get(NLA_HEADER_SIZE..length).unwrap_or_default();
+            attributes.insert(kind, value);
+        }
+        Ok(Self(attributes))
+    }
+
+    pub(super) fn get(&self, kind: u16) -> Result<&'a [u8], String> {
+        self.0.get(&kind).copied().ok_or_else(|| format!("the attribute {kind} is missing"))
+    }
+
+    pub(super) fn bytes<const N: usize>(&self, kind: u16) -> Result<[u8; N], String> {
+        let value = self.get(kind)?;
+        value.try_into().map_err(|_| format!("the attribute {kind} has {} bytes in place of {N}", value.len()))
+    }
+
+    fn number(&self, kind: u16) -> Result<u32, String> {
+        Ok(u32::from_ne_bytes(self.bytes(kind)?))
+    }
+}

@@ -1,0 +1,269 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+
+use super::messages::{Attributes, put, read_server, read_service, server as told_server, which, whole};
+use super::socket::{Answers, MOST, written};
+use super::*;
+
+/// What `ipvsadm` of Debian 12 and a kernel 6.1 say to each other, on a machine whose numbers have their low byte first.
+#[cfg(target_endian = "little")]
+mod recorded {
+    use super::*;
+
+    /// `ipvsadm -Ln`: the real servers of TCP 10.9.0.1:80 are asked for.
+    const QUESTION: &str = "44000000 1c00 0503 07000000 00000000 08010000 30000180 0600010002000000 0600020006000000 \
+        14000300 0a090001 000000000000000000000000 0600040000500000";
+
+    /// The service of the scheduler `wrr`, without what is counted of it.
+    const SERVICE: &str = "54000100 0600010002000000 0600020006000000 140003000a090001000000000000000000000000 \
+        0600040000500000 0800060077727200 0c00070002000000ffffffff 0800080000000000 08000900ffffffff";
+
+    /// 10.8.0.2:8001 with the weight 3, masqueraded, without what is counted of it but for its connections: two are active and one is not,
+    /// which were none.
+    const SERVER: &str = "78000200 140001000a080002000000000000000000000000 060002001f410000 0800030000000000 \
+        0800040003000000 05000d0000000000 06000e0000000000 06000f0000000000 0800050000000000 0800060000000000 \
+        0800070002000000 0800080001000000 0800090000000000 06000b0002000000";
+
+    fn bytes(text: &str) -> Vec<u8> {
+        let digits: String = text.split_whitespace().collect();
+        let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
+        (0..digits.len()).step_by(2).map(pair).collect()
+    }
+
+    #[test]
+    fn what_is_asked_is_what_ipvsadm_asks() {
+        assert_eq!(written(0x1c, 7, messages::GET_DEST, Ask::All, which(&web())), bytes(QUESTION));
+    }
+
+    #[test]
+    fn a_service_is_read_and_compared_with_what_it_is_to_be() {
+        let seen = read_service(&bytes(SERVICE)).expect("a service");
+        assert!(seen.is(&web()), "{seen:?}");
+        assert!(!seen.is(&web().scheduler("rr").expect("a name")));
+        assert!(!seen.is(&web().persistent(0)));
+    }
+
+    #[test]
+    fn a_real_server_is_read_with_whoever_uses_it() {
+        let seen = read_server(&bytes(SERVER), &web()).expect("a real server");
+        assert_eq!(seen, seen_at("10.8.0.2:8001", 3, (2, 1)));
+        let special = SERVER.replace("0800050000000000", "0800050009000000");
+        assert!(read_server(&bytes(&special), &web()).expect("a real server").is_special, "a limit of connections");
+    }
+
+    #[test]
+    fn what_is_cut_off_or_missing_is_an_error_and_no_panic() {
+        for text in [bytes(SERVICE), bytes(SERVER)] {
+            for end in 0..text.len() {
+                assert!(read_service(&text[..end]).is_err() && read_server(&text[..end], &web()).is_err(), "{end}");
+            }
+        }
+    }
+}
+
+fn web() -> Service {
+    Service::tcp("10.9.0.1:80".parse().expect("an address")).expect("a service").scheduler("wrr").expect("a name")
+}
+
+fn seen_at(address: &str, weight: u32, (active, inactive): (u32, u32)) -> SeenServer {
+    let (address, forward) = (address.parse().expect("an address"), Some(Forward::Masquerade));
+    SeenServer { address, weight, forward, is_special: false, active, inactive }
+}
+
+fn masqueraded(weight: u16) -> Server {
+    Server::new(weight, Forward::Masquerade)
+}
+
+fn add(name: &str, value: Server) -> Step<Server> {
+    Step::Add { name: name.to_owned(), value }
+}
+
+#[test]
+fn what_is_told_is_read_as_it_was_meant() {
+    let services = [
+        web(),
+        web().persistent(300),
+        Service::udp("[fd00::1]:53".parse().expect("an address")).expect("a service").persistent(60),
+    ];
+    for service in services {
+        let seen = read_service(&whole(&service)).expect("a service");
+        assert!(seen.is(&service), "{service:?} {seen:?}");
+    }
+    // The kernel adds that it is known to it.
+    let mut flagged = Vec::new();
+    put(&mut flagged, 6, b"wrr\0");
+    put(&mut flagged, 7, &[3_u32.to_ne_bytes(), [0; 4]].concat());
+    put(&mut flagged, 8, &300_u32.to_ne_bytes());
+    put(&mut flagged, 9, &u32::MAX.to_ne_bytes());
+    let mut service = Vec::new();
+    put(&mut service, 1, &flagged);
+    let seen = read_service(&service).expect("a service");
+    assert!(seen.is(&web().persistent(300)) && !seen.is(&web()) && !seen.is(&web().persistent(301)), "{seen:?}");
+}
+
+#[test]
+fn a_server_is_told_with_all_that_the_kernel_demands() {
+    let address: SocketAddr = "[fd00::2]:53".parse().expect("an address");
+    for (number, forward) in [(0_u32, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)] {
+        let text = told_server(&web(), address, Some(&Server::new(9, forward)));
+        let [service, server] = [1, 2].map(|kind| Attributes::read(&text).expect("attributes").get(kind).expect("it"));
+        assert_eq!(Attributes::read(service).expect("attributes").bytes::<2>(4), Ok([0, 80]));
+        let server = Attributes::read(server).expect("attributes");
+        assert_eq!(server.bytes::<16>(1).map(std::net::Ipv6Addr::from), Ok("fd00::2".parse().expect("an address")));
+        assert_eq!((server.bytes::<2>(2), server.bytes::<2>(11)), (Ok([0, 53]), Ok(10_u16.to_ne_bytes())));
+        let numbers = [3, 4, 5, 6].map(|kind| server.bytes(kind).map(u32::from_ne_bytes));
+        assert_eq!(numbers, [Ok(number), Ok(9), Ok(0), Ok(0)]);
+    }
+}
+
+/// A message of netlink.
+fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let length = 16 + body.len() as u32;
+    let header = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0, 0], &sequence.to_ne_bytes(), &[0; 4]].concat();
+    let mut text = [&header, body].concat();
+    text.resize(text.len().next_multiple_of(4), 0);
+    text
+}
+
+#[test]
+fn answers_are_read_to_their_end_and_others_are_left_out() {
+    let (error, done) = (2, 3);
+    let mut answers = Answers::new(7);
+    let early = message(error, 6, &(-1_i32).to_ne_bytes());
+    answers
+        .read(&[early, message(28, 7, b"\x05\x01\0\0one!"), message(28, 7, b"\x05\x01\0\0two")].concat())
+        .expect("two");
+    assert!(!answers.are_complete);
+    answers.read(&message(done, 7, &[0; 4])).expect("the end");
+    assert!(answers.are_complete);
+    assert_eq!(answers.all, [b"one!".to_vec(), b"two".to_vec()]);
+
+    let refused = Answers::new(7).read(&message(error, 7, &[(-3_i32).to_ne_bytes(), [0; 4]].concat()));
+    assert!(matches!(refused, Err(Trouble::Refused(3))), "{refused:?}");
+    let refused = Answers::new(7).read(&message(done, 7, &(-1_i32).to_ne_bytes()));
+    assert!(matches!(refused, Err(Trouble::Refused(1))), "{refused:?}");
+    let refused = Answers::new(7).read(&message(error, 7, &i32::MIN.to_ne_bytes()));
+    assert!(matches!(refused, Err(Trouble::Refused(i32::MAX))), "{refused:?}");
+}
+
+#[test]
+fn answers_without_an_end_are_given_up() {
+    let mut answers = Answers::new(7);
+    let piece = message(28, 6, b"\x05\x01\0\0").repeat(1024);
+    let read = (0..=MOST / 1024).find_map(|_| answers.read(&piece).err()).expect("an error");
+    assert!(matches!(read, Trouble::Unexpected(why) if why == "more than 65536 messages"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u16..30) {
+        let _ = Answers::new(0).read(&text);
+        let _ = Answers::new(0).read(&message(kind, 0, &text));
+        let mut nested = Vec::new();
+        put(&mut nested, kind % 3, &text);
+        let _ = (read_service(&nested), read_server(&nested, &web()));
+    }
+}
+
+#[test]
+fn whoever_is_busy_and_what_is_askew_is_told() {
+    let servers = || {
+        let special = SeenServer { is_special: true, ..seen_at("10.8.0.4:80", 1, (0, 0)) };
+        let elsewhere = SeenServer { forward: None, ..seen_at("10.8.0.5:80", 1, (0, 0)) };
+        vec![
+            seen_at("10.8.0.2:80", 1, (1, 0)),
+            seen_at("10.8.0.3:80", 0, (0, 9)),
+            special,
+            elsewhere,
+            seen_at("10.8.0.6:80", 70_000, (0, 0)),
+        ]
+    };
+    let found = Ipvs::new(web()).found(servers(), true);
+    assert_eq!(found.busy.iter().collect::<Vec<_>>(), ["10.8.0.2:80"]);
+    let right = found.own.iter().map(|(name, server)| (&**name, *server == masqueraded(server.weight)));
+    let expected = [
+        ("10.8.0.2:80", true),
+        ("10.8.0.3:80", true),
+        ("10.8.0.4:80", false),
+        ("10.8.0.5:80", false),
+        ("10.8.0.6:80", false),
+    ];
+    assert_eq!(right.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
+    // Another scheduler: each server is told anew, and before them the service.
+    let found = Ipvs::new(web()).found(servers(), false);
+    assert!(found.own.values().all(|server| *server != masqueraded(server.weight)));
+    // UDP says no farewell.
+    let resolver = Ipvs::new(Service::udp("10.9.0.1:53".parse().expect("an address")).expect("a service"));
+    assert_eq!(resolver.found(servers(), true).busy.iter().collect::<Vec<_>>(), ["10.8.0.2:80", "10.8.0.3:80"]);
+}
+
+#[test]
+fn what_would_be_done_is_said_as_ipvsadm_is_told_it() {
+    let ipvs = Ipvs::new(web());
+    let steps = [
+        add("10.8.0.2:80", Server::new(3, Forward::Direct)),
+        Step::Change { name: "10.8.0.3:8080".to_owned(), from: masqueraded(2), to: masqueraded(0) },
+        Step::Remove { name: "10.8.0.4:80".to_owned(), value: masqueraded(0) },
+    ];
+    let expected = [
+        "ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:80 -g -w 3",
+        "ipvsadm -e -t 10.9.0.1:80 -r 10.8.0.3:8080 -m -w 0",
+        "ipvsadm -d -t 10.9.0.1:80 -r 10.8.0.4:80",
+    ];
+    let found = ipvs.found(vec![seen_at("10.8.0.4:80", 0, (0, 0))], true);
+    assert_eq!(ipvs.describe(&found, &steps), expected);
+    let found = ipvs.found(vec![seen_at("10.8.0.4:80", 0, (0, 0))], false);
+    assert_eq!(ipvs.describe(&found, &steps)[0], "ipvsadm -E -t 10.9.0.1:80 -s wrr");
+    assert_eq!(ipvs.describe(&found, &steps[2..]), expected[2..], "nothing is done to the service for that");
+    let six = Service::udp("[fd00::1]:53".parse().expect("an address")).expect("a service");
+    let six = Ipvs::new(six.persistent(60));
+    let found = six.found(Vec::new(), true);
+    let steps = [add("[fd00::2]:53", Server::new(1, Forward::Tunnel)), add("10.8.0.2:53", masqueraded(1))];
+    let expected = [
+        "ipvsadm -A -u [fd00::1]:53 -s wlc -p 60 # where it is not there",
+        "ipvsadm -a -u [fd00::1]:53 -r [fd00::2]:53 -i -w 1",
+        "# the real server 10.8.0.2:53 is not of the family of [fd00::1]:53",
+    ];
+    assert_eq!(six.describe(&found, &steps), expected);
+}
+
+#[test]
+fn what_cannot_be_is_told_before_the_kernel_is_asked() {
+    for name in ["web-1", "10.8.0.2", "10.8.0.2:0", "[FD00::2]:80", "[fe80::1%2]:80", "10.8.0.02:80", ""] {
+        let error = Ipvs::new(web()).check(name, Some(&masqueraded(1))).expect_err(name);
+        assert!(matches!(error, IpvsError::Name(_)), "{name}: {error}");
+    }
+    let error = Ipvs::new(web()).check("10.8.0.2:8080", Some(&Server::new(1, Forward::Tunnel))).expect_err("a port");
+    assert!(error.to_string().ends_with("give it the same one, or send to it by masquerading"), "{error}");
+    assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "what others have put there can go");
+    for address in ["0.0.0.0:80", "10.9.0.1:0", "[::]:80", "[fe80::1%2]:80"] {
+        let error = Service::tcp(address.parse().expect("an address")).expect_err(address);
+        assert!(matches!(error, IpvsError::Service(_)), "{error}");
+    }
+    for name in ["", "WRR", "wrr ", "a-very-long-name-of-a-scheduler"] {
+        assert!(matches!(web().scheduler(name), Err(IpvsError::Scheduler(_))), "{name:?}");
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_told_with_what_to_do() {
+    let ipvs = Ipvs::new(web().scheduler("mh").expect("a name"));
+    let step = add("10.8.0.2:80", masqueraded(1));
+    for (code, what, remedy) in [
+        (
+            1,
+            Question::Service,
+            "`ipvsadm -Ln -t 10.9.0.1:80` does: Operation not permitted (os error 1); it takes CAP_NET_ADMIN",
+        ),
+        (2, Question::Make, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
+        (2, Question::Do(&step), "; somebody has taken the server away"),
+        (3, Question::Do(&step), "; somebody has taken the service away"),
+        (17, Question::Do(&step), "; somebody else has put it there"),
+        (22, Question::Do(&step), "; it takes addresses of one machine each"),
+    ] {
+        let error = told(Trouble::Refused(code), || ipvs.words(what)).to_string();
+        assert!(error.contains(remedy), "{error}");
+    }
+}
