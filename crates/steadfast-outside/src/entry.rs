@@ -15,6 +15,12 @@ pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
     fn drained(&self) -> Option<Self> {
         None
     }
+
+    /// Under what others would have taken its place, where that is not the `name` of the entry: of what shares a place, all is
+    /// the mirror's or nothing.
+    fn place<'a>(&'a self, name: &'a str) -> &'a str {
+        name
+    }
 }
 
 /// All that is to be outside.
@@ -38,7 +44,7 @@ impl<V> Wanted<V> {
 pub struct Found<V> {
     /// What is the mirror's, by name.
     pub own: BTreeMap<String, V>,
-    /// The names of what is not. They are left alone.
+    /// The names, or [places](Value::place), of what is not. They are left alone.
     pub others: BTreeSet<String>,
     /// The names of those of its own that somebody still uses.
     pub busy: BTreeSet<String>,

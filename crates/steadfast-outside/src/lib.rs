@@ -26,6 +26,7 @@
 //! | `memory` | what of that no restart may forget, in a file |
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
+//! | `dns` | the names of a zone, by dynamic update |
 //! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
@@ -35,6 +36,7 @@ mod memory;
 mod mirror;
 mod plan;
 
+pub mod dns;
 pub mod haproxy;
 #[cfg(target_os = "linux")]
 pub mod ipvs;

@@ -60,7 +60,7 @@ pub(crate) fn plan<V: Value>(
     for (name, value) in &wanted.entries {
         let (name, value) = (name.clone(), value.clone());
         match found.own.get(&name) {
-            None if found.others.contains(&name) => _ = kept.insert(name, Kept::Others),
+            None if found.others.contains(value.place(&name)) => _ = kept.insert(name, Kept::Others),
             None => more.push(Step::Add { name, value }),
             Some(there) if *there == value => {}
             Some(there) => {

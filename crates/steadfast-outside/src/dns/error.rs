@@ -1,0 +1,168 @@
+//! Why a zone cannot be seen or changed, and what to do about it.
+
+use domain::base::iana::Rcode;
+use domain::tsig::ValidationError;
+
+/// Why a zone cannot be seen or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DnsError {
+    /// What should be a key is none. The secret is in no error.
+    #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
+    Key(&'static str),
+    /// What should say whose the names are cannot.
+    #[error("{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them")]
+    Mark(String),
+    /// It can be no name.
+    #[error("{name:?} cannot be the name of an entry: {why}")]
+    Name {
+        /// What it was to be.
+        name: String,
+        /// Why it cannot.
+        why: String,
+    },
+    /// It is not in the zone.
+    #[error("{name} is not in the zone {zone}: names are to be given in full")]
+    Outside {
+        /// The name.
+        name: String,
+        /// The zone.
+        zone: String,
+    },
+    /// No record of its type is written so.
+    #[error("{text:?} is no data of a record of type {kind}: it takes {expected}")]
+    Data {
+        /// The type.
+        kind: String,
+        /// What it was to say.
+        text: String,
+        /// What it could.
+        expected: &'static str,
+    },
+    /// It could be remembered for longer than is provided for.
+    #[error("{name} cannot have a TTL of {ttl} s: the longest is 2147483647 s")]
+    Ttl {
+        /// The name.
+        name: String,
+        /// What it was to be given.
+        ttl: u32,
+    },
+    /// A name cannot have both.
+    #[error("{name} cannot have both {one} and {other}: what has a CNAME has nothing else, and a service one weight")]
+    Clash {
+        /// The name.
+        name: String,
+        /// The one.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// Nobody answers.
+    #[error("the server {server} does not answer over TCP: {source}; does it listen there, and is this its primary address?")]
+    Socket {
+        /// The server.
+        server: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Server and mirror do not agree on the key, or the answer is not the server's.
+    #[error("the server {server} and the key {key}: {}", disagreement(.why))]
+    Tsig {
+        /// The server.
+        server: String,
+        /// The key's name.
+        key: String,
+        /// What is wrong with a signature.
+        why: ValidationError,
+    },
+    /// Names are not as they were when they were looked at: somebody else has taken them, or has taken the mark away. Nothing of
+    /// them was changed.
+    #[error("{} {rcode} in {zone}: somebody has changed it since it was looked at, and nothing of it is touched; it is looked at again", .names.join(", "))]
+    Taken {
+        /// The zone.
+        zone: String,
+        /// The names.
+        names: Vec<String>,
+        /// What the server said.
+        rcode: Rcode,
+    },
+    /// It does not do it.
+    #[error("the server {server} refuses {} of {zone}: {rcode}{}", .what.words(), .what.remedy(*.rcode))]
+    Refused {
+        /// The server.
+        server: String,
+        /// The zone.
+        zone: String,
+        /// What it was asked for.
+        what: Asked,
+        /// What it said.
+        rcode: Rcode,
+    },
+    /// It answers what this was not written for.
+    #[error("the server {server} answers in an unknown form: {why}")]
+    Unexpected {
+        /// The server.
+        server: String,
+        /// What is unknown about it.
+        why: String,
+    },
+}
+
+/// What a server was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// All that is in the zone.
+    Transfer,
+    /// A change.
+    Update,
+}
+
+impl Asked {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Transfer => "a transfer (AXFR)",
+            Self::Update => "an update",
+        }
+    }
+
+    /// What to do about an answer.
+    fn remedy(self, rcode: Rcode) -> &'static str {
+        match (rcode, self) {
+            (Rcode::REFUSED, Self::Transfer) => {
+                "; let the key transfer the zone: `allow-transfer { key …; };` in BIND, `action: [transfer, update]` in \
+                 an acl of the zone in Knot; and is it a zone of this server's?"
+            }
+            (Rcode::REFUSED, Self::Update) => {
+                "; let the key update the zone and its `_steadfast` names: `update-policy` or `allow-update { key …; };` in BIND, \
+                 `action: [transfer, update]` in an acl of the zone in Knot"
+            }
+            (Rcode::NOTAUTH, _) => {
+                "; it is not authoritative for the zone: is this the zone's own name, and not that of something in it, and is this its primary server?"
+            }
+            (Rcode::NOTZONE, _) => "; one of the names is not in the zone, but perhaps in one below it",
+            (Rcode::NOTIMP, _) => "; it takes no dynamic updates at all",
+            (Rcode::SERVFAIL, _) => {
+                "; its log says why: a zone that is not loaded, or a journal that it cannot write, for example"
+            }
+            _ => "",
+        }
+    }
+}
+
+fn disagreement(why: &ValidationError) -> String {
+    match why {
+        ValidationError::ServerBadKey => {
+            "it does not know the key (BADKEY): name and algorithm must be those of its configuration".into()
+        }
+        ValidationError::ServerBadSig => "it has another secret under that name (BADSIG)".into(),
+        ValidationError::ServerBadTime { client, server } => {
+            let (here, there) = (u64::from(*client), u64::from(*server));
+            let apart = here.abs_diff(there);
+            let how = if here > there { "behind" } else { "ahead" };
+            format!("its clock is {apart} s {how} (BADTIME): set the clocks of both, by NTP for example")
+        }
+        ValidationError::ServerUnsigned | ValidationError::TooManyUnsigned => {
+            "the answer is not signed, and not believed: something between here and there may have written it".into()
+        }
+        other => format!("the answer is not signed as it has to be ({other}), and not believed"),
+    }
+}

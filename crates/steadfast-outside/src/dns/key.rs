@@ -1,0 +1,74 @@
+//! What a mirror signs with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use domain::base::Name;
+use domain::tsig::{Algorithm, Key as Tsig, KeyName};
+use domain::utils::base64;
+
+use super::error::DnsError;
+
+/// A key that a server knows too ([RFC 8945](https://www.rfc-editor.org/rfc/rfc8945)). It is read from what nsupdate takes after
+/// `-y`: `ALGORITHM:NAME:SECRET`, where the algorithm is hmac-sha256, hmac-sha384 or hmac-sha512 (or hmac-sha1, which is old).
+///
+/// ```
+/// use steadfast_outside::dns::Key;
+///
+/// let key: Key = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
+/// assert_eq!(format!("{key:?}"), "Key(hmac-sha256:mirror.)");
+/// # Ok::<(), steadfast_outside::dns::DnsError>(())
+/// ```
+#[derive(Clone)]
+pub struct Key {
+    pub(super) tsig: Tsig,
+}
+
+/// A shorter secret could be guessed.
+const SHORTEST: usize = 16;
+
+impl Key {
+    /// The key called `name` of the server's configuration, with its `secret` in Base64.
+    ///
+    /// # Errors
+    ///
+    /// Where one of them is none.
+    pub fn new(algorithm: &str, name: &str, secret: &str) -> Result<Self, DnsError> {
+        let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase())
+            .map_err(|_| DnsError::Key("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1"))?;
+        let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::Key("its name is no domain name"))?;
+        name.make_canonical();
+        let secret: Vec<u8> =
+            base64::decode(secret.trim()).map_err(|_| DnsError::Key("its secret is not in Base64"))?;
+        if secret.len() < SHORTEST {
+            return Err(DnsError::Key("its secret has less than 16 bytes"));
+        }
+        let key = Tsig::new(algorithm, &secret, name, None, None);
+        key.map(|tsig| Self { tsig }).map_err(|_| DnsError::Key("its signatures would be too short"))
+    }
+}
+
+impl FromStr for Key {
+    type Err = DnsError;
+
+    fn from_str(text: &str) -> Result<Self, DnsError> {
+        let mut parts = text.trim().splitn(3, ':');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(algorithm), Some(name), Some(secret)) => Self::new(algorithm, name, secret),
+            _ => Err(DnsError::Key("it is not of the form ALGORITHM:NAME:SECRET")),
+        }
+    }
+}
+
+/// Without its secret.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({}:{})", self.tsig.algorithm(), self.tsig.name().fmt_with_dot())
+    }
+}
+
+impl AsRef<Tsig> for Key {
+    fn as_ref(&self) -> &Tsig {
+        &self.tsig
+    }
+}

@@ -1,0 +1,145 @@
+//! Messages to a server and back over TCP, signed and believed by their signatures alone.
+//!
+//! Over TCP, and never UDP: an update whose answer is lost would be sent twice there, and its prerequisites fail the second time.
+
+use std::io;
+
+use domain::base::iana::{Class, Opcode, Rcode, Rtype};
+use domain::base::message_builder::AnswerBuilder;
+use domain::base::wire::ParseError;
+use domain::base::{Message, MessageBuilder, Name};
+use domain::rdata::tsig::Time48;
+use domain::tsig::{ClientSequence, ClientTransaction, ValidationError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::contents::Contents;
+use super::key::Key;
+
+/// A zone that is larger is not for a mirror, which reads it again each minute.
+const LARGEST: usize = 64 * 1024 * 1024;
+
+/// What went wrong between here and a server.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Socket(io::Error),
+    Signature(ValidationError),
+    Refused(Rcode),
+    Form(String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl From<ParseError> for Trouble {
+    fn from(error: ParseError) -> Self {
+        Self::Form(error.to_string())
+    }
+}
+
+/// A connection to a server.
+pub(super) struct Connection {
+    stream: TcpStream,
+}
+
+impl Connection {
+    pub(super) async fn open(server: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream })
+    }
+
+    async fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let length = u16::try_from(message.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a message of more than 65535 bytes"))?;
+        self.stream.write_all(&[&length.to_be_bytes(), message].concat()).await
+    }
+
+    async fn receive(&mut self, id: u16) -> Result<Message<Vec<u8>>, Trouble> {
+        let length = self.stream.read_u16().await?;
+        let mut octets = vec![0; usize::from(length)];
+        self.stream.read_exact(&mut octets).await?;
+        let message =
+            Message::from_octets(octets).map_err(|_| Trouble::Form("a message of less than a header".into()))?;
+        if message.header().id() == id && message.header().qr() {
+            Ok(message)
+        } else {
+            Err(Trouble::Form("a message that is no answer to what was asked".into()))
+        }
+    }
+
+    /// Has the server change `zone`: `fill` says what it takes, and what is to change.
+    pub(super) async fn update(
+        &mut self,
+        zone: &Name<Vec<u8>>,
+        key: &Key,
+        fill: impl FnOnce(AnswerBuilder<Vec<u8>>) -> Result<MessageBuilder<Vec<u8>>, String>,
+    ) -> Result<(), Trouble> {
+        let (question, id) = ask(zone, Rtype::SOA, Opcode::UPDATE)?;
+        let mut message = fill(question).map_err(Trouble::Form)?.additional();
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_long)?;
+        self.send(message.as_slice()).await?;
+        let mut answer = self.receive(id).await?;
+        let checked = transaction.answer(&mut answer, Time48::now());
+        believed(checked, answer.header().rcode())
+    }
+
+    /// All that is in `zone`.
+    pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &Key) -> Result<Contents, Trouble> {
+        let (question, id) = ask(zone, Rtype::AXFR, Opcode::QUERY)?;
+        let mut message = question.additional();
+        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(too_long)?;
+        self.send(message.as_slice()).await?;
+        let (mut contents, mut ends, mut read) = (Contents::default(), 0, 0);
+        // From one SOA to the next.
+        while ends < 2 {
+            let mut part = self.receive(id).await?;
+            read += part.as_slice().len();
+            if read > LARGEST {
+                return Err(Trouble::Form(format!("a zone of more than {LARGEST} bytes; give the mirror one of its own")));
+            }
+            let checked = sequence.answer(&mut part, Time48::now());
+            believed(checked, part.header().rcode())?;
+            for record in part.answer()? {
+                let record = record?;
+                if ends == 2 || (ends == 0 && record.rtype() != Rtype::SOA) {
+                    return Err(Trouble::Form("a transfer that does not go from one SOA to the next".into()));
+                }
+                ends += usize::from(record.rtype() == Rtype::SOA);
+                contents.add(&record)?;
+            }
+            if ends == 0 {
+                return Err(Trouble::Form("a transfer that begins with nothing".into()));
+            }
+        }
+        sequence.done().map_err(Trouble::Signature)?;
+        Ok(contents)
+    }
+}
+
+fn ask(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBuilder<Vec<u8>>, u16), Trouble> {
+    let mut message = MessageBuilder::new_vec();
+    let id = fastrand::u16(..);
+    message.header_mut().set_id(id);
+    message.header_mut().set_opcode(opcode);
+    let mut question = message.question();
+    question.push((zone, kind, Class::IN)).map_err(too_long)?;
+    Ok((question.answer(), id))
+}
+
+fn too_long(_: impl Sized) -> Trouble {
+    Trouble::Form("it would be a message of more than 65535 bytes".into())
+}
+
+/// A refusal is one, whoever says it; that something is done is believed by its signature alone.
+fn believed(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), Trouble> {
+    match (checked, rcode) {
+        (Ok(()), Rcode::NOERROR) => Ok(()),
+        (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => Err(Trouble::Signature(ValidationError::ServerUnsigned)),
+        (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(Trouble::Refused(refused)),
+        (Err(error), _) => Err(Trouble::Signature(error)),
+    }
+}

@@ -1,0 +1,319 @@
+//! Real servers, Knot and BIND: what `dig` is answered is the judge.
+//!
+//! Each story is told to both; where one of them is missing, or `dig` or `nsupdate`, it is skipped.
+
+mod dns_server;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use dns_server::{Kind, MIRROR, OTHER, READER, Running, key};
+use steadfast_outside::dns::{Data, DnsError, Record, Zone, entries};
+use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use tokio::time::{sleep, timeout};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn record(line: &str) -> Result<Record> {
+    let mut words = line.splitn(4, ' ');
+    let mut word = || words.next().ok_or_else(|| format!("{line:?} is no record"));
+    let (name, ttl, kind) = (word()?, word()?.parse()?, word()?);
+    Ok(Record { name: format!("{name}.example.org"), ttl, data: Data::read(kind, word()?)? })
+}
+
+fn records(lines: &[&str]) -> Result<BTreeMap<String, Record>> {
+    let records = lines.iter().map(|line| record(line)).collect::<Result<Vec<_>>>()?;
+    Ok(entries("example.org", records)?)
+}
+
+fn mirror(target: Zone) -> Mirror<Record> {
+    let limits = Limits { share: 1.0, ..Limits::default() };
+    let settings = Settings { limits, compare: Duration::from_millis(500), ..Settings::default() };
+    Mirror::start("zone", target, settings, Memory::volatile())
+}
+
+/// Waits until all is as it is wanted now, and no earlier wish.
+async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) -> Result<Status<Record>> {
+    let mut status = mirror.status();
+    let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
+    Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+}
+
+async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
+    mirror.want(Wanted::certain(records(lines)?));
+    let looks = mirror.status().borrow().looks;
+    // One that has begun before this was wanted may be the next.
+    let status = until(mirror, |status| status.looks > looks + 1).await?;
+    let others: Vec<_> = status.kept.iter().map(|(name, why)| (&**name, why)).collect();
+    assert_eq!(others, kept.iter().map(|name| (*name, &Kept::Others)).collect::<Vec<_>>());
+    Ok(())
+}
+
+#[tokio::test]
+async fn names_come_and_change_and_go_and_those_of_others_are_left_alone() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "names").await?;
+        let before = running.zone()?;
+        let mirror = mirror(running.target("one")?);
+        want(
+            &mirror,
+            &[
+                "web 30 A 10.0.0.1",
+                "web 30 A 10.0.0.2",
+                "web 30 AAAA fd00::1",
+                "_http._tcp.web 60 SRV 0 5 80 web.example.org",
+                "alias 60 CNAME web.example.org",
+                "*.wild 60 A 10.0.0.9",
+                "taken 30 A 10.0.0.1",
+                "mail 30 A 10.0.0.1",
+                "foreign 30 A 10.0.0.1",
+                "promised 30 A 10.0.0.1",
+            ],
+            &[
+                "foreign.example.org. A 10.0.0.1",
+                "mail.example.org. A 10.0.0.1",
+                "promised.example.org. A 10.0.0.1",
+                "taken.example.org. A 10.0.0.1",
+            ],
+        )
+        .await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
+        assert_eq!(running.dig(&["web.example.org", "AAAA"])?, ["30 AAAA fd00::1"]);
+        assert_eq!(running.dig(&["_http._tcp.web.example.org", "SRV"])?, ["60 SRV 0 5 80 web.example.org."]);
+        assert_eq!(running.dig(&["alias.example.org", "CNAME"])?, ["60 CNAME web.example.org."]);
+        assert_eq!(running.dig(&["any.wild.example.org", "A"])?, ["60 A 10.0.0.9"]);
+        assert_eq!(running.dig(&["_steadfast.alias.example.org", "TXT"])?, ["60 TXT \"steadfast:one\""]);
+        assert_eq!(running.dig(&["taken.example.org", "A"])?, ["300 A 192.0.2.1"]);
+        assert!(before.is_subset(&running.zone()?), "{kind:?}");
+
+        // Another time, another target, another weight, and what had addresses has another name instead.
+        want(
+            &mirror,
+            &[
+                "web 90 A 10.0.0.2",
+                "web 90 A 10.0.0.3",
+                "_http._tcp.web 60 SRV 0 7 80 web.example.org",
+                "alias 60 CNAME wild.example.org",
+                "wild 60 CNAME web.example.org",
+            ],
+            &[],
+        )
+        .await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, ["90 A 10.0.0.2", "90 A 10.0.0.3"], "{kind:?}");
+        assert_eq!(running.dig(&["web.example.org", "AAAA"])?, [""; 0]);
+        assert_eq!(running.dig(&["_http._tcp.web.example.org", "SRV"])?, ["60 SRV 0 7 80 web.example.org."]);
+        assert_eq!(running.dig(&["alias.example.org", "CNAME"])?, ["60 CNAME wild.example.org."]);
+        assert_eq!(running.dig(&["any.wild.example.org", "A"])?, [""; 0]);
+        want(&mirror, &["alias 60 A 10.0.0.4", "web 90 CNAME alias.example.org"], &[]).await?;
+        let chain = ["90 CNAME alias.example.org.", "60 A 10.0.0.4"];
+        assert_eq!(running.dig(&["web.example.org", "A"])?, chain, "{kind:?}");
+
+        want(&mirror, &[], &[]).await?;
+        assert_eq!(running.zone()?, before, "{kind:?}: all that was the mirror's is gone, marks too, and nothing else");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_somebodys_hand_changes_is_put_right_and_what_else_a_name_has_is_left() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "hand").await?;
+        let mirror = mirror(running.target("one")?);
+        let wanted = ["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "_x._tcp.web 30 SRV 0 5 80 web.example.org"];
+        want(&mirror, &wanted, &[]).await?;
+        running.nsupdate(&[
+            "update delete web.example.org A 10.0.0.1",
+            "update add web.example.org 600 A 10.6.6.6",
+            "update add web.example.org 600 MX 10 mail.example.org.",
+            "update add _x._tcp.web.example.org 30 SRV 0 6 80 web.example.org.",
+            "send",
+        ])?;
+        want(&mirror, &wanted, &[]).await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
+        assert_eq!(running.dig(&["web.example.org", "MX"])?, ["600 MX 10 mail.example.org."]);
+        assert_eq!(running.dig(&["_x._tcp.web.example.org", "SRV"])?, ["30 SRV 0 5 80 web.example.org."]);
+        // Who takes the mark away takes the name away.
+        running.nsupdate(&["update delete _steadfast.web.example.org TXT", "send"])?;
+        want(&mirror, &[wanted[2]], &[]).await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
+    for kind in Kind::there()? {
+        let mut running = Running::start(kind, "restarts").await?;
+        let mirror = mirror(running.target("one")?);
+        want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
+        running.stop()?;
+        mirror.want(Wanted::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
+        let mut status = mirror.status();
+        let failing = timeout(SOON, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
+        assert!(failing.is_some_and(|why| why.contains("does not answer over TCP")), "{kind:?}");
+        running.begin().await?;
+        until(&mirror, |status| status.entries == 2).await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
+
+        // As from a backup of before there was a mirror.
+        running.stop()?;
+        running.forget()?;
+        running.begin().await?;
+        let again = async {
+            while running.dig(&["more.example.org", "A"])? != ["30 A 10.0.0.3"] {
+                sleep(Duration::from_millis(50)).await;
+            }
+            Result::Ok(())
+        };
+        timeout(SOON, again).await??;
+        mirror.stop().await;
+
+        // The next one adopts what there is.
+        let mirror = self::mirror(running.target("one")?);
+        want(&mirror, &["more 30 A 10.0.0.3"], &[]).await?;
+        assert_eq!(running.dig(&["web.example.org", "A"])?, [""; 0], "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "race").await?;
+        let target = running.target("one")?;
+        let add = |line: &str| -> Result<Vec<Step<Record>>> {
+            Ok(records(&[line])?.into_iter().map(|(name, value)| Step::Add { name, value }).collect())
+        };
+        target.look().await?;
+        running.nsupdate(&["update add race.example.org 300 A 192.0.2.7", "send"])?;
+        let steps = [add("race 30 A 10.0.0.1")?, add("beside 30 A 10.0.0.1")?].concat();
+        let error = target.act(&steps).await.expect_err("taken");
+        assert!(matches!(&error, DnsError::Taken { names, .. } if names == &["race.example.org."]), "{kind:?}: {error}");
+        assert!(error.to_string().contains("YXDOMAIN"), "{error}");
+        assert_eq!(running.dig(&["race.example.org", "A"])?, ["300 A 192.0.2.7"], "{kind:?}");
+        assert_eq!(running.dig(&["_steadfast.race.example.org", "TXT"])?, [""; 0]);
+        assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
+
+        // Another mirror's mark is enough.
+        target.look().await?;
+        running.nsupdate(&["update add _steadfast.soon.example.org 60 TXT steadfast:two", "send"])?;
+        assert!(matches!(target.act(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
+        assert_eq!(running.dig(&["soon.example.org", "A"])?, [""; 0], "{kind:?}");
+
+        // What is no more its own when it is to be taken out.
+        let found = target.look().await?;
+        running.nsupdate(&[
+            "update delete _steadfast.beside.example.org TXT",
+            "update add _steadfast.beside.example.org 60 TXT steadfast:two",
+            "send",
+        ])?;
+        let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
+        let error = target.act(&all.collect::<Vec<_>>()).await.expect_err("no more its own");
+        assert!(error.to_string().contains("NXRRSET"), "{kind:?}: {error}");
+        assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_mirrors_that_want_a_name_one_has_it() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "two").await?;
+        let (one, two) = (mirror(running.target("one")?), mirror(running.target("two")?));
+        let all = |address: &str| -> Result<Wanted<Record>> {
+            let lines: Vec<_> = (0..120).map(|number| format!("n{number} 30 A {address}")).collect();
+            Ok(Wanted::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
+        };
+        one.want(all("10.0.0.1")?);
+        two.want(all("10.0.0.2")?);
+        let of_one = until(&one, |status| status.entries + status.kept.len() == 120).await?.entries;
+        let of_two = until(&two, |status| status.entries + status.kept.len() == 120).await?.entries;
+        assert_eq!(of_one + of_two, 120, "{kind:?}");
+        let zone = running.zone()?;
+        let of = |address: &str| zone.iter().filter(|line| line.ends_with(address)).count();
+        assert_eq!((of(" A 10.0.0.1"), of(" A 10.0.0.2")), (of_one, of_two), "{kind:?}");
+        assert_eq!((of("\"steadfast:one\""), of("\"steadfast:two\"")), (of_one, of_two), "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_described_can_be_told_to_nsupdate() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "described").await?;
+        let target = running.target("one")?;
+        let wanted = records(&["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "s 30 SRV 1 2 3 web.example.org"])?;
+        let found = target.look().await?;
+        let steps = wanted.iter().map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() });
+        let steps: Vec<_> = steps.collect();
+        running.told(&target.describe(&found, &steps))?;
+        let found = target.look().await?;
+        assert_eq!(found.own, wanted, "{kind:?}");
+        let steps: Vec<_> = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value }).collect();
+        let described = target.describe(&found, &steps);
+        running.told(&described)?;
+        assert_eq!(target.look().await?.own, BTreeMap::new(), "{kind:?}: {described:?}");
+        assert_eq!(running.zone()?.iter().filter(|line| line.contains("steadfast:one")).count(), 0, "{kind:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "wrong").await?;
+        let look = async |zone: &str, key: &str| -> Result<String> {
+            let target = Zone::new(&running.address.to_string(), zone, key.parse()?, "one")?;
+            Ok(target.look().await.expect_err("something is wrong").to_string())
+        };
+        let error = look("example.org", &key("nobody", MIRROR.1)).await?;
+        assert!(error.contains("it does not know the key (BADKEY): name and algorithm"), "{kind:?}: {error}");
+        let error = look("example.org", &key(MIRROR.0, OTHER.1)).await?;
+        assert!(error.contains("it has another secret under that name (BADSIG)"), "{kind:?}: {error}");
+        assert!(!error.contains(OTHER.1), "{error}");
+        let error = look("example.com", &key(MIRROR.0, MIRROR.1)).await?;
+        assert!(error.contains("NOTAUTH; it is not authoritative for the zone"), "{kind:?}: {error}");
+        let error = look("example.org", &key(OTHER.0, OTHER.1)).await?;
+        assert!(error.contains("REFUSED; let the key transfer the zone"), "{kind:?}: {error}");
+
+        let target = Zone::new(&running.address.to_string(), "example.org", key(READER.0, READER.1).parse()?, "one")?;
+        target.look().await?;
+        let steps: Vec<_> = records(&["web 30 A 10.0.0.1", "more 30 A 10.0.0.1"])?
+            .into_iter()
+            .map(|(name, value)| Step::Add { name, value })
+            .collect();
+        let error = target.act(&steps).await.expect_err("it may only read").to_string();
+        assert!(error.contains("REFUSED; let the key update the zone"), "{kind:?}: {error}");
+
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let target = Zone::new(&nobody, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
+        let error = target.look().await.expect_err("nobody listens").to_string();
+        assert!(error.contains("does not answer over TCP"), "{error}");
+    }
+    Ok(())
+}
+
+/// Of what all stories hold: that the judge sees what is there.
+#[tokio::test]
+async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
+    for kind in Kind::there()? {
+        let running = Running::start(kind, "judge").await?;
+        let expected = [
+            "_steadfast.foreign.example.org. 60 TXT \"steadfast:two\"",
+            "_steadfast.promised.example.org. 60 TXT \"steadfast:two\"",
+            "example.org. 300 NS ns.example.org.",
+            "foreign.example.org. 300 A 192.0.2.3",
+            "mail.example.org. 300 MX 10 mx.example.net.",
+            "ns.example.org. 300 A 127.0.0.1",
+            "taken.example.org. 300 A 192.0.2.1",
+        ];
+        assert_eq!(running.zone()?, BTreeSet::from(expected.map(str::to_owned)), "{kind:?}");
+        let found = running.target("two")?.look().await?;
+        assert_eq!(found.own.keys().collect::<Vec<_>>(), ["foreign.example.org. A 192.0.2.3"], "{kind:?}");
+        let others = ["example.org.", "mail.example.org.", "ns.example.org.", "taken.example.org."];
+        assert_eq!(found.others, BTreeSet::from(others.map(str::to_owned)), "{kind:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! A server of one zone, on a free port of this machine, with a folder of its own; killed when it is dropped.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use steadfast_outside::Target;
+use steadfast_outside::dns::Zone;
+use tokio::time::{sleep, timeout};
+
+use super::{Result, SOON};
+
+/// May do all that a mirror does.
+pub(crate) const MIRROR: (&str, &str) = ("mirror", "bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=");
+/// Is known, and may do nothing.
+pub(crate) const OTHER: (&str, &str) = ("other", "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3Q=");
+/// May transfer the zone, and not change it.
+pub(crate) const READER: (&str, &str) = ("reader", "cmVhZGVyIHJlYWRlciByZWFkZXIgcmVhZGVyIHJlYWQ=");
+
+const ZONE: &str = "\
+$ORIGIN example.org.
+$TTL 300
+@ SOA ns hostmaster 1 3600 600 86400 60
+@ NS ns
+ns A 127.0.0.1
+taken A 192.0.2.1
+mail MX 10 mx.example.net.
+foreign A 192.0.2.3
+_steadfast.foreign 60 TXT \"steadfast:two\"
+_steadfast.promised 60 TXT \"steadfast:two\"
+";
+
+/// As nsupdate takes it after `-y`.
+pub(crate) fn key(name: &str, secret: &str) -> String {
+    format!("hmac-sha256:{name}:{secret}")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Knot,
+    Bind,
+}
+
+impl Kind {
+    /// Those that are there; where one is not, that is told, or is an error.
+    pub(crate) fn there() -> Result<Vec<Self>> {
+        let tools = ["dig", "nsupdate"].into_iter().find(|tool| found(tool).is_none());
+        let mut there = Vec::new();
+        for kind in [Self::Knot, Self::Bind] {
+            match tools.or(Some(kind.program()).filter(|program| found(program).is_none())) {
+                None => there.push(kind),
+                Some(missing) if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") => {
+                    return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path").into());
+                }
+                Some(missing) => {
+                    // Past the capture of tests that pass.
+                    let told = format!("skipped: {kind:?}: there is no {missing} on the path\n");
+                    Write::write_all(&mut std::io::stderr(), told.as_bytes())?;
+                }
+            }
+        }
+        Ok(there)
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Knot => "knotd",
+            Self::Bind => "named",
+        }
+    }
+
+    fn configuration(self, folder: &Path, address: SocketAddr) -> String {
+        let (folder, port) = (folder.display(), address.port());
+        let keys = [MIRROR, OTHER, READER];
+        match self {
+            Self::Knot => {
+                let keys = keys.map(|(name, secret)| {
+                    format!("  - id: {name}\n    algorithm: hmac-sha256\n    secret: {secret}\n")
+                });
+                format!(
+                    "server:\n    rundir: {folder}\n    listen: 127.0.0.1@{port}\n    tcp-workers: 2\n    udp-workers: 1\n\
+                     database:\n    storage: {folder}\n    journal-db-max-size: 16M\nkey:\n{}acl:\n  - id: mirror\n    key: mirror\n    \
+                     action: [transfer, update]\n  - id: reader\n    key: reader\n    action: transfer\ntemplate:\n  - id: default\n    \
+                     storage: {folder}\n    file: zone\n    zonefile-sync: -1\n    zonefile-load: difference-no-serial\n    journal-content: all\nzone:\n  \
+                     - domain: example.org\n    acl: [mirror, reader]\n",
+                    keys.concat()
+                )
+            }
+            Self::Bind => {
+                let keys = keys.map(|(name, secret)| {
+                    format!("key \"{name}\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n")
+                });
+                format!(
+                    "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file none; \
+                     lock-file none; session-keyfile \"{folder}/session\"; recursion no; dnssec-validation no; notify no; \
+                     empty-zones-enable no; }};\ncontrols {{}};\n{}zone \"example.org\" {{ type primary; file \"zone\"; allow-transfer {{ key mirror; key reader; }}; \
+                     allow-update {{ key mirror; }}; }};\n",
+                    keys.concat()
+                )
+            }
+        }
+    }
+}
+
+fn found(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+pub(crate) struct Running {
+    kind: Kind,
+    folder: PathBuf,
+    pub(crate) address: SocketAddr,
+    process: Option<Child>,
+}
+
+impl Running {
+    pub(crate) async fn start(kind: Kind, name: &str) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("steadfast-{kind:?}-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        std::fs::write(folder.join("conf"), kind.configuration(&folder, address))?;
+        std::fs::write(folder.join("zone"), ZONE)?;
+        let mut running = Self { kind, folder, address, process: None };
+        running.begin().await?;
+        Ok(running)
+    }
+
+    pub(crate) async fn begin(&mut self) -> Result {
+        let mut command = Command::new(found(self.kind.program()).ok_or("it was there")?);
+        command.arg("-c").arg(self.folder.join("conf"));
+        if self.kind == Kind::Bind {
+            command.args(["-f", "-n", "1"]);
+        }
+        self.process = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        let target = self.target("nobody")?;
+        let ready = async {
+            while target.look().await.is_err() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = timeout(SOON, ready).await;
+        Ok(waited.map_err(|_| format!("{:?} is not there in {SOON:?}", self.kind))?)
+    }
+
+    /// Without warning.
+    pub(crate) fn stop(&mut self) -> Result {
+        if let Some(mut process) = self.process.take() {
+            process.kill()?;
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// All but the zone as it was at first.
+    pub(crate) fn forget(&self) -> Result {
+        for file in std::fs::read_dir(&self.folder)? {
+            let path = file?.path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(path)?;
+            } else if path.file_name().is_some_and(|name| name != "conf") {
+                std::fs::remove_file(path)?;
+            }
+        }
+        Ok(std::fs::write(self.folder.join("zone"), ZONE)?)
+    }
+
+    pub(crate) fn target(&self, mark: &str) -> Result<Zone> {
+        Ok(Zone::new(&self.address.to_string(), "example.org", key(MIRROR.0, MIRROR.1).parse()?, mark)?)
+    }
+
+    /// What is answered, a line a record, without names and classes; addresses of one name in order.
+    pub(crate) fn dig(&self, asked: &[&str]) -> Result<Vec<String>> {
+        let answered = self.answered(asked)?;
+        let mut lines: Vec<_> = answered.iter().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest)).collect();
+        if lines.iter().all(|line| !line.contains(" CNAME ")) {
+            lines.sort_unstable();
+        }
+        Ok(lines.into_iter().map(str::to_owned).collect())
+    }
+
+    /// All that is in the zone, but for its serial.
+    pub(crate) fn zone(&self) -> Result<BTreeSet<String>> {
+        let lines = self.answered(&["-y", &key(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
+        Ok(lines.into_iter().filter(|line| !line.contains(" SOA ")).collect())
+    }
+
+    /// Name, time, type and data of each record.
+    fn answered(&self, asked: &[&str]) -> Result<Vec<String>> {
+        let mut command = Command::new("dig");
+        command.args(["@127.0.0.1", "-p", &self.address.port().to_string(), "+tcp", "+noall", "+answer", "+onesoa"]);
+        let output = command.args(asked).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        if !output.status.success() || text.contains("failed") {
+            return Err(format!("dig {asked:?}: {text}").into());
+        }
+        let lines = text.lines().filter(|line| !line.starts_with(';') && !line.is_empty() && !line.contains("\tTSIG\t"));
+        let lines = lines.map(|line| line.split_whitespace().filter(|word| *word != "IN").collect::<Vec<_>>().join(" "));
+        Ok(lines.filter(|line| !line.contains(" TSIG ")).collect())
+    }
+
+    /// Somebody else's change.
+    pub(crate) fn nsupdate(&self, lines: &[&str]) -> Result {
+        let server = format!("server 127.0.0.1 {}", self.address.port());
+        let lines: Vec<_> = [&*server, "zone example.org"].iter().chain(lines).map(|line| (*line).to_owned()).collect();
+        self.told(&lines)
+    }
+
+    /// Gives these lines to nsupdate, as they are.
+    pub(crate) fn told(&self, lines: &[String]) -> Result {
+        let mut command = Command::new("nsupdate");
+        command.args(["-v", "-y", &key(MIRROR.0, MIRROR.1)]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        child.stdin.take().ok_or("a pipe")?.write_all((lines.join("\n") + "\n").as_bytes())?;
+        let output = child.wait_with_output()?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!("nsupdate {lines:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
