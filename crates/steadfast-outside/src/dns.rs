@@ -75,6 +75,7 @@ impl Zone {
 
     fn told(&self, what: Asked, updates: &[Update], trouble: Trouble) -> DnsError {
         let (server, zone) = (self.server.clone(), self.name.clone());
+        let names = || updates.iter().map(|update| update.name.clone()).collect();
         match trouble {
             Trouble::Socket(source) => DnsError::Socket { server, source },
             Trouble::Signature(why) => {
@@ -82,9 +83,10 @@ impl Zone {
                 DnsError::Tsig { server, key, why }
             }
             Trouble::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
-                DnsError::Taken { zone, names: updates.iter().map(|update| update.name.clone()).collect(), rcode }
+                DnsError::Taken { zone, names: names(), rcode }
             }
             Trouble::Refused(rcode) => DnsError::Refused { server, zone, what, rcode },
+            Trouble::TooMuch => DnsError::TooMuch { names: names() },
             Trouble::Form(why) => DnsError::Unexpected { server, why },
         }
     }
@@ -107,7 +109,7 @@ fn with_port(server: &str) -> String {
 /// Whether it may be about one of several names, so that the others can be changed without it.
 fn is_of_one(error: &DnsError) -> bool {
     match error {
-        DnsError::Taken { .. } => true,
+        DnsError::Taken { .. } | DnsError::TooMuch { .. } => true,
         DnsError::Refused { rcode, .. } => !matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
         _ => false,
     }

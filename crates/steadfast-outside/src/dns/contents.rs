@@ -39,9 +39,7 @@ impl Contents {
         let data = match record.rtype() {
             Rtype::A => record.to_record::<A>()?.map(|record| Data::A(record.data().addr())),
             Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| Data::Aaaa(record.data().addr())),
-            Rtype::CNAME => {
-                record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lower(record.data().cname())))
-            }
+            Rtype::CNAME => record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lower(record.data().cname()))),
             Rtype::SRV => record.to_record::<Srv<_>>()?.map(|record| {
                 let srv = record.data();
                 let (priority, weight, port) = (srv.priority(), srv.weight(), srv.port());

@@ -10,7 +10,9 @@ pub enum DnsError {
     #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
     Key(&'static str),
     /// What should say whose the names are cannot.
-    #[error("{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them")]
+    #[error(
+        "{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them"
+    )]
     Mark(String),
     /// It can be no name.
     #[error("{name:?} cannot be the name of an entry: {why}")]
@@ -57,7 +59,9 @@ pub enum DnsError {
         other: String,
     },
     /// Nobody answers.
-    #[error("the server {server} does not answer over TCP: {source}; does it listen there, and is this its primary address?")]
+    #[error(
+        "the server {server} does not answer over TCP: {source}; does it listen there, and is this its primary address?"
+    )]
     Socket {
         /// The server.
         server: String,
@@ -96,6 +100,12 @@ pub enum DnsError {
         what: Asked,
         /// What it said.
         rcode: Rcode,
+    },
+    /// No message has room for it.
+    #[error("what is to be changed of {} does not go into one message of DNS, of 65535 bytes: give the name fewer records", .names.join(", "))]
+    TooMuch {
+        /// The names.
+        names: Vec<String>,
     },
     /// It answers what this was not written for.
     #[error("the server {server} answers in an unknown form: {why}")]
@@ -151,7 +161,8 @@ impl Asked {
 fn disagreement(why: &ValidationError) -> String {
     match why {
         ValidationError::ServerBadKey => {
-            "it does not know the key (BADKEY): name and algorithm must be those of its configuration".into()
+            "it does not know the key, or not for this zone (BADKEY): name and algorithm must be those of its configuration, \
+             and an acl of the zone has to name it".into()
         }
         ValidationError::ServerBadSig => "it has another secret under that name (BADSIG)".into(),
         ValidationError::ServerBadTime { client, server } => {

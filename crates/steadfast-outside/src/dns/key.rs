@@ -34,8 +34,9 @@ impl Key {
     ///
     /// Where one of them is none.
     pub fn new(algorithm: &str, name: &str, secret: &str) -> Result<Self, DnsError> {
-        let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase())
-            .map_err(|_| DnsError::Key("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1"))?;
+        let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase()).map_err(|_| {
+            DnsError::Key("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1")
+        })?;
         let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::Key("its name is no domain name"))?;
         name.make_canonical();
         let secret: Vec<u8> =

@@ -29,7 +29,7 @@ pub struct Record {
 pub enum Data {
     /// An address.
     A(Ipv4Addr),
-    /// An address of six.
+    /// An address of version 6.
     Aaaa(Ipv6Addr),
     /// Another name, in full. A name that has this has nothing else.
     Cname(String),
@@ -142,10 +142,7 @@ pub(super) fn entry_name(record: &Record) -> String {
 /// # Errors
 ///
 /// Where a name is none, or not in `zone`, or a mirror's own; where a name has two targets, or a target and something else.
-pub fn entries(
-    zone: &str,
-    records: impl IntoIterator<Item = Record>,
-) -> Result<BTreeMap<String, Record>, DnsError> {
+pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<BTreeMap<String, Record>, DnsError> {
     let zone = canonical(zone)?;
     let mut entries: BTreeMap<String, Record> = BTreeMap::new();
     for Record { name, ttl, data } in records {
@@ -182,7 +179,8 @@ pub fn entries(
 /// `name` as this crate writes it, if it is one that can be in `zone`.
 pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     let canonical = canonical(name)?;
-    let is_within = canonical == zone || zone == "." || canonical.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'));
+    let is_within =
+        canonical == zone || zone == "." || canonical.strip_suffix(zone).is_some_and(|rest| rest.ends_with('.'));
     if !is_within {
         return Err(DnsError::Outside { name: canonical, zone: zone.to_owned() });
     }

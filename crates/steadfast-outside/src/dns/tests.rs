@@ -1,1 +1,270 @@
+use std::collections::BTreeMap;
 
+use domain::base::iana::{Class, Rtype};
+use domain::base::{Message, MessageBuilder, Name};
+use domain::rdata::tsig::Time48;
+use domain::tsig::{Key as Tsig, ServerTransaction};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::{Limits, Memory, Mirror, Settings, Wanted};
+
+const SECRET: &str = "c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=";
+
+fn key() -> Key {
+    Key::new("hmac-sha256", "mirror", SECRET).expect("a key")
+}
+
+fn record(name: &str, ttl: u32, kind: &str, text: &str) -> Record {
+    Record { name: name.to_owned(), ttl, data: Data::read(kind, text).expect("data") }
+}
+
+fn all(records: &[Record]) -> Result<BTreeMap<String, Record>, String> {
+    entries("example.org", records.iter().cloned()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_said_the_same_is_one_entry_however_it_is_written() {
+    let made = all(&[
+        record("Web.Example.ORG", 60, "a", "10.0.0.1"),
+        record("web.example.org.", 60, "A", "10.0.0.1"),
+        record("web.example.org", 30, "A", "10.0.0.2"),
+        record("web.example.org", 90, "AAAA", "fd00:0::1"),
+        record("_x._tcp.example.org", 90, "SRV", "0 5 80 WEB.example.org"),
+        record("alias.example.org", 90, "CNAME", "WEB.example.org"),
+    ])
+    .expect("entries");
+    let told: Vec<_> = made.iter().map(|(name, record)| format!("{name}: {} {}", record.ttl, record.data)).collect();
+    let expected = [
+        "_x._tcp.example.org. SRV 80 web.example.org.: 90 SRV 0 5 80 web.example.org.",
+        "alias.example.org. CNAME: 90 CNAME web.example.org.",
+        "web.example.org. A 10.0.0.1: 30 A 10.0.0.1",
+        "web.example.org. A 10.0.0.2: 30 A 10.0.0.2",
+        "web.example.org. AAAA fd00::1: 90 AAAA fd00::1",
+    ];
+    assert_eq!(told, expected, "and of one name and type the shortest time is that of all");
+}
+
+#[test]
+fn what_cannot_be_in_the_zone_is_told() {
+    let long = format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
+    let a = |name: &str| record(name, 60, "A", "10.0.0.1");
+    for (records, told) in [
+        (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: names are to be given in full"),
+        (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
+        (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
+        (vec![a("_steadfast.web.example.org")], "_steadfast.NAME says of each name whose it is"),
+        (vec![a(&long)], "_steadfast.NAME says of each name whose it is"),
+        (
+            vec![a("web.example.org"), record("web.example.org", 60, "CNAME", "x.")],
+            "cannot have both CNAME x. and A 10.0.0.1",
+        ),
+        (
+            vec![record("w.example.org", 60, "CNAME", "x."), record("w.example.org", 60, "CNAME", "y.")],
+            "w.example.org. cannot have both CNAME x. and CNAME y.",
+        ),
+        (vec![Record { ttl: u32::MAX, ..a("web.example.org") }], "a TTL of 4294967295 s: the longest is 2147483647 s"),
+    ] {
+        let error = all(&records).expect_err(told);
+        assert!(error.contains(told), "{error}");
+    }
+    for (kind, text, told) in [
+        ("A", "fd00::1", "\"fd00::1\" is no data of a record of type A: it takes an address such as 10.0.0.1"),
+        ("AAAA", "10.0.0.1", "it takes an address such as fd00::1"),
+        ("SRV", "1 2 3", "it takes priority, weight, port and target"),
+        ("SRV", "1 2 65536 a.", "it takes numbers from 0 to 65535"),
+        ("CNAME", "a..b", "\"a..b\" cannot be the name of an entry"),
+        ("MX", "10 a.", "it takes a type that a mirror writes: A, AAAA, CNAME or SRV"),
+    ] {
+        let error = Data::read(kind, text).expect_err(told).to_string();
+        assert!(error.contains(told), "{error}");
+    }
+    let error = Zone::new("127.0.0.1", "example.org", key(), "a\" b").expect_err("no mark");
+    assert!(error.to_string().starts_with("\"a\\\" b\" cannot be a mark"), "{error}");
+}
+
+#[test]
+fn a_key_that_is_none_is_told_and_no_secret_ever() {
+    for (text, told) in [
+        ("mirror:c2VjcmV0", "it is not of the form ALGORITHM:NAME:SECRET"),
+        ("hmac-md5:mirror:c2VjcmV0", "its algorithm is none of hmac-sha256"),
+        ("hmac-sha256:a..b:c2VjcmV0", "its name is no domain name"),
+        ("hmac-sha256:mirror:c2Vjcm!0", "its secret is not in Base64"),
+        ("hmac-sha256:mirror:c2VjcmV0", "its secret has less than 16 bytes"),
+    ] {
+        let error = text.parse::<Key>().expect_err(told).to_string();
+        assert!(error.contains(told), "{error}");
+        assert!(!error.contains("c2Vj"), "{error}");
+    }
+    let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
+    assert!(format!("{zone:?}").contains("Key(hmac-sha256:mirror.)"), "{zone:?}");
+    assert!(!format!("{zone:?}").contains(&SECRET[..8]), "{zone:?}");
+}
+
+#[test]
+fn a_server_has_its_port_unless_another_is_said() {
+    for (said, meant) in [
+        ("10.0.0.1", "10.0.0.1:53"),
+        ("10.0.0.1:5353", "10.0.0.1:5353"),
+        ("fd00::1", "[fd00::1]:53"),
+        ("[fd00::1]:5353", "[fd00::1]:5353"),
+        ("ns.example.org", "ns.example.org:53"),
+        ("ns.example.org:5353", "ns.example.org:5353"),
+    ] {
+        assert_eq!(with_port(said), meant);
+    }
+}
+
+#[test]
+fn all_of_a_name_is_changed_at_once_and_its_mark_with_the_first_and_the_last() {
+    let zone = Zone::new("[fd00::53]:5353", "example.org", key(), "m").expect("a zone");
+    let own = all(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
+    let found = Found { own: own.expect("entries"), others: [].into(), busy: [].into() };
+    let wanted = all(&[
+        record("new.example.org", 30, "AAAA", "fd00::1"),
+        record("web.example.org", 60, "CNAME", "new.example.org"),
+    ]);
+    let adds = wanted.expect("entries").into_iter().map(|(name, value)| Step::Add { name, value });
+    let removes = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value });
+    let expected = [
+        "server fd00::53 5353",
+        "zone example.org.",
+        "prereq nxdomain new.example.org.",
+        "prereq nxdomain _steadfast.new.example.org.",
+        "update add new.example.org. 30 IN AAAA fd00::1",
+        "update add _steadfast.new.example.org. 60 IN TXT \"steadfast:m\"",
+        "send",
+        "prereq yxrrset _steadfast.web.example.org. IN TXT \"steadfast:m\"",
+        "update delete web.example.org. IN A 10.0.0.2",
+        "update add web.example.org. 60 IN CNAME new.example.org.",
+        "send",
+        "prereq yxrrset _steadfast.old.example.org. IN TXT \"steadfast:m\"",
+        "update delete old.example.org. IN A 10.0.0.1",
+        "update delete _steadfast.old.example.org. IN TXT \"steadfast:m\"",
+        "send",
+    ];
+    let steps: Vec<_> = adds.chain(removes).collect();
+    assert_eq!(zone.describe(&found, &steps), expected);
+    let wrong = Step::Add { name: "x".to_owned(), value: record("x.example.com.", 1, "A", "10.0.0.1") };
+    let described = zone.describe(&found, &[wrong, steps[0].clone()]);
+    assert!(described[0].starts_with("; x.example.com. is not in the zone"), "{described:?}");
+    assert_eq!(described[1..], expected[..7]);
+}
+
+/// What a server does with what it is asked.
+#[derive(Clone, Copy, Debug)]
+enum Answers {
+    /// Signs what it answers by a clock that is an hour ahead, and says so.
+    Ahead,
+    /// Says that all is done, and does not sign it.
+    Unsigned,
+    /// Signs with another secret under the same name.
+    Forged,
+    /// Signs the answer to a question of another connection.
+    Replayed,
+    /// Answers a transfer that ends before it is over.
+    Short,
+    /// Answers with nothing but a header.
+    Nothing,
+}
+
+async fn server(answers: Answers) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut octets = vec![0; usize::from(stream.read_u16().await.expect("a length"))];
+            stream.read_exact(&mut octets).await.expect("a message");
+            let mut asked = Message::from_octets(octets).expect("a message");
+            let answer = answer(answers, &mut asked);
+            let length = u16::try_from(answer.len()).expect("a length");
+            stream.write_all(&[&length.to_be_bytes(), &*answer].concat()).await.expect("somebody who listens");
+            // Closed by whoever has heard enough.
+            let _ = stream.read_u8().await;
+        }
+    });
+    address
+}
+
+fn answer(answers: Answers, asked: &mut Message<Vec<u8>>) -> Vec<u8> {
+    let (mine, now) = (key().tsig, Time48::now());
+    let ahead = Time48::from_u64(u64::from(now) + 3600);
+    let plain =
+        |asked: &Message<Vec<u8>>| MessageBuilder::new_vec().start_answer(asked, Rcode::NOERROR).expect("an answer");
+    match answers {
+        Answers::Ahead => {
+            let error = ServerTransaction::request(&mine, asked, ahead).expect_err("too late");
+            let builder = MessageBuilder::new_vec();
+            error.build_message(&asked.for_slice_ref(), builder).expect("an answer").finish()
+        }
+        Answers::Unsigned => plain(asked).finish(),
+        Answers::Nothing => plain(asked).finish()[..12].to_vec(),
+        Answers::Forged => {
+            let name = mine.name().clone();
+            let other = Tsig::new(mine.algorithm(), b"not the same secret", name, None, None).expect("a key");
+            // As if it had been asked by who has the other key.
+            let mut again = MessageBuilder::new_vec().question().additional();
+            domain::tsig::ClientTransaction::request(&other, &mut again, now).expect("a request");
+            let mut again = Message::from_octets(again.finish()).expect("a message");
+            let forged = ServerTransaction::request(&other, &mut again, now).expect("ours").expect("signed");
+            let mut message = plain(asked).additional();
+            forged.answer(&mut message, now).expect("an answer");
+            message.finish()
+        }
+        Answers::Replayed => {
+            let mut earlier = MessageBuilder::new_vec().question().additional();
+            domain::tsig::ClientTransaction::request(&mine, &mut earlier, now).expect("a request");
+            let mut earlier = Message::from_octets(earlier.finish()).expect("a message");
+            let replayed = ServerTransaction::request(&mine, &mut earlier, now).expect("ours").expect("signed");
+            let mut message = plain(asked).additional();
+            replayed.answer(&mut message, now).expect("an answer");
+            message.finish()
+        }
+        Answers::Short => {
+            let transaction = ServerTransaction::request(&mine, asked, now).expect("ours").expect("signed");
+            let mut message = plain(asked);
+            let name: Name<Vec<u8>> = record::parsed("web.example.org").expect("a name");
+            let data = domain::base::UnknownRecordData::from_octets(Rtype::A, vec![10, 0, 0, 1]).expect("data");
+            message.push((name, Class::IN, 60, data)).expect("room");
+            let mut message = message.additional();
+            transaction.answer(&mut message, now).expect("an answer");
+            message.finish()
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_answer_is_believed_that_is_not_signed_as_it_has_to_be() {
+    for (answers, told) in [
+        (Answers::Ahead, "the key mirror.: its clock is 3600 s ahead (BADTIME): set the clocks of both"),
+        (Answers::Unsigned, "the answer is not signed, and not believed"),
+        (Answers::Forged, "the answer is not signed as it has to be (bad signature), and not believed"),
+        (Answers::Replayed, "the answer is not signed as it has to be (bad signature), and not believed"),
+        (Answers::Short, "in an unknown form: a transfer that does not go from one SOA to the next"),
+        (Answers::Nothing, "not believed"),
+    ] {
+        let zone = Zone::new(&server(answers).await, "example.org", key(), "m").expect("a zone");
+        let error = zone.look().await.expect_err(told).to_string();
+        assert!(error.contains(told), "{answers:?}: {error}");
+        if matches!(answers, Answers::Short) {
+            continue;
+        }
+        let wanted = all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
+        let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+        let error = zone.act(&steps).await.expect_err(told).to_string();
+        assert!(error.contains(told), "{answers:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_zone_that_cannot_be_seen_is_not_changed() {
+    let address = server(Answers::Unsigned).await;
+    let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
+    let settings = Settings { limits: Limits { share: 1.0, ..Limits::default() }, ..Settings::default() };
+    let mirror = Mirror::start("zone", zone, settings, Memory::volatile());
+    mirror.want(Wanted::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
+    let mut status = mirror.status();
+    let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
+    assert_eq!((status.looks, status.done), (0, Vec::new()));
+}

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::base::iana::{Class, Rtype};
-use domain::base::message_builder::AnswerBuilder;
-use domain::base::{MessageBuilder, Name, Ttl, UnknownRecordData};
+use domain::base::message_builder::{AdditionalBuilder, AnswerBuilder};
+use domain::base::{Ttl, UnknownRecordData};
 
 use super::contents::Seen;
 use super::error::DnsError;
@@ -49,7 +49,11 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             continue;
         }
         let entries = left.entry(name).or_default();
-        if more.is_some() { entries.insert(step.name()) } else { entries.remove(step.name()) };
+        if more.is_some() {
+            entries.insert(step.name())
+        } else {
+            entries.remove(step.name())
+        };
         let place = *places.entry(name).or_insert_with(|| {
             let is_marked = seen.marked.contains(name);
             updates.push(Update { name: name.clone(), is_marked, less: Vec::new(), more: Vec::new(), is_last: false });
@@ -76,52 +80,54 @@ fn sound(zone: &str, record: &Record) -> Result<(), DnsError> {
     }
 }
 
+/// What is to be changed does not go into one message.
+#[derive(Debug)]
+pub(super) struct TooMuch;
+
 /// Writes `updates` into one message that is carried out as a whole or not at all.
 pub(super) fn write(
     updates: &[Update],
     mark: &str,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
-) -> Result<MessageBuilder<Vec<u8>>, String> {
-    fn owner(name: &str) -> Result<Name<Vec<u8>>, String> {
-        parsed(name).map_err(|error| error.to_string())
+) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch> {
+    // Names and data were read as such before, and a mark is short.
+    fn much(_: impl Sized) -> TooMuch {
+        TooMuch
     }
-    let data = |kind: Rtype, octets: Vec<u8>| {
-        UnknownRecordData::from_octets(kind, octets).map_err(|error| error.to_string())
-    };
+    let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(much);
     let nothing = || data(Rtype::ANY, Vec::new());
-    let text = || {
-        let length = u8::try_from(mark.len()).map_err(|error| error.to_string())?;
-        data(Rtype::TXT, [&[length], mark.as_bytes()].concat())
+    let text = || data(Rtype::TXT, [&[u8::try_from(mark.len()).map_err(much)?], mark.as_bytes()].concat());
+    let names = |update: &Update| {
+        let mark = parsed(&format!("{MARK}{}", update.name)).map_err(much)?;
+        Ok((parsed(&update.name).map_err(much)?, mark))
     };
-    let long = |_| "more names than go into one message".to_owned();
     let now = Ttl::from_secs(0);
     for update in updates {
-        let (name, says) = (owner(&update.name)?, owner(&format!("{MARK}{}", update.name))?);
+        let (name, says) = names(update)?;
         if update.is_marked {
-            prerequisites.push((says, Class::IN, now, text()?)).map_err(long)?;
+            prerequisites.push((says, Class::IN, now, text()?)).map_err(much)?;
         } else {
-            prerequisites.push((name, Class::NONE, now, nothing()?)).map_err(long)?;
-            prerequisites.push((says, Class::NONE, now, nothing()?)).map_err(long)?;
+            prerequisites.push((name, Class::NONE, now, nothing()?)).map_err(much)?;
+            prerequisites.push((says, Class::NONE, now, nothing()?)).map_err(much)?;
         }
     }
     let mut changes = prerequisites.authority();
     for update in updates {
-        let (name, says) = (owner(&update.name)?, owner(&format!("{MARK}{}", update.name))?);
-        let classed = [(&update.less, Class::NONE), (&update.more, Class::IN)];
-        for (records, class) in classed {
+        let (name, says) = names(update)?;
+        for (records, class) in [(&update.less, Class::NONE), (&update.more, Class::IN)] {
             for record in records {
-                let (kind, octets) = record.data.wire().map_err(|error| error.to_string())?;
+                let (kind, octets) = record.data.wire().map_err(much)?;
                 let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { now };
-                changes.push((&name, class, ttl, data(kind, octets)?)).map_err(long)?;
+                changes.push((&name, class, ttl, data(kind, octets)?)).map_err(much)?;
             }
         }
         if update.is_last && update.is_marked {
-            changes.push((says, Class::NONE, now, text()?)).map_err(long)?;
+            changes.push((says, Class::NONE, now, text()?)).map_err(much)?;
         } else if !update.is_last && !update.is_marked {
-            changes.push((says, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(long)?;
+            changes.push((says, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(much)?;
         }
     }
-    Ok(changes.builder())
+    Ok(changes.additional())
 }
 
 /// As nsupdate would be told it.

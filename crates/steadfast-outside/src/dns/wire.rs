@@ -5,7 +5,7 @@
 use std::io;
 
 use domain::base::iana::{Class, Opcode, Rcode, Rtype};
-use domain::base::message_builder::AnswerBuilder;
+use domain::base::message_builder::{AdditionalBuilder, AnswerBuilder};
 use domain::base::wire::ParseError;
 use domain::base::{Message, MessageBuilder, Name};
 use domain::rdata::tsig::Time48;
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 
 use super::contents::Contents;
 use super::key::Key;
+use super::update::TooMuch;
 
 /// A zone that is larger is not for a mirror, which reads it again each minute.
 const LARGEST: usize = 64 * 1024 * 1024;
@@ -26,6 +27,7 @@ pub(super) enum Trouble {
     Signature(ValidationError),
     Refused(Rcode),
     Form(String),
+    TooMuch,
 }
 
 impl From<io::Error> for Trouble {
@@ -52,10 +54,9 @@ impl Connection {
         Ok(Self { stream })
     }
 
-    async fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        let length = u16::try_from(message.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a message of more than 65535 bytes"))?;
-        self.stream.write_all(&[&length.to_be_bytes(), message].concat()).await
+    async fn send(&mut self, message: &[u8]) -> Result<(), Trouble> {
+        let length = u16::try_from(message.len()).map_err(much)?;
+        Ok(self.stream.write_all(&[&length.to_be_bytes(), message].concat()).await?)
     }
 
     async fn receive(&mut self, id: u16) -> Result<Message<Vec<u8>>, Trouble> {
@@ -76,11 +77,11 @@ impl Connection {
         &mut self,
         zone: &Name<Vec<u8>>,
         key: &Key,
-        fill: impl FnOnce(AnswerBuilder<Vec<u8>>) -> Result<MessageBuilder<Vec<u8>>, String>,
+        fill: impl FnOnce(AnswerBuilder<Vec<u8>>) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch>,
     ) -> Result<(), Trouble> {
         let (question, id) = ask(zone, Rtype::SOA, Opcode::UPDATE)?;
-        let mut message = fill(question).map_err(Trouble::Form)?.additional();
-        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_long)?;
+        let mut message = fill(question).map_err(|TooMuch| Trouble::TooMuch)?;
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(much)?;
         self.send(message.as_slice()).await?;
         let mut answer = self.receive(id).await?;
         let checked = transaction.answer(&mut answer, Time48::now());
@@ -91,7 +92,7 @@ impl Connection {
     pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &Key) -> Result<Contents, Trouble> {
         let (question, id) = ask(zone, Rtype::AXFR, Opcode::QUERY)?;
         let mut message = question.additional();
-        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(too_long)?;
+        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(much)?;
         self.send(message.as_slice()).await?;
         let (mut contents, mut ends, mut read) = (Contents::default(), 0, 0);
         // From one SOA to the next.
@@ -99,7 +100,9 @@ impl Connection {
             let mut part = self.receive(id).await?;
             read += part.as_slice().len();
             if read > LARGEST {
-                return Err(Trouble::Form(format!("a zone of more than {LARGEST} bytes; give the mirror one of its own")));
+                return Err(Trouble::Form(format!(
+                    "a zone of more than {LARGEST} bytes; give the mirror one of its own"
+                )));
             }
             let checked = sequence.answer(&mut part, Time48::now());
             believed(checked, part.header().rcode())?;
@@ -126,19 +129,21 @@ fn ask(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBuild
     message.header_mut().set_id(id);
     message.header_mut().set_opcode(opcode);
     let mut question = message.question();
-    question.push((zone, kind, Class::IN)).map_err(too_long)?;
+    question.push((zone, kind, Class::IN)).map_err(much)?;
     Ok((question.answer(), id))
 }
 
-fn too_long(_: impl Sized) -> Trouble {
-    Trouble::Form("it would be a message of more than 65535 bytes".into())
+fn much(_: impl Sized) -> Trouble {
+    Trouble::TooMuch
 }
 
 /// A refusal is one, whoever says it; that something is done is believed by its signature alone.
 fn believed(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), Trouble> {
     match (checked, rcode) {
         (Ok(()), Rcode::NOERROR) => Ok(()),
-        (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => Err(Trouble::Signature(ValidationError::ServerUnsigned)),
+        (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => {
+            Err(Trouble::Signature(ValidationError::ServerUnsigned))
+        }
         (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(Trouble::Refused(refused)),
         (Err(error), _) => Err(Trouble::Signature(error)),
     }

@@ -53,7 +53,10 @@ impl Kind {
             match tools.or(Some(kind.program()).filter(|program| found(program).is_none())) {
                 None => there.push(kind),
                 Some(missing) if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") => {
-                    return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path").into());
+                    return Err(format!(
+                        "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path"
+                    )
+                    .into());
                 }
                 Some(missing) => {
                     // Past the capture of tests that pass.
@@ -198,8 +201,10 @@ impl Running {
         if !output.status.success() || text.contains("failed") {
             return Err(format!("dig {asked:?}: {text}").into());
         }
-        let lines = text.lines().filter(|line| !line.starts_with(';') && !line.is_empty() && !line.contains("\tTSIG\t"));
-        let lines = lines.map(|line| line.split_whitespace().filter(|word| *word != "IN").collect::<Vec<_>>().join(" "));
+        let lines =
+            text.lines().filter(|line| !line.starts_with(';') && !line.is_empty() && !line.contains("\tTSIG\t"));
+        let lines =
+            lines.map(|line| line.split_whitespace().filter(|word| *word != "IN").collect::<Vec<_>>().join(" "));
         Ok(lines.filter(|line| !line.contains(" TSIG ")).collect())
     }
 
@@ -220,7 +225,7 @@ impl Running {
         if output.status.success() {
             Ok(())
         } else {
-            Err(format!("nsupdate {lines:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
+            Err(format!("nsupdate of {:?} {lines:?}: {}", self.kind, String::from_utf8_lossy(&output.stderr)).into())
         }
     }
 }
