@@ -132,3 +132,25 @@ proptest! {
         prop_assert_eq!(found.own.iter().collect::<BTreeMap<_, _>>(), expected);
     }
 }
+
+/// An entry of a place that others may have taken under another name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placed(&'static str);
+
+impl Value for Placed {
+    fn place<'a>(&'a self, _name: &'a str) -> &'a str {
+        self.0
+    }
+}
+
+#[test]
+fn what_others_have_is_a_place_and_not_the_name_of_an_entry() {
+    let entries = [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, place)| (name.to_owned(), Placed(place)));
+    let found = Found { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
+    let (mut record, mut draining) = (Record::default(), Draining::default());
+    let now = Now { unix: 0, instant: Instant::now() };
+    let judged = (&mut record, &Limits::default());
+    let plan = plan(&Wanted::certain(entries.into()), &found, judged, (&mut draining, PATIENCE), now);
+    assert_eq!(plan.steps.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
+    assert_eq!(plan.kept, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), Kept::Others))));
+}
