@@ -148,6 +148,8 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 		switch words[0] {
 		case "memory":
 			tell(memory())
+		case "processor":
+			tell(map[string]any{"phase": "processor", "seconds": processorTime()})
 		case "reset-peak":
 			if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 				return err

@@ -10,6 +10,8 @@
 //! | `reached VERSION` | the same as `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | how long that took |
 //! | `checksum` | | what all objects come to, and how many there are |
+//! | `processor` | | what was used of the processors so far |
+//! | `kept` | waits until the whole cache is in the file of `--checkpoint` | how many bytes were written |
 //! | `reads SECONDS` | gets objects, and lists a namespace now and then | how many, and how long each took |
 
 mod answer;
@@ -113,6 +115,17 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             "checksum" => {
                 let sum = cache.checksum()?.sum();
                 tell(&json!({ "phase": "checksum", "sum": sum, "objects": cache.len() }));
+            }
+            "processor" => tell(&json!({ "phase": "processor", "seconds": processor_time()? })),
+            "kept" => {
+                let bytes = loop {
+                    let counts = cache.kept().ok_or("nothing is kept without --checkpoint")?;
+                    if counts.rows >= args.expect as u64 {
+                        break counts.bytes;
+                    }
+                    sleep(Duration::from_millis(10)).await;
+                };
+                tell(&json!({ "phase": "kept", "bytes": bytes }));
             }
             "reads" => {
                 let limit = Duration::from_secs_f64(rest.parse()?);

@@ -39,6 +39,9 @@ enum Command {
     Soak(run::SoakArgs),
     /// A long list in a process that is granted little more memory than it keeps; from the repository's root, as root.
     Limited(run::LimitedArgs),
+    /// Programs that end and begin anew: how soon each has its cache, and what the server does for it; from the
+    /// repository's root.
+    Restart(run::RestartArgs),
     /// Children that a naive controller makes too many where watches lag, with Steadfast and with kube-runtime.
     Duplicates(duplicates::DuplicatesArgs),
     /// How long changes wait for their calls beside a source that is refused for ever, with Steadfast and with kube-runtime.
@@ -63,6 +66,7 @@ async fn main() -> ExitCode {
         Command::Report(args) => run::report(&args),
         Command::Soak(args) => run::soak(args).await,
         Command::Limited(args) => run::limited(args).await,
+        Command::Restart(args) => run::restart(args).await,
         Command::Duplicates(args) => duplicates::run(&args),
         Command::Refused(args) => refused::run(&args),
         Command::Reconciles(args) => reconciles::run(args).await,

@@ -12,6 +12,7 @@ mod real;
 mod replayed;
 mod report;
 mod request;
+mod restart;
 mod results;
 mod session;
 mod soak;
@@ -25,6 +26,7 @@ use results::Results;
 pub(crate) use limited::{LimitedArgs, run as limited};
 pub(crate) use report::{ReportArgs, run as report};
 pub(crate) use request::RunArgs;
+pub(crate) use restart::{RestartArgs, run as restart};
 pub(crate) use soak::{SoakArgs, run as soak};
 
 /// Runs the parts; from the repository's root.

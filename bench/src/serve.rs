@@ -6,6 +6,7 @@ mod control;
 mod encoding;
 mod follower;
 mod records;
+mod served;
 mod tls;
 
 use std::convert::Infallible;

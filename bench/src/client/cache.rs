@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
+use steadfast::CheckpointCounts;
 
 use crate::Trouble;
 use crate::checksum::Checksum;
@@ -21,6 +22,10 @@ pub(super) trait Cache {
     fn list(&self, namespace: &str) -> usize;
     /// How many nodes the objects name.
     fn nodes(&self) -> usize;
+    /// What was written of it to a file, where there is one.
+    fn kept(&self) -> Option<CheckpointCounts> {
+        None
+    }
     /// What all objects come to.
     fn checksum(&self) -> Result<Checksum, Trouble>;
 }

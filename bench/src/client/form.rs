@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steadfast::{FieldPath, Kept, Lazy};
+use steadfast::{Checkpoint, FieldPath, InformerBuilder, Kept, Lazy};
 
 use super::cache::Node;
 use super::progress::SENT;
@@ -18,6 +18,8 @@ pub(super) trait Form: Kept {
     fn sent(&self) -> Option<u64>;
     /// The node that it names.
     fn node_name(&self) -> Option<String>;
+    /// Has the cache kept in a file.
+    fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self>;
     /// Adds the object to what all come to.
     fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble>;
 }
@@ -29,6 +31,11 @@ impl<K: Kept + Resource + Serialize + Node> Form for K {
 
     fn node_name(&self) -> Option<String> {
         self.node().map(str::to_owned)
+    }
+
+    /// What is decoded cannot be kept so: the command line asks for it of the other form alone.
+    fn keep<'a>(builder: InformerBuilder<'a, Self>, _checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
+        builder
     }
 
     fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble> {
@@ -46,6 +53,10 @@ impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> Form fo
 
     fn node_name(&self) -> Option<String> {
         self.read(&NODE).ok()?
+    }
+
+    fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
+        builder.checkpoint(checkpoint)
     }
 
     fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble> {

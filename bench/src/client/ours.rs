@@ -3,10 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use steadfast::environment::threads::Threads;
-use steadfast::{Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration, Scope};
-use tokio::time::timeout;
+use steadfast::{
+    Checkpoint, CheckpointCounts, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration,
+    Scope,
+};
+use tokio::time::{Duration, sleep, timeout};
 
+use super::answer::tell;
 use super::cache::Cache;
 use super::form::Form;
 use super::progress::Progress;
@@ -18,6 +23,7 @@ struct Ours<K> {
     lister: Lister<K>,
     _informer: Informer<K>,
     _registration: Registration<K>,
+    checkpoint: Option<Checkpoint>,
     _factory: InformerFactory,
 }
 
@@ -32,7 +38,16 @@ pub(super) async fn start<K: Form>(
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
     let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
-    let informer = builder.protobuf(args.protobuf).packed(args.packed).start()?;
+    let builder = builder.protobuf(args.protobuf).packed(args.packed);
+    let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
+    let builder = match &checkpoint {
+        Some(checkpoint) => K::keep(builder, checkpoint),
+        None => builder,
+    };
+    let informer = builder.start()?;
+    if checkpoint.is_some() {
+        tell(&readable(&informer, args.expect).await?);
+    }
     let seen = progress.clone();
     let registration = informer.on_event(move |event| match event {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {
@@ -41,7 +56,24 @@ pub(super) async fn start<K: Form>(
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
     timeout(PATIENCE, registration.until_synced()).await?;
-    Ok(Ours { lister: informer.lister()?, _informer: informer, _registration: registration, _factory: factory })
+    Ok(Ours {
+        lister: informer.lister()?,
+        _informer: informer,
+        _registration: registration,
+        checkpoint,
+        _factory: factory,
+    })
+}
+
+/// Waits until readers have all objects, handlers or not; tells when that was.
+async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, Trouble> {
+    timeout(PATIENCE, async {
+        while informer.snapshot().len() < objects {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await?;
+    Ok(json!({ "phase": "readable" }))
 }
 
 impl<K: Form> Cache for Ours<K> {
@@ -65,6 +97,10 @@ impl<K: Form> Cache for Ours<K> {
 
     fn list(&self, namespace: &str) -> usize {
         self.lister.namespace(namespace).len()
+    }
+
+    fn kept(&self) -> Option<CheckpointCounts> {
+        self.checkpoint.as_ref().map(Checkpoint::counts)
     }
 
     fn checksum(&self) -> Result<Checksum, Trouble> {

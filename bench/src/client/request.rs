@@ -40,6 +40,9 @@ pub(crate) struct ClientArgs {
     /// A list in pages instead of streamed initial events.
     #[arg(long)]
     pub(super) paged: bool,
+    /// Keep the cache in this file beyond the process; Steadfast alone can, of what it keeps as the server wrote it.
+    #[arg(long, requires = "lazy")]
+    pub(super) checkpoint: Option<PathBuf>,
     /// Drop `managedFields`; Steadfast does so by itself.
     #[arg(long)]
     pub(super) trim: bool,

@@ -50,7 +50,9 @@ impl Work {
         if wait >= ROUGH {
             tokio::time::sleep(wait).await;
         } else if !wait.is_zero() {
-            tokio::task::spawn_blocking(move || std::thread::sleep(wait)).await.expect("a thread that sleeps does not panic");
+            tokio::task::spawn_blocking(move || std::thread::sleep(wait))
+                .await
+                .expect("a thread that sleeps does not panic");
         }
     }
 

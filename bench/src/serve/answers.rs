@@ -20,13 +20,30 @@ use super::follower::{Follower, PIECE};
 
 type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// The answer to `request`.
+type Pieces = BoxStream<'static, Bytes>;
+
+/// What tells one cluster from another; a server is one as long as it runs.
+const KUBE_SYSTEM: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"8a2ef7bd-8ac1-4f5c-a04b-64cee9e1a1a5","resourceVersion":"1"}}"#;
+
+/// The answer to `request`; its bytes are counted.
 pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
+    let served = collection.served.clone();
+    of(collection, request).map(|pieces| {
+        let counted = pieces.inspect(move |piece| served.sent(piece.len())).map(|piece| Ok(Frame::data(piece)));
+        StreamBody::new(counted.boxed())
+    })
+}
+
+fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pieces> {
     let path = request.uri().path().split('/').skip(1).collect::<Vec<_>>();
     let kind = match *path {
         ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Kind::Pods,
         ["apis", "bench.steadfast.dev", "v1", "widgets"]
         | ["apis", "bench.steadfast.dev", "v1", "namespaces", _, "widgets"] => Kind::Widgets,
+        ["api", "v1", "namespaces", "kube-system"] => {
+            let text = stream::iter([Bytes::from_static(KUBE_SYSTEM.as_bytes())]);
+            return respond(StatusCode::OK, "application/json", text.boxed());
+        }
         _ => return failure(StatusCode::NOT_FOUND, "NotFound"),
     };
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -38,6 +55,7 @@ pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) 
     let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
     let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
     if !query.is("watch", "true") && !query.is("watch", "1") {
+        collection.served.list();
         return list(collection.clone(), encoding, &query, chosen);
     }
     let follower = Follower {
@@ -48,6 +66,7 @@ pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) 
         bookmarks: query.is("allowWatchBookmarks", "true"),
     };
     let pieces = if query.is("sendInitialEvents", "true") {
+        collection.served.list();
         follower.initial()
     } else {
         follower.follow(query.number("resourceVersion").unwrap_or_default())
@@ -69,7 +88,7 @@ fn chosen(of: &Collection, in_namespace: bool, selector: Option<&String>) -> Opt
     Some(name.and_then(|name| of.named(name)).map_or(0..0, |index| index..index + 1))
 }
 
-fn failure(status: StatusCode, reason: &str) -> Response<Body> {
+fn failure(status: StatusCode, reason: &str) -> Response<Pieces> {
     let code = status.as_u16();
     let text = format!(
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","reason":"{reason}","code":{code}}}"#
@@ -77,15 +96,15 @@ fn failure(status: StatusCode, reason: &str) -> Response<Body> {
     respond(status, "application/json", stream::iter([Bytes::from(text)]).boxed())
 }
 
-fn respond(status: StatusCode, content_type: &'static str, pieces: BoxStream<'static, Bytes>) -> Response<Body> {
-    let mut response = Response::new(StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece))).boxed()));
+fn respond(status: StatusCode, content_type: &'static str, pieces: Pieces) -> Response<Pieces> {
+    let mut response = Response::new(pieces);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response
 }
 
 /// A list, or a page of it: all pages are of the version of the first.
-fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Body> {
+fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Pieces> {
     let token = query.0.get("continue").and_then(|token| token.split_once('.'));
     let token = token.and_then(|(version, from)| Some((version.parse().ok()?, from.parse().ok()?)));
     let exactly = query.number("resourceVersion").filter(|_| query.is("resourceVersionMatch", "Exact"));

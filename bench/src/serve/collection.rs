@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
 use super::records::{self, Records, Stamp};
+use super::served::Served;
 use crate::Trouble;
 use crate::checksum::Checksum;
 
@@ -29,6 +30,7 @@ const REMEMBERED: usize = 1 << 20;
 pub(super) struct Collection {
     pub(super) json: Records,
     pub(super) protobuf: Records,
+    pub(super) served: Served,
     count: usize,
     state: Mutex<State>,
     moved: watch::Sender<u64>,
@@ -102,6 +104,7 @@ impl Collection {
         Ok(Self {
             json,
             protobuf,
+            served: Served::default(),
             count,
             state: Mutex::new(State { objects, log: VecDeque::new(), dropped: 0, window: first }),
             moved: watch::Sender::new(first),

@@ -10,6 +10,7 @@
 //! | `churn-and-expire COUNT` | the same, and forgets that and all before | |
 //! | `cut` | ends all connections | |
 //! | `checksum` | | what the objects come to |
+//! | `lists`, `bytes`, `processor` | | how many were asked for; what was sent of the objects; microseconds that were used |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
 use super::collection::{Collection, Sort};
+use crate::usage::processor_time;
 
 /// Does what it is told, and answers each time with the version that the collection has then.
 pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {
@@ -52,6 +54,10 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
             }
         },
         Some(&"halt") => collection.halt(),
+        Some(&"lists") => collection.served.lists(),
+        Some(&"bytes") => collection.served.bytes(),
+        // The kernel tells everybody.
+        Some(&"processor") => (processor_time().unwrap_or_default() * 1e6) as u64,
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
             let target = collection.change(0, Sort::Modified) + count as u64;

@@ -1,0 +1,197 @@
+//! A program that is killed and begins anew, while the server still has the version that it had: how soon it has its cache, and
+//! what that asks of the server.
+//!
+//! With a checkpoint Steadfast begins with what it had; the others list. Objects change while nobody runs, and a program has caught
+//! up when its handler has been told the last of these changes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::contestant::{self, Contestant, Team};
+use super::number::number;
+use super::place::Place;
+use super::process::{Process, control};
+use crate::Trouble;
+
+/// Of how many objects, and how often.
+#[derive(clap::Args)]
+pub(crate) struct RestartArgs {
+    /// How many objects there are.
+    #[arg(long, default_value_t = 100_000)]
+    objects: usize,
+    /// How many of them change while the program is down.
+    #[arg(long, default_value_t = 1_000)]
+    changes: usize,
+    /// How often each restarts; the figures are medians.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// What decides the generated data.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the data go.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+}
+
+/// Each library at what it begins fastest with, and those in JSON, in which kube-runtime has everything.
+const CONTESTANTS: [&str; 5] = [
+    "steadfast, lazy, protobuf, streamed",
+    "steadfast, lazy, JSON, streamed",
+    "kube-runtime, JSON, streamed",
+    "client-go, protobuf, list",
+    "client-go, protobuf, streamed",
+];
+
+/// How long the server may take to see that a client has gone.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What one restart came to.
+#[derive(Default)]
+struct Restart {
+    /// Seconds from the start of the process until readers have all objects.
+    readable: f64,
+    /// Seconds from the start of the process until its handler was told the last change.
+    caught_up: f64,
+    lists: f64,
+    /// Megabytes that the server wrote before compression or TLS.
+    sent: f64,
+    /// Seconds of processor: the server's, and the program's until it had caught up.
+    server: f64,
+    program: f64,
+}
+
+/// Restarts each in turn, and prints a table of the medians.
+pub(crate) async fn run(args: RestartArgs) -> Result<(), Trouble> {
+    if args.rounds == 0 || args.changes == 0 {
+        return Err("--rounds and --changes have to be 1 at least: without, there is nothing to measure".into());
+    }
+    let place = Place::prepare(&args.out, args.seed, None).await?;
+    let data = place.generate(args.objects).await?;
+    let mut rows = Vec::new();
+    for name in CONTESTANTS {
+        let contestant = contestant::named(name)?;
+        // A server each: what one has changed there is no work of the next.
+        let kubeconfig = place.out.join("kubeconfig-restart");
+        let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
+        let world = World { args: &args, place: &place, contestant, kubeconfig: &kubeconfig, address: &address };
+        rows.push((name, world.restarts().await?));
+    }
+    println!(
+        "| {} objects | readable (s) | caught up (s) | lists | sent (MB) | server, processor (s) | program, processor (s) |",
+        number(args.objects as f64)
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (name, restarts) in rows {
+        let median = |of: fn(&Restart) -> f64| {
+            let mut all: Vec<f64> = restarts.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            number(all[all.len() / 2])
+        };
+        println!(
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            median(|one| one.readable),
+            median(|one| one.caught_up),
+            median(|one| one.lists),
+            median(|one| one.sent),
+            median(|one| one.server),
+            median(|one| one.program)
+        );
+    }
+    Ok(())
+}
+
+struct World<'a> {
+    args: &'a RestartArgs,
+    place: &'a Place,
+    contestant: &'static Contestant,
+    kubeconfig: &'a Path,
+    address: &'a str,
+}
+
+impl World<'_> {
+    /// Restarts as often as was asked for, each time after a life that has had everything.
+    async fn restarts(&self) -> Result<Vec<Restart>, Trouble> {
+        let checkpoint = self.place.out.join("restart.checkpoint");
+        for name in ["restart.checkpoint", "restart.checkpoint.lock"] {
+            match std::fs::remove_file(self.place.out.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        let (mut first, _) = self.begin(&checkpoint).await?;
+        if self.keeps() {
+            let written = first.ask("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
+            self.place.say(&format!("{}: {} MB were written", self.contestant.name, number(written / 1e6)));
+        }
+        drop(first);
+        let mut restarts = Vec::new();
+        for _ in 0..self.args.rounds {
+            restarts.push(self.restart(&checkpoint).await?);
+        }
+        Ok(restarts)
+    }
+
+    async fn restart(&self, checkpoint: &Path) -> Result<Restart, Trouble> {
+        sleep(SETTLE).await;
+        let version = control(self.address, &format!("burst {}", self.args.changes)).await?;
+        let before = self.served().await?;
+        let begun = Instant::now();
+        let (mut client, readable) = self.begin(checkpoint).await?;
+        client.ask(&format!("reached {version}")).await?;
+        let caught_up = begun.elapsed().as_secs_f64();
+        let program = client.ask("processor").await?["seconds"].as_f64().ok_or("no time of the processor was told")?;
+        let after = self.served().await?;
+        // Whoever lists little could have little.
+        if self.contestant.team == Team::Steadfast && client.strays(self.address).await?.is_some() {
+            return Err(format!("FAILED. {}: the cache is not what the server has", self.contestant.name).into());
+        }
+        let restart = Restart {
+            readable,
+            caught_up,
+            lists: after[0] - before[0],
+            sent: (after[1] - before[1]) / 1e6,
+            server: (after[2] - before[2]) / 1e6,
+            program,
+        };
+        self.place.say(&format!(
+            "{}: readable after {} s, caught up after {} s, {} lists",
+            self.contestant.name,
+            number(restart.readable),
+            number(restart.caught_up),
+            restart.lists
+        ));
+        Ok(restart)
+    }
+
+    /// Whether it has a checkpoint.
+    fn keeps(&self) -> bool {
+        self.contestant.team == Team::Steadfast
+    }
+
+    /// A process that has everything, and after how many seconds it could be read.
+    async fn begin(&self, checkpoint: &Path) -> Result<(Process, f64), Trouble> {
+        let mut command = self.contestant.command(&self.place.programs, self.kubeconfig, self.args.objects)?;
+        if self.keeps() {
+            command.arg("--checkpoint").arg(checkpoint);
+        }
+        let begun = Instant::now();
+        let mut client = Process::start(command)?;
+        client.answer(if self.keeps() { "readable" } else { "synced" }).await?;
+        let readable = begun.elapsed().as_secs_f64();
+        if self.keeps() {
+            client.answer("synced").await?;
+        }
+        Ok((client, readable))
+    }
+
+    /// What the server has done so far: lists, bytes, microseconds.
+    async fn served(&self) -> Result<[f64; 3], Trouble> {
+        let mut served = [0.0; 3];
+        for (value, word) in served.iter_mut().zip(["lists", "bytes", "processor"]) {
+            *value = control(self.address, word).await? as f64;
+        }
+        Ok(served)
+    }
+}
