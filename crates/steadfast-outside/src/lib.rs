@@ -27,6 +27,7 @@
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
+//! | `etcd` | keys under a prefix of etcd, with a lease |
 //! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
@@ -37,6 +38,7 @@ mod mirror;
 mod plan;
 
 pub mod dns;
+pub mod etcd;
 pub mod haproxy;
 #[cfg(target_os = "linux")]
 pub mod ipvs;
