@@ -92,7 +92,7 @@ impl Etcd {
             });
             let page = self.gateway.ask("kv/range", &asked).await?;
             revision = answers::number(&page["header"]["revision"]).max(revision);
-            let kvs = answers::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", why))?;
+            let kvs = answers::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
             match (page["more"].as_bool(), last) {

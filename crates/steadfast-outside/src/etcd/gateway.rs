@@ -107,7 +107,7 @@ impl Gateway {
         self.endpoints.join(",")
     }
 
-    pub(super) fn unexpected(&self, asked: &'static str, why: String) -> EtcdError {
+    pub(super) fn unexpected(&self, asked: &'static str, why: &str) -> EtcdError {
         EtcdError::Unexpected { asked, why: format!("{why} (from {})", self.endpoints()) }
     }
 
@@ -139,7 +139,7 @@ impl Gateway {
             let answer = said.unwrap_or_else(|| status.to_string());
             return Err(EtcdError::Refused { asked, answer });
         }
-        let json = json.map_err(|error| self.unexpected(asked, format!("it is no JSON: {error}")))?;
+        let json = json.map_err(|error| self.unexpected(asked, &format!("it is no JSON: {error}")))?;
         // A stream says there what is wrong with it.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
             Some(said) => Err(EtcdError::Refused { asked, answer: said.to_owned() }),
