@@ -150,6 +150,10 @@ pub(crate) struct NotifyArgs {
     #[arg(long)]
     pub(crate) embedded: bool,
 
+    /// Print what each mirror would do to be as it is wanted, in the words of its own tool, and do nothing.
+    #[arg(long, conflicts_with_all = ["embedded", "lasts"])]
+    pub(crate) dry_run: bool,
+
     /// End after so many seconds.
     #[arg(long = "for", value_name = "SECONDS")]
     pub(crate) lasts: Option<u64>,
@@ -194,6 +198,30 @@ pub(crate) enum NotifyCommand {
         #[arg(long)]
         embedded: bool,
     },
+    /// Let what a mirror asks for be taken out: more at once than its guard grants. Where nothing waits, that is an error.
+    Approve {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// Only what this mirror asks for.
+        #[arg(value_name = "SINK")]
+        sink: Option<String>,
+    },
+    /// Print manifests of the least that the program has to be allowed: a service account, its roles and bindings.
+    Rbac {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// The namespace of the service account.
+        #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty, default_value = "default")]
+        namespace: String,
+
+        /// Ask an embedded server what its names mean.
+        #[arg(long)]
+        embedded: bool,
+    },
     /// Print the JSON schema of configurations.
     Schema,
     /// Try dead letters again, each once; what is not delivered stays a dead letter.
@@ -216,6 +244,8 @@ Examples:
   steadfast notify --embedded -c examples/notify/services.toml
   steadfast notify check -c notify.toml
   steadfast notify explain -c notify.toml deploy/web -n shop
+  steadfast notify -c notify.toml --dry-run
+  steadfast notify approve -c notify.toml
   steadfast notify -c notify.toml";
 
 /// `steadfast lab`.

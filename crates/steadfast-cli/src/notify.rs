@@ -6,12 +6,18 @@
 //! |---|---|
 //! | `run` | acts until requested to stop; reads its configuration anew when requested |
 //! | `places` | the clusters of a configuration: connections, and what its names mean there |
+//! | `follow` | what rules look at |
+//! | `mirrors` | the mirrors of a configuration at work; what they would do; approvals |
 //! | `doubts` | what rules look at, in doubt and fresh again |
+//! | `rbac` | what the program has to be allowed |
 //! | `commands` | `check`, `explain`, `schema`, `redrive` |
 
 mod commands;
 mod doubts;
+mod follow;
+mod mirrors;
 mod places;
+mod rbac;
 mod run;
 
 use std::process::ExitCode;
@@ -22,12 +28,15 @@ use crate::failure::Failure;
 /// Does what the command line says.
 pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     match args.command {
+        None if args.dry_run => mirrors::dry_run(&args.config.unwrap_or_default()).await,
         None => run::run(args).await,
         Some(NotifyCommand::Check { config, online }) => commands::check(&config, online).await,
         Some(NotifyCommand::Explain { config, object, namespace, cluster, embedded }) => {
             let of = commands::Of { object, namespace, cluster, embedded };
             commands::explain(&config, of).await
         }
+        Some(NotifyCommand::Approve { config, sink }) => mirrors::approve(&config, sink.as_deref()).await,
+        Some(NotifyCommand::Rbac { config, namespace, embedded }) => rbac::rbac(&config, &namespace, embedded).await,
         Some(NotifyCommand::Schema) => commands::schema(),
         Some(NotifyCommand::Redrive { config, sink }) => commands::redrive(&config, sink.as_deref()).await,
     }

@@ -1,5 +1,7 @@
 //! The configuration: what to look at, when to act, what to send and where to.
 
+pub mod mirrors;
+pub mod secret;
 pub mod sinks;
 mod span;
 
@@ -27,6 +29,9 @@ pub struct Config {
     /// Where messages end that could not be delivered.
     #[serde(default)]
     pub dead_letters: DeadLetters,
+    /// What no restart may forget.
+    #[serde(default)]
+    pub state: StateFolder,
 }
 
 /// A cluster.
@@ -111,6 +116,21 @@ pub struct DeadLetters {
 impl Default for DeadLetters {
     fn default() -> Self {
         Self { file: "dead-letters.ndjson".into(), most: 10_000 }
+    }
+}
+
+/// Where is kept what no restart may forget.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateFolder {
+    /// The folder, which is made where it is not there; one that is not absolute lies beside the configuration. One program at a
+    /// time acts by it.
+    pub folder: PathBuf,
+}
+
+impl Default for StateFolder {
+    fn default() -> Self {
+        Self { folder: "steadfast-state".into() }
     }
 }
 

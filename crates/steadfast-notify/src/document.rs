@@ -70,6 +70,11 @@ impl Document {
         })
     }
 
+    /// Whether it says anything at `path`.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.stands.contains_key(path)
+    }
+
     /// A problem with the value at `path`.
     pub(crate) fn problem(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem { file: self.file.clone(), place: self.value(path), what: what.into(), remedy: remedy.into() }

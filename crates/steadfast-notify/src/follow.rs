@@ -94,16 +94,9 @@ impl AsyncHandler<DynamicObject> for HandOver {
 ///
 /// Its id is made of what the server says alone, so that it is the same for whoever is told the same.
 fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp) -> Option<Change> {
-    let subject = |object: &Object<DynamicObject>| Subject {
-        cluster: source.cluster.clone(),
-        resource: resource.to_owned(),
-        namespace: object.key().namespace().unwrap_or_default().to_owned(),
-        name: object.key().name().to_owned(),
-        uid: object.identity().uid.to_string(),
-    };
     let state = |object: &Object<DynamicObject>| Some(State::new(whole(object, &source.resource)));
     let object = event.object();
-    let subject = subject(object);
+    let subject = subject(source, resource, object);
     // What has no UID is known by its name.
     let who = if subject.uid.is_empty() {
         format!("{}/{}/{}", subject.resource, subject.namespace, subject.name)
@@ -138,8 +131,19 @@ fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Tim
     Some(change)
 }
 
+/// Which object it is.
+pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicObject>) -> Subject {
+    Subject {
+        cluster: source.cluster.clone(),
+        resource: resource.to_owned(),
+        namespace: object.key().namespace().unwrap_or_default().to_owned(),
+        name: object.key().name().to_owned(),
+        uid: object.identity().uid.to_string(),
+    }
+}
+
 /// The object as JSON; items of lists do not say what kind they are of.
-fn whole(object: &DynamicObject, resource: &ApiResource) -> Value {
+pub(crate) fn whole(object: &DynamicObject, resource: &ApiResource) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());

@@ -19,6 +19,8 @@
 //! | [`sink`], `secret` | the streams: standard output, programs, webhooks; what nobody else is to see |
 //! | [`dead`], `redrive` | what could not be delivered, and trying it again |
 //! | `engine`, [`notice`] | all of it together, and what it tells |
+//! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
+//! | `state` | the folder of what no restart may forget, and its lock |
 //! | `follow` | the handlers of informers that changes come from |
 
 mod chance;
@@ -32,6 +34,7 @@ pub mod explain;
 mod expression;
 mod follow;
 pub mod message;
+mod mirror;
 pub mod notice;
 pub mod outbox;
 pub mod outcome;
@@ -42,11 +45,16 @@ mod projections;
 mod redrive;
 pub mod rule;
 mod secret;
+mod shape;
 pub mod sink;
+pub mod state;
 mod ticket;
 
 pub use courier::SinkCounts;
 pub use engine::{Counts, Engine, Streams};
 pub use follow::{Following, Source};
+pub use mirror::{Approvals, How, Keeper, MirrorStatus, Openings, Play, Seen, View, previewed};
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use redrive::{Redriven, redrive};
+pub use state::State;
+pub use steadfast_outside::{Ask, Memory};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use steadfast_outside::Ask;
+
 /// Something that whoever runs the program should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -55,6 +57,60 @@ pub enum Notice {
         /// Why it cannot.
         why: String,
     },
+    /// Of some object nobody knows what it means to a mirror: nothing is taken out of that meanwhile.
+    Unclear {
+        /// Which mirror.
+        mirror: String,
+        /// Why, of the first of them.
+        why: String,
+        /// Of how many objects that is so.
+        objects: usize,
+    },
+    /// Of all objects it is known what they mean to a mirror.
+    Clear {
+        /// Which mirror.
+        mirror: String,
+    },
+    /// Several entries of a mirror have the same key, and say different things.
+    Contested {
+        /// Which mirror.
+        mirror: String,
+        /// Those keys.
+        keys: Vec<String>,
+    },
+    /// More is to be taken out of a mirror at once than is granted.
+    Asks {
+        /// Which mirror.
+        mirror: String,
+        /// What is to be approved of.
+        ask: Ask,
+    },
+    /// Somebody has approved of what a mirror asked for.
+    Approved {
+        /// Which mirror.
+        mirror: String,
+        /// What was approved of.
+        ask: Ask,
+    },
+    /// An approval is none.
+    NotApproved {
+        /// Which mirror.
+        mirror: String,
+        /// Why.
+        why: String,
+    },
+    /// A mirror cannot be seen or changed; it is tried on.
+    Failing {
+        /// Which mirror.
+        mirror: String,
+        /// Why.
+        why: String,
+    },
+    /// A mirror can be seen and changed again.
+    Works {
+        /// Which mirror.
+        mirror: String,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -79,7 +135,42 @@ impl fmt::Display for Notice {
                     "sink {sink}: no dead letter can be added to {file}: {why}; messages are tried on until one can"
                 )
             }
+            Self::Unclear { mirror, why, objects } => {
+                let more = if *objects > 1 { format!(" (and so for {} more)", objects - 1) } else { String::new() };
+                write!(f, "mirror {mirror}: nothing is taken out of it while this is so: {why}{more}")
+            }
+            Self::Clear { mirror } => {
+                write!(f, "mirror {mirror}: of all objects it is known again what they mean to it")
+            }
+            Self::Contested { mirror, keys } => {
+                let keys = some(keys);
+                let why =
+                    "the one that is ready comes first, then that of the earlier rule; give each a key of its own";
+                write!(f, "mirror {mirror}: several say different things of {keys}: {why}")
+            }
+            Self::Asks { mirror, ask: Ask { id, names, of } } => {
+                let (count, names) = (names.len(), some(names));
+                let remedy = format!("`steadfast notify approve -c FILE {mirror}` lets that happen");
+                write!(f, "mirror {mirror}: {count} of {of} would be taken out ({names}), and are not; {remedy} ({id})")
+            }
+            Self::Approved { mirror, ask: Ask { names, .. } } => {
+                let (count, names) = (names.len(), some(names));
+                write!(f, "mirror {mirror}: it was approved of taking out {count} ({names})")
+            }
+            Self::NotApproved { mirror, why } => write!(f, "mirror {mirror}: an approval came to nothing: {why}"),
+            Self::Failing { mirror, why } => write!(f, "mirror {mirror}: {why}; it is tried on"),
+            Self::Works { mirror } => write!(f, "mirror {mirror}: it can be seen and changed again"),
         }
+    }
+}
+
+/// The first of many names.
+fn some(names: &[String]) -> String {
+    const TOLD: usize = 5;
+    let first = names.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(TOLD) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

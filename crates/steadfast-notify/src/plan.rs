@@ -25,6 +25,8 @@ pub struct Plan {
     pub dead_letters: PathBuf,
     /// How many of those are kept.
     pub most_dead_letters: usize,
+    /// The folder of what no restart may forget.
+    pub state: PathBuf,
     /// The folder of the configuration, from which relative paths begin.
     pub folder: PathBuf,
     document: Document,
@@ -64,7 +66,7 @@ impl Plan {
         let config: Config = document.parse().map_err(one)?;
         let mut checks = Checks::new(&document);
         checks.look_through(&config);
-        let rules = checks.compiled(&config.rules);
+        let rules = checks.compiled(&config);
         let mut problems = checks.problems;
         if !problems.is_empty() {
             problems.sort_by_key(|problem| problem.place);
@@ -81,6 +83,7 @@ impl Plan {
             rules,
             dead_letters: folder.join(config.dead_letters.file),
             most_dead_letters: config.dead_letters.most,
+            state: folder.join(config.state.folder),
             folder,
             document,
         })
@@ -90,6 +93,22 @@ impl Plan {
     pub fn clusters_of<'a>(&'a self, rule: &'a Rule) -> Vec<&'a str> {
         let named: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
         if named.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { named }
+    }
+
+    /// The mirrors that a rule feeds, by name.
+    pub fn mirrors_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
+        let is_mirror = |name: &&str| self.sinks.get(*name).is_some_and(Sink::is_mirror);
+        rule.to.iter().map(String::as_str).filter(is_mirror)
+    }
+
+    /// Whether a rule sends anything to a stream.
+    pub fn has_streams(&self, rule: &Rule) -> bool {
+        rule.to.iter().any(|name| self.sinks.get(name).is_some_and(|sink| !sink.is_mirror()))
+    }
+
+    /// The rule of this name.
+    pub fn rule(&self, name: &str) -> Option<&Arc<Compiled>> {
+        self.rules.iter().find(|rule| rule.config.name == name)
     }
 
     /// A problem with the `number`th resource of a rule, which is found out only when a server is asked.

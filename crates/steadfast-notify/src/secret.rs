@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::config::sinks::SecretFrom;
+use crate::config::secret::SecretFrom;
 
 /// What nobody else is to see.
 #[derive(Clone)]

@@ -25,6 +25,8 @@
 //! | `guard` | how much may go at once, and what was approved of more |
 //! | `memory` | what of that no restart may forget, in a file |
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
+//! | `preview` | what a mirror would do, for who only wants to see it |
+//! | `rehearsal` | a target that is only played |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
 //! | `etcd` | keys under a prefix of etcd, with a lease |
@@ -36,6 +38,8 @@ mod guard;
 mod memory;
 mod mirror;
 mod plan;
+mod preview;
+mod rehearsal;
 
 pub mod dns;
 pub mod etcd;
@@ -49,3 +53,5 @@ pub use guard::{Ask, Limits, NoSuchAsk};
 pub use memory::Memory;
 pub use mirror::{Mirror, Settings, Status};
 pub use plan::Kept;
+pub use preview::{Preview, preview};
+pub use rehearsal::Rehearsal;

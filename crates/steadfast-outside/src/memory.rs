@@ -61,6 +61,11 @@ impl Memory {
         self.update(mirror, approve)?.map_err(|error: NoSuchAsk| io::Error::new(io::ErrorKind::NotFound, error))
     }
 
+    /// What `mirror` remembers now.
+    pub(crate) fn record(&self, mirror: &str) -> Record {
+        self.lock().records.get(mirror).cloned().unwrap_or_default()
+    }
+
     /// Changes what `mirror` remembers; what the change comes to is in the file when this returns.
     pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
         let mut inner = self.lock();

@@ -268,7 +268,7 @@ impl Unsettled {
 }
 
 /// All that is behind an error.
-fn told(error: &dyn std::error::Error) -> Arc<str> {
+pub(crate) fn told(error: &dyn std::error::Error) -> Arc<str> {
     let mut told = error.to_string();
     let mut behind = error.source();
     while let Some(error) = behind {

@@ -1,6 +1,7 @@
 //! What there is beside what is wanted: which steps lead there, and what has to wait, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -19,6 +20,17 @@ pub enum Kept {
     Asked,
     /// Somebody still uses it.
     Busy,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Others => "under its name lies what somebody else has put there",
+            Self::Doubt => "what would take it out is in doubt",
+            Self::Asked => "it waits, with others, to be approved of",
+            Self::Busy => "somebody still uses it",
+        })
+    }
 }
 
 /// What is to be done now.

@@ -1,6 +1,6 @@
 //! `check`, `explain`, `schema`, `redrive`.
 
-use std::io::{self, ErrorKind, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use steadfast_notify::explain::{Overlooked, explain as told};
 use steadfast_notify::rule::Compiled;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Plan, config};
+use steadfast_notify::{Openings, Plan, config};
 
 use super::places::{PATIENCE, Place, Places, connected, sources};
-use crate::aside;
+use crate::aside::{self, print};
 use crate::catalog::Found;
 use crate::connect::{Trouble, trouble};
 use crate::failure::Failure;
@@ -28,20 +28,11 @@ fn stdout() -> Arc<dyn Stream> {
     Arc::new(Lines::new(io::stdout(), |_| {}))
 }
 
-/// Writes `text` to standard output; whoever closed it does not want the rest.
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::run(format!("standard output cannot be written to: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
 /// Says what is wrong with a configuration.
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     plan.open(&stdout()).await.map_err(Failure::config)?;
+    Openings::of(&plan).map_err(Failure::config)?;
     let asked = if online {
         let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;
         sources(&plan, &places).await.map_err(Failure::config)?;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use steadfast_notify::{Following, Source};
 use tokio::time::Instant;
 
+use super::follow::Followed;
 use crate::aside;
 
 /// How often it is looked. A cache can go stale without anything happening.
@@ -20,12 +20,12 @@ pub(super) struct Doubts(BTreeMap<String, (Instant, bool)>);
 
 impl Doubts {
     /// Looks at all of `followed` and tells what has changed.
-    pub(super) fn look(&mut self, followed: &[(Source, Following)]) {
+    pub(super) fn look(&mut self, followed: &[Followed]) {
         let now = Instant::now();
         let mut seen = BTreeSet::new();
-        for (source, following) in followed {
+        for Followed { source, informer, .. } in followed {
             let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
-            let freshness = following.freshness();
+            let freshness = informer.freshness();
             if !seen.insert(of.clone()) {
                 continue;
             }

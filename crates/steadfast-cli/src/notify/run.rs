@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Engine, Following, Plan, Source};
+use steadfast_notify::{Engine, Openings, Plan};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::doubts::{Doubts, LOOK_EVERY};
+use super::follow::{Followed, follow, views};
+use super::mirrors::Mirrors;
 use super::places::{PATIENCE, Places, connected, sources};
 use crate::aside;
 use crate::cli::NotifyArgs;
@@ -39,7 +41,8 @@ struct Acting {
     stdout: Arc<dyn Stream>,
     places: Places,
     engine: Engine,
-    followed: Vec<(Source, Following)>,
+    followed: Vec<Followed>,
+    mirrors: Mirrors,
 }
 
 /// Acts by the configuration until requested to stop.
@@ -71,34 +74,19 @@ impl Acting {
     async fn begin(file: PathBuf, embedded: bool, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
         let plan = load(&file)?;
         let streams = plan.open(&stdout).await.map_err(Failure::config)?;
+        let openings = Openings::of(&plan).map_err(Failure::config)?;
+        let mut mirrors = Mirrors::new(embedded);
+        mirrors.prepare(&plan, &openings)?;
         let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
         let places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
         let sources = sources(&plan, &places).await.map_err(Failure::config)?;
         let engine = Engine::start(&plan, streams, seed(), aside::say);
-        let mut acting = Self { file, plan, fleet, stdout, places, engine, followed: Vec::new() };
-        acting.follow(sources)?;
-        let (rules, sinks) = (acting.plan.rules.len(), acting.plan.sinks.len());
-        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", acting.file.display()));
-        Ok(acting)
-    }
-
-    /// Looks at all of `sources`; whoever looks already at one of them goes on, others look no more.
-    fn follow(&mut self, sources: Vec<Source>) -> Result<(), Failure> {
-        let mut before = std::mem::take(&mut self.followed);
-        for source in sources {
-            let is_same = |known: &Source| {
-                (&known.rule, &known.cluster, &known.resource, &known.scope)
-                    == (&source.rule, &source.cluster, &source.resource, &source.scope)
-            };
-            if let Some(at) = before.iter().position(|(known, _)| is_same(known)) {
-                self.followed.push(before.swap_remove(at));
-                continue;
-            }
-            let Some(place) = self.places.get(&source.cluster) else { continue };
-            let following = Following::begin(&place.factory, source.clone(), &self.engine).map_err(Failure::run)?;
-            self.followed.push((source, following));
-        }
-        Ok(())
+        let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
+        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", file.display()));
+        let views = views(&plan, &places, &sources)?;
+        let followed = follow(&plan, &places, &engine, Vec::new(), sources)?;
+        mirrors.keep(openings, views).await;
+        Ok(Self { file, plan, fleet, stdout, places, engine, followed, mirrors })
     }
 
     async fn until_the_end(
@@ -144,7 +132,12 @@ impl Acting {
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("dead letters are moved by a restart alone; leave `dead_letters` as it was"));
         }
+        if plan.state != self.plan.state {
+            return Err(Failure::config("the state is moved by a restart alone; leave `state` as it was"));
+        }
         let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
+        let openings = Openings::of(&plan).map_err(Failure::config)?;
+        self.mirrors.prepare(&plan, &openings)?;
         // Connections are cheap to clone; those that are needed no more end with what is dropped below.
         let before = self.places.iter().map(|(name, place)| (name.clone(), place.again())).collect();
         let asked = async {
@@ -162,11 +155,14 @@ impl Acting {
             (Some(before), Some(now)) => before.is(now),
             _ => false,
         };
-        self.followed.retain(|(source, _)| is_kept(&source.cluster));
+        let views = views(&plan, &places, &sources)?;
+        self.followed.retain(|followed| is_kept(&followed.source.cluster));
         self.places = places;
         self.plan = plan;
         self.engine.act_by(&self.plan, streams);
-        self.follow(sources)?;
+        let before = std::mem::take(&mut self.followed);
+        self.followed = follow(&self.plan, &self.places, &self.engine, before, sources)?;
+        self.mirrors.keep(openings, views).await;
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
         aside::say(format_args!("acting by {} as it is now: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(true)
@@ -174,6 +170,7 @@ impl Acting {
 
     /// Looks at nothing more, and delivers what waits.
     async fn finish(mut self, deadline: Duration, stop: &mut Stop) -> Result<ExitCode, Failure> {
+        self.mirrors.stop().await;
         self.followed.clear();
         let left = tokio::select! {
             biased;

@@ -2,7 +2,11 @@
 
 mod bad_input;
 mod endpoint;
+#[cfg(unix)]
+mod haproxy;
 mod lab;
+#[cfg(unix)]
+mod mirrors;
 mod notify;
 mod run;
 mod secrets;

@@ -43,6 +43,48 @@ fn an_embedded_fleet_is_acted_on_with_no_cluster() {
 }
 
 #[test]
+fn mirrors_of_an_embedded_fleet_are_played_in_the_words_of_their_tools() {
+    let output = steadfast(&["notify", "--embedded", "--for", "4", "-c", &example("traffic.toml")]);
+    let told = said(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("web | echo 'add server web/sf-web-"), "{told}");
+    assert!(told.contains("web | echo 'set server web/sf-web-") && told.contains("weight 0'"), "one goes: {told}");
+    assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
+    // Nothing is left behind, for nothing was done.
+    assert!(!std::path::Path::new(&example("steadfast-state")).exists());
+}
+
+#[test]
+fn no_more_has_to_be_allowed_than_is_looked_at() {
+    let arguments = ["notify", "rbac", "--embedded", "-n", "ops", "-c", &example("traffic.toml")];
+    let output = steadfast(&arguments);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    // Of all namespaces, and so of the one that a rule names.
+    let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
+    let all = "  verbs: [list, watch]";
+    assert_eq!(rules, ["  resources: [pods]", all, "  resources: [deployments]", all], "{text}");
+    let documents: Vec<Value> = text
+        .split("---\n")
+        .filter(|part| part.contains("kind:"))
+        .map(|part| serde_saphyr::from_str(part).expect("it is YAML"))
+        .collect();
+    let kinds: Vec<&str> = documents.iter().filter_map(|document| document["kind"].as_str()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]);
+    assert_eq!(documents[2]["subjects"][0]["namespace"], "ops");
+
+    // Of one namespace alone.
+    let text = std::fs::read_to_string(example("traffic.toml")).expect("it is there");
+    let (first, rest) = text.split_once("[[rules]]\nname = \"web\"").expect("it has that rule");
+    let named =
+        file("notify-rbac.toml", &format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"web\"{rest}"));
+    let output = steadfast(&["notify", "rbac", "--embedded", "-c", &named]);
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    assert_eq!(text.matches("kind: Role\n").count(), 4, "two roles, and two bindings to them: {text}");
+    assert!(text.contains("  namespace: shop\n") && text.matches("resources: [pods]").count() == 2, "{text}");
+}
+
+#[test]
 fn the_schema_is_json_and_check_says_what_is_wrong_and_where() {
     let output = steadfast(&["notify", "schema"]);
     assert!(output.status.success(), "{}", said(&output));

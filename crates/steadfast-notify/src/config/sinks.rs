@@ -1,16 +1,18 @@
 //! Where messages go.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::mirrors::{Dns, Guard, Haproxy, Ipvs, Nftables};
+use super::secret::SecretFrom;
 use super::span::Span;
 
-/// Where messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there.
+/// A stream, to which messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there. Or a
+/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs` and `dns`, and how it is kept so.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
@@ -20,6 +22,21 @@ pub struct Sink {
     pub exec: Option<Exec>,
     /// A server that takes `CloudEvents`.
     pub webhook: Option<Webhook>,
+    /// The servers of a backend of `HAProxy`.
+    pub haproxy: Option<Haproxy>,
+    /// What nftables sends on.
+    pub nftables: Option<Nftables>,
+    /// The real servers behind a virtual service of IPVS.
+    pub ipvs: Option<Ipvs>,
+    /// The names of a DNS zone.
+    pub dns: Option<Dns>,
+    /// Of a mirror: how much may be taken out at once.
+    pub guard: Option<Guard>,
+    /// Of a mirror: how long what is to go is waited for while somebody still uses it; 30 s unless given.
+    pub drain: Option<Span>,
+    /// Of a mirror: how often it is looked whether all is as it is wanted, though nothing has changed; once a minute unless
+    /// given.
+    pub compare: Option<Span>,
     /// How long a message waits for a newer one of the same rule and object, which takes its place.
     pub debounce: Option<Span>,
     /// How much may be sent.
@@ -32,6 +49,39 @@ pub struct Sink {
     #[schemars(range(min = 1))]
     pub concurrency: usize,
 }
+
+impl Sink {
+    /// What it is, as it is called in a configuration; none where it is nothing or several things.
+    pub fn kind(&self) -> Option<&'static str> {
+        let mut kinds = self.kinds();
+        kinds.next().filter(|_| kinds.next().is_none())
+    }
+
+    /// Whether it is made equal to what rules send, and does not only hear of changes.
+    pub fn is_mirror(&self) -> bool {
+        self.kind().is_some_and(|kind| MIRRORS.contains(&kind))
+    }
+
+    /// All that it is.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        let kinds = [
+            ("stdout", self.stdout.is_some()),
+            ("exec", self.exec.is_some()),
+            ("webhook", self.webhook.is_some()),
+            ("haproxy", self.haproxy.is_some()),
+            ("nftables", self.nftables.is_some()),
+            ("ipvs", self.ipvs.is_some()),
+            ("dns", self.dns.is_some()),
+        ];
+        kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind)
+    }
+}
+
+/// What messages go to.
+pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
+
+/// What is made equal to what rules send.
+pub(crate) const MIRRORS: [&str; 4] = ["haproxy", "nftables", "ipvs", "dns"];
 
 fn four() -> usize {
     4
@@ -138,26 +188,6 @@ impl Default for Retry {
     fn default() -> Self {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         Self { first: seconds(1), longest: seconds(60), give_up_after: seconds(3600) }
-    }
-}
-
-/// Where a secret is to be found: it is in no configuration.
-#[derive(Clone, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretFrom {
-    /// In this file, without the line's end; one that is not absolute lies beside the configuration.
-    File(PathBuf),
-    /// In this variable of the environment.
-    Env(String),
-}
-
-// Where it is, and not what: this is no secret.
-impl fmt::Debug for SecretFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "the file {}", path.display()),
-            Self::Env(name) => write!(f, "${name}"),
-        }
     }
 }
 

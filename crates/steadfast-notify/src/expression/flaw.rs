@@ -1,5 +1,7 @@
 //! What is wanted of an expression, and what is wrong with it.
 
+use crate::shape::Shape;
+
 /// A mistake in an expression: the letter at which it is, from zero, and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
@@ -14,4 +16,6 @@ pub(crate) enum Purpose {
     Condition,
     /// It says what: any value.
     Value,
+    /// It says what is to be in a mirror: an entry of this shape, or a list of them.
+    Entries(Shape),
 }

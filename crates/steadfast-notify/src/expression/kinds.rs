@@ -1,10 +1,13 @@
 //! What can be known of an expression before there is an object: names that nothing has, values that do not go together.
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr, SourceInfo, operators,
+};
 
 use super::flaw::{Flaw, Purpose};
 use super::known::{EVENT, FUNCTIONS, Kind, NAMES, TYPES};
 use crate::path::FieldOf;
+use crate::shape::{FieldKind, Shape, names};
 
 /// Looks through one expression.
 pub(super) struct Checker<'a> {
@@ -23,8 +26,66 @@ impl<'a> Checker<'a> {
     /// Looks through all of it.
     pub(super) fn check(&mut self, expression: &IdedExpr, purpose: Purpose) {
         let kind = self.kind(expression);
-        if purpose == Purpose::Condition && !kind.may_be(Kind::Bool) {
-            self.flaw(expression, format!("it comes to {}, and has to come to true or false", kind.told()));
+        match purpose {
+            Purpose::Condition if !kind.may_be(Kind::Bool) => {
+                self.flaw(expression, format!("it comes to {}, and has to come to true or false", kind.told()));
+            }
+            Purpose::Entries(shape) => {
+                let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
+                if !fits {
+                    let what = format!("it comes to {}, and has to come to an entry, or a list of them", kind.told());
+                    self.flaw(expression, what);
+                }
+                self.entries(expression, shape);
+            }
+            Purpose::Condition | Purpose::Value => {}
+        }
+    }
+
+    /// Looks for entries that are written out, and whether they have what an entry has.
+    fn entries(&mut self, expression: &IdedExpr, shape: Shape) {
+        match &expression.expr {
+            Expr::Map(map) => self.entry(expression, map, shape),
+            Expr::List(list) => list.elements.iter().for_each(|item| self.entries(item, shape)),
+            Expr::Call(call) if call.func_name == operators::CONDITIONAL => {
+                call.args.iter().skip(1).for_each(|one| self.entries(one, shape));
+            }
+            Expr::Call(call) if call.func_name == operators::ADD => {
+                call.args.iter().for_each(|one| self.entries(one, shape));
+            }
+            // What `map` has become: a list that grows by an item with each step.
+            Expr::Comprehension(comprehension) => self.entries(&comprehension.loop_step, shape),
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, at: &IdedExpr, map: &MapExpr, shape: Shape) {
+        let mut found = Vec::new();
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+            let Expr::Literal(LiteralValue::String(key)) = &entry.key.expr else {
+                // Whatever it is called.
+                return;
+            };
+            let Some(field) = shape.iter().find(|field| field.name == key.inner()) else {
+                let what = format!("an entry has no `{}`; it has {}", key.inner(), names(shape));
+                self.flaw(&entry.key, what);
+                continue;
+            };
+            found.push(field.name);
+            let wanted = match field.kind {
+                FieldKind::Text => Kind::Text,
+                FieldKind::Number => Kind::Number,
+                FieldKind::Bool => Kind::Bool,
+            };
+            let kind = obvious(&entry.value);
+            if !kind.may_be(wanted) {
+                let what = format!("`{}` is {}, and has to be {}", field.name, kind.told(), wanted.told());
+                self.flaw(&entry.value, what);
+            }
+        }
+        if let Some(missing) = shape.iter().find(|field| field.is_needed && !found.contains(&field.name)) {
+            self.flaw(at, format!("an entry needs `{}`; it has {}", missing.name, names(shape)));
         }
     }
 
@@ -39,13 +100,7 @@ impl<'a> Checker<'a> {
     fn kind(&mut self, expression: &IdedExpr) -> Kind {
         match &expression.expr {
             Expr::Unspecified => Kind::Any,
-            Expr::Literal(literal) => match literal {
-                LiteralValue::Boolean(_) => Kind::Bool,
-                LiteralValue::Bytes(_) => Kind::Bytes,
-                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
-                LiteralValue::Null => Kind::Null,
-                LiteralValue::String(_) => Kind::Text,
-            },
+            Expr::Literal(_) => obvious(expression),
             Expr::Ident(name) => self.name(expression, name),
             Expr::Select(select) => {
                 let of = self.kind(&select.operand);
@@ -223,5 +278,25 @@ impl<'a> Checker<'a> {
             }
         }
         Kind::Bool
+    }
+}
+
+/// The kind of what is written out.
+fn obvious(expression: &IdedExpr) -> Kind {
+    match &expression.expr {
+        Expr::Literal(literal) => match literal {
+            LiteralValue::Boolean(_) => Kind::Bool,
+            LiteralValue::Bytes(_) => Kind::Bytes,
+            LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
+            LiteralValue::Null => Kind::Null,
+            LiteralValue::String(_) => Kind::Text,
+        },
+        Expr::List(_) => Kind::List,
+        Expr::Map(_) => Kind::Map,
+        Expr::Select(select) if select.test => Kind::Bool,
+        Expr::Call(call) if call.target.is_none() => {
+            FUNCTIONS.iter().find(|(known, _)| *known == call.func_name).map_or(Kind::Any, |(_, kind)| *kind)
+        }
+        _ => Kind::Any,
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::config::sinks::{Sink, Webhook};
-use crate::config::{Config, Rule, Span};
+use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
+use crate::config::{Config, EventKind, Rule, Span};
 use crate::document::Document;
 use crate::expression::{Expression, Flaw, Purpose};
+use crate::mirror::drivers;
 use crate::problem::Problem;
 use crate::rule::Compiled;
 
@@ -54,6 +55,7 @@ impl<'a> Checks<'a> {
             }
             self.rule(&path, rule, config);
         }
+        self.mirrors(config);
         if config.dead_letters.most == 0 {
             self.wrong("dead_letters.most", "no dead letter may be kept", "allow one at least");
         }
@@ -116,11 +118,35 @@ impl<'a> Checks<'a> {
     }
 
     fn sink(&mut self, path: &str, sink: &Sink) {
-        let kinds = [sink.stdout.is_some(), sink.exec.is_some(), sink.webhook.is_some()];
-        match kinds.iter().filter(|is_there| **is_there).count() {
-            0 => self.wrong(path, "the sink leads nowhere", "give it one of `stdout`, `exec` and `webhook`"),
+        match sink.kinds().count() {
+            0 => {
+                let remedy = format!("give it one of {} and {}", STREAMS.join(", "), MIRRORS.join(", "));
+                self.wrong(path, "the sink leads nowhere", remedy);
+            }
             1 => {}
             _ => self.wrong(path, "the sink leads to several places", "write one sink for each, and name all in `to`"),
+        }
+        let (others, of) = if sink.is_mirror() {
+            (
+                ["debounce", "rate", "retry", "concurrency"].as_slice(),
+                "streams, and a mirror is made equal to what there is",
+            )
+        } else {
+            (["guard", "drain", "compare"].as_slice(), "mirrors, and this is a stream")
+        };
+        for field in others.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+            self.wrong(&format!("{path}.{field}"), format!("`{field}` is for {of}"), "take it out");
+        }
+        if let Some(guard) = &sink.guard {
+            if guard.share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                self.wrong(&format!("{path}.guard.share"), "the share is no part of a whole", "write one from 0 to 1");
+            }
+            if let Some(window) = guard.window {
+                self.not_zero(&format!("{path}.guard.window"), window);
+            }
+        }
+        if let Some(compare) = sink.compare {
+            self.not_zero(&format!("{path}.compare"), compare);
         }
         if sink.concurrency == 0 {
             self.wrong(&format!("{path}.concurrency"), "nothing may be under way", "allow one at least");
@@ -166,6 +192,39 @@ impl<'a> Checks<'a> {
         }
         if let Some(webhook) = &sink.webhook {
             self.webhook(&format!("{path}.webhook"), webhook);
+        }
+    }
+
+    /// What only all of a configuration together shows of its mirrors.
+    fn mirrors(&mut self, config: &Config) {
+        for (name, sink) in config.sinks.iter().filter(|(_, sink)| sink.is_mirror()) {
+            if !config.rules.iter().any(|rule| rule.to.contains(name)) {
+                let what = "no rule feeds the mirror, so that nothing would be left in it";
+                self.wrong(&format!("sinks.{name}"), what, "name it in the `to` of a rule, or take it out");
+            }
+            let is_same = |other_name: &str, other: &Sink| place(name, sink) == place(other_name, other);
+            let before = config.sinks.iter().take_while(|(other, _)| *other != name);
+            if let Some((other, _)) = before.into_iter().find(|(name, other)| is_same(name, other)) {
+                let what = format!(
+                    "it is the place of the sink {other:?} too, and each would take out what the other puts there"
+                );
+                self.wrong(&format!("sinks.{name}"), what, "have both rules feed one mirror");
+            }
+        }
+        for (number, rule) in config.rules.iter().enumerate() {
+            let mirror = rule.to.iter().find(|name| config.sinks.get(*name).is_some_and(Sink::is_mirror));
+            let Some(mirror) = mirror else { continue };
+            let path = format!("rules[{number}]");
+            if rule.send.is_none() {
+                let what = format!("the rule feeds the mirror {mirror:?} and does not say with what");
+                let remedy = "write with `send` which entry an object is there; docs/notify.md says what one has";
+                self.wrong(&path, what, remedy);
+            }
+            let every = [EventKind::Added, EventKind::Updated, EventKind::Deleted];
+            if !every.iter().all(|kind| rule.events.contains(kind)) {
+                let what = format!("the mirror {mirror:?} is made equal to what there is, whatever has happened");
+                self.wrong(&format!("{path}.events"), what, "take it out, or write a rule of its own for the streams");
+            }
         }
     }
 
@@ -221,10 +280,31 @@ impl<'a> Checks<'a> {
     }
 
     /// The rules with their expressions read; what is wrong with those is kept.
-    pub(super) fn compiled(&mut self, rules: &[Rule]) -> Vec<Arc<Compiled>> {
-        let compiled = rules.iter().enumerate().map(|(number, rule)| {
-            let when = self.expression(&format!("rules[{number}].when"), rule.when.as_deref(), Purpose::Condition);
-            let send = self.expression(&format!("rules[{number}].send"), rule.send.as_deref(), Purpose::Value);
+    pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<Compiled>> {
+        let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
+            let path = |field: &str| format!("rules[{number}].{field}");
+            let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
+            let shapes: Vec<_> = rule.to.iter().filter_map(|name| drivers::shape(config.sinks.get(name)?)).collect();
+            let mut send = None;
+            // Each of the mirrors has to understand what is sent.
+            for shape in &shapes {
+                let before = self.problems.len();
+                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(shape));
+                if self.problems.len() > before {
+                    break;
+                }
+            }
+            if shapes.is_empty() {
+                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
+            } else {
+                for (field, expression) in [("when", &when), ("send", &send)] {
+                    if expression.as_ref().is_some_and(|expression| expression.is_of_changes) {
+                        let what =
+                            "a mirror is made equal to what there is, and `old` and `changed(…)` are of what happened";
+                        self.wrong(&path(field), what, "look at `object` alone");
+                    }
+                }
+            }
             Arc::new(Compiled { number, config: rule.clone(), when, send })
         });
         compiled.collect()
@@ -246,5 +326,16 @@ impl<'a> Checks<'a> {
                 None
             }
         }
+    }
+}
+
+/// Where a mirror is: two in one place would be at odds.
+fn place(name: &str, sink: &Sink) -> Option<String> {
+    match (&sink.haproxy, &sink.nftables, &sink.ipvs, &sink.dns) {
+        (Some(one), ..) => Some(format!("haproxy {} {}", one.socket.display(), one.backend)),
+        (_, Some(one), ..) => Some(format!("nftables {}", one.name.as_deref().unwrap_or(name))),
+        (_, _, Some(one), _) => Some(format!("ipvs {:?} {}", one.protocol, one.address)),
+        (.., Some(one)) => Some(format!("dns {} {} {}", one.server, one.zone, one.mark)),
+        _ => None,
     }
 }

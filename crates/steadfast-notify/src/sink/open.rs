@@ -14,14 +14,15 @@ use steadfast::Connection;
 use super::exec::Exec;
 use super::stream::Stream;
 use super::webhook::Webhook;
-use crate::config::sinks::{self, Mode, SecretFrom};
+use crate::config::secret::SecretFrom;
+use crate::config::sinks::{self, Mode};
 use crate::engine::Streams;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
 
 impl Plan {
-    /// The streams of all sinks, which write to `stdout` where that is meant. Secrets and certificates are read here;
+    /// The streams of all sinks that are none of mirrors, which write to `stdout` where that is meant. Secrets and certificates are read here;
     /// nothing is connected to yet.
     ///
     /// # Errors
@@ -30,7 +31,7 @@ impl Plan {
     pub async fn open(&self, stdout: &Arc<dyn Stream>) -> Result<Streams, Problems> {
         let mut problems: Vec<Problem> = Vec::new();
         let mut streams = Streams::new();
-        for (name, sink) in &self.sinks {
+        for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
             let opened: Result<Arc<dyn Stream>, Problem> = match (&sink.exec, &sink.webhook) {
                 (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
                 (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),

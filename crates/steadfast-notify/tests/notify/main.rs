@@ -5,6 +5,7 @@ mod delivery;
 #[cfg(unix)]
 mod exec;
 mod folder;
+mod mirrors;
 mod outbox;
 mod rules;
 mod schema;

@@ -64,7 +64,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 12] = [
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
     // Itself, with the metrics that its tests look at.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
-    ("steadfast-notify", &["steadfast"], &[]),
+    ("steadfast-notify", &["steadfast", "steadfast-outside"], &[]),
     ("steadfast-contract", &[], &[]),
     ("steadfast-apiserver", &[], &[]),
     ("steadfast-outside", &[], &[]),

@@ -1,0 +1,74 @@
+//! `rbac`: the least that the program has to be allowed for a configuration, as manifests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use steadfast_notify::{Plan, Source};
+
+use super::places::{PATIENCE, Places, connected, sources};
+use crate::aside::print;
+use crate::failure::Failure;
+use crate::fleet::Fleet;
+
+/// What the account, the roles and the bindings are called.
+const NAME: &str = "steadfast-notify";
+
+/// The resources of a role by group; of all namespaces where it is of none.
+type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
+
+/// Prints what a service account in `namespace` has to be allowed, in each cluster that rules look at.
+pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result<ExitCode, Failure> {
+    let plan = Plan::load(file).map_err(Failure::config)?;
+    let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
+    let places = connected(&plan, fleet.as_ref(), Places::new(), Some(PATIENCE)).await?;
+    let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+    let mut text = String::new();
+    for cluster in places.keys() {
+        let of_cluster = sources.iter().filter(|source| source.cluster == *cluster);
+        let _ = writeln!(text, "# For the cluster {cluster}.");
+        text.push_str(&manifests(&roles(of_cluster), namespace));
+    }
+    print(&text)
+}
+
+fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
+    let mut roles = Roles::new();
+    for Source { resource, scope, .. } in sources {
+        let role = roles.entry(scope.in_namespace().map(str::to_owned)).or_default();
+        role.entry(resource.group.clone()).or_default().insert(resource.plural.clone());
+    }
+    // What is allowed everywhere is allowed in each namespace.
+    let everywhere = roles.get(&None).cloned().unwrap_or_default();
+    for (_, role) in roles.iter_mut().filter(|(namespace, _)| namespace.is_some()) {
+        for (group, resources) in role.iter_mut() {
+            resources.retain(|resource| !everywhere.get(group).is_some_and(|everywhere| everywhere.contains(resource)));
+        }
+        role.retain(|_, resources| !resources.is_empty());
+    }
+    roles.retain(|_, role| !role.is_empty());
+    roles
+}
+
+fn manifests(roles: &Roles, account_in: &str) -> String {
+    let mut text =
+        format!("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_in}\n---\n");
+    for (namespace, role) in roles {
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        let place = namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
+        let metadata = format!("metadata:\n  name: {NAME}{place}\n");
+        let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
+        for (group, resources) in role {
+            let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
+        }
+        let _ = write!(
+            text,
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
+             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {NAME}\nsubjects:\n- kind: ServiceAccount\n  \
+             name: {NAME}\n  namespace: {account_in}\n---\n"
+        );
+    }
+    text
+}

@@ -1,0 +1,119 @@
+//! A real `HAProxy`, and what answers behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A `HAProxy` with one backend, `web`, that has a server of somebody else's without traffic. Killed when this is dropped.
+pub(crate) struct Haproxy {
+    pub(crate) folder: PathBuf,
+    front: SocketAddr,
+    process: Child,
+}
+
+impl Haproxy {
+    /// Starts one; none where the machine has none, which is told.
+    pub(crate) fn start(name: &str) -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+        let Some(program) = folders.find_map(|folder| Some(folder.join("haproxy")).filter(|path| path.is_file()))
+        else {
+            let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
+            assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no haproxy on the path");
+            // Past the capture of tests that pass.
+            std::io::stderr().write_all(b"skipped: there is no haproxy on the path\n").expect("it can be told");
+            return None;
+        };
+        let folder = std::env::temp_dir().join(format!("steadfast-notify-haproxy-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let front = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let text = format!(
+            "global\n  stats socket {}/admin.sock mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 2s\n  \
+             timeout client 60s\n  timeout server 60s\nfrontend all\n  bind {front}\n  default_backend web\nbackend web\n  \
+             balance roundrobin\n  server other 127.0.0.1:9 weight 0\n",
+            folder.display()
+        );
+        std::fs::write(folder.join("haproxy.cfg"), text).expect("there is room");
+        let mut command = Command::new(program);
+        command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
+        let haproxy = Self { process: command.spawn().expect("it can be started"), folder, front };
+        eventually("HAProxy", || UnixStream::connect(haproxy.folder.join("admin.sock")).is_ok());
+        Some(haproxy)
+    }
+
+    /// The servers that the mirror has there, and the weight of each.
+    pub(crate) fn servers(&self) -> BTreeMap<String, u32> {
+        let mut socket = UnixStream::connect(self.folder.join("admin.sock")).expect("it listens");
+        socket.write_all(b"show servers state web\n").expect("it reads");
+        let mut listed = String::new();
+        socket.read_to_string(&mut listed).expect("it answers");
+        let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let servers = fields.filter_map(|fields| {
+            let name = fields.get(3)?.strip_prefix("sf-")?;
+            Some((name.to_owned(), fields.get(7)?.parse().ok()?))
+        });
+        servers.collect()
+    }
+
+    /// Those of them that are given something.
+    pub(crate) fn serving(&self) -> BTreeSet<String> {
+        self.servers().into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect()
+    }
+
+    /// Who answers, asked `times` times; nobody where nobody does.
+    pub(crate) fn asked(&self, times: usize) -> BTreeSet<String> {
+        let answer = |_| {
+            let mut name = String::new();
+            if let Ok(mut stream) = TcpStream::connect(self.front) {
+                let _ = stream.read_to_string(&mut name);
+            }
+            name
+        };
+        (0..times).map(answer).filter(|name| !name.is_empty()).collect()
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Answers every connection with `name`, for as long as the tests run; returns its port.
+pub(crate) fn backend(name: &str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it has one").port();
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // Whoever has hung up wants no answer.
+            let _ = stream.and_then(|mut stream| stream.write_all(name.as_bytes()));
+        }
+    });
+    port
+}
+
+/// Waits until `reached`, for as long as any of it takes on a busy machine.
+pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !reached() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Holds `holds` against what there is, again and again, for so long.
+pub(crate) fn throughout(lasts: Duration, mut holds: impl FnMut()) {
+    let begun = Instant::now();
+    while begun.elapsed() < lasts {
+        holds();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,266 @@
+//! Mirrors of `steadfast notify`, with a real `HAProxy`: its traffic is the judge.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use tokio::runtime::Runtime;
+
+use crate::haproxy::{Haproxy, backend, eventually, throughout};
+use crate::run::{said, signal, start, steadfast};
+
+/// A cluster, a `HAProxy`, and a configuration by which one follows the other.
+struct World {
+    runtime: Runtime,
+    server: ApiServer,
+    haproxy: Haproxy,
+    configuration: String,
+}
+
+impl World {
+    fn start(name: &str) -> Option<Self> {
+        let haproxy = Haproxy::start(name)?;
+        let runtime = Runtime::new().expect("there are threads");
+        let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("it starts");
+        let kubeconfig = haproxy.folder.join("kubeconfig");
+        std::fs::write(kubeconfig, server.kubeconfig()).expect("there is room");
+        let configuration = haproxy.folder.join("notify.toml").display().to_string();
+        let world = Self { runtime, server, haproxy, configuration };
+        world.configure("object.metadata.name", "");
+        Some(world)
+    }
+
+    /// Writes the configuration, in which entries are called by what `key` says, and of its mirror more is said.
+    fn configure(&self, key: &str, more: &str) {
+        let text = format!(
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\n\
+             [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\ndrain = \"1s\"\n{more}\n\
+             [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nlabels = \"app=web\"\nwhen = \"has(object.status.podIP)\"\n\
+             send = '''{{'key': {key}, 'address': object.status.podIP, 'port': int(object.metadata.annotations.port)}}'''\n\
+             to = [\"web\"]\n"
+        );
+        std::fs::write(&self.configuration, text).expect("there is room");
+    }
+
+    /// A pod behind which somebody answers with its name.
+    fn pod(&self, name: &str, is_ready: bool) {
+        let port = backend(name).to_string();
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "default", "name": name, "labels": {"app": "web"}, "annotations": {"port": port}},
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+            "status": status(is_ready),
+        });
+        self.server.create(&pod).expect("it is a pod");
+    }
+
+    fn becomes(&self, name: &str, is_ready: bool) {
+        let status = json!({"status": status(is_ready)});
+        self.server.merge_patch("pods", "default", name, status).expect("it is there");
+    }
+
+    fn delete(&self, name: &str) {
+        self.server.delete_named("pods", "default", name).expect("it is there");
+    }
+
+    fn begin(&self) -> Acting {
+        let mut child = start(&["notify", "-c", &self.configuration]);
+        let (told, lines) = channel();
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| told.send(line)));
+        Acting { child, lines, said: String::new() }
+    }
+
+    fn says(&self, arguments: &[&str]) -> Output {
+        steadfast(&[&["notify"], arguments, &["-c", &self.configuration]].concat())
+    }
+
+    fn until_serving(&self, names: &[&str]) {
+        let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
+        eventually(&format!("{names:?} in traffic"), || self.haproxy.serving() == names);
+        assert_eq!(self.haproxy.asked(2 * names.len()), names);
+    }
+}
+
+fn status(is_ready: bool) -> Value {
+    let told = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": told}]})
+}
+
+/// The program at work; killed when it is dropped, as by a machine that goes down.
+struct Acting {
+    child: Child,
+    lines: Receiver<String>,
+    said: String,
+}
+
+impl Acting {
+    fn until_said(&mut self, what: &str) {
+        while !self.said.contains(what) {
+            let line = self.lines.recv_timeout(Duration::from_secs(60));
+            let line = line.unwrap_or_else(|_| panic!("{what:?} was not said, but {}", self.said));
+            self.said.push_str(&line);
+            self.said.push('\n');
+        }
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn pods_are_in_traffic_while_they_are_ready() {
+    let Some(world) = World::start("ready") else { return };
+    world.pod("web-0", false);
+    world.pod("web-1", true);
+
+    // Seen first, and nothing is done.
+    let output = world.says(&["--dry-run"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        told.contains("mirror web: 2 steps") && told.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
+        "{told}"
+    );
+    assert!(world.haproxy.servers().is_empty());
+
+    let mut acting = world.begin();
+    acting.until_said("acting by");
+    world.until_serving(&["web-1"]);
+    assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "it waits there to become ready");
+    world.becomes("web-0", true);
+    world.until_serving(&["web-0", "web-1"]);
+    world.becomes("web-0", false);
+    world.until_serving(&["web-1"]);
+    world.delete("web-0");
+    eventually("its end", || !world.haproxy.servers().contains_key("web-0"));
+    world.pod("web-2", true);
+    world.until_serving(&["web-1", "web-2"]);
+
+    // Another program would undo what this one does.
+    let output = world.says(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let holder = format!("process {} acts by it already", acting.child.id());
+    assert!(said(&output).contains(&holder), "{}", said(&output));
+
+    // Under other names they are others: those come first, and of those before one may go.
+    world.configure("'new-' + object.metadata.name", "");
+    signal(&acting.child, "HUP");
+    acting.until_said("as it is now");
+    acting.until_said("2 of 4 would be taken out (web-1, web-2)");
+    assert_eq!(world.haproxy.serving().len(), 4);
+    let output = world.says(&["approve", "web"]);
+    assert!(output.status.success(), "{}", said(&output));
+    world.configure("", "");
+    signal(&acting.child, "HUP");
+    acting.until_said("the configuration stays as it was");
+    eventually("only those", || world.haproxy.serving().iter().all(|name| name.starts_with("new-web-")));
+    assert_eq!(world.haproxy.serving().len(), 2);
+    drop(acting);
+
+    let output = world.says(&["--dry-run"]);
+    assert_eq!(output.status.code(), Some(3), "a mistake is one here too: {}", said(&output));
+    drop(world.runtime);
+}
+
+#[test]
+fn a_doubtful_view_takes_nothing_out_and_what_asks_for_approval_asks_after_a_restart() {
+    let Some(world) = World::start("doubt") else { return };
+    let names = ["web-0", "web-1", "web-2", "web-3", "web-4", "web-5"];
+    for name in names {
+        world.pod(name, true);
+    }
+    let mut acting = world.begin();
+    world.until_serving(&names);
+
+    // What happens while nobody can be asked is found out when the server can be reached, and nothing before.
+    world.server.faults().cut();
+    acting.until_said("! pods of here");
+    world.delete("web-0");
+    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
+    drop(acting);
+    let acting = world.begin();
+    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
+    world.server.compact();
+    world.server.faults().heal();
+    world.until_serving(&names[1..]);
+    drop(acting);
+
+    // Most of it at once, while nobody looks.
+    for name in &names[1..5] {
+        world.delete(name);
+    }
+    let mut acting = world.begin();
+    acting.until_said("mirror web: 4 of 5 would be taken out (web-1, web-2, web-3, web-4)");
+    assert_eq!(world.haproxy.serving().len(), 5);
+    drop(acting);
+    let mut acting = world.begin();
+    acting.until_said("4 of 5 would be taken out");
+    throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
+    let output = world.says(&["approve", "other"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("there is no mirror \"other\"; there are web"), "{}", said(&output));
+    drop(acting);
+
+    // Approved of while nothing runs, it counts when something does.
+    let output = world.says(&["approve"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("it counts when somebody does"), "{}", said(&output));
+    let mut acting = world.begin();
+    acting.until_said("it was approved of taking out 4");
+    world.until_serving(&names[5..]);
+    let output = world.says(&["approve"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("nothing waits to be approved of"), "{}", said(&output));
+    signal(&acting.child, "TERM");
+    assert!(acting.child.wait().expect("it can be waited for").success());
+    assert_eq!(world.haproxy.serving().len(), 1, "what is there stays there");
+    drop(world.runtime);
+}
+
+#[test]
+fn a_cache_that_is_not_there_yet_is_no_empty_cluster_and_what_nobody_understands_takes_nothing_out() {
+    let Some(world) = World::start("unsynced") else { return };
+    // So that only the doubt is in the way.
+    world.configure("object.metadata.name", "guard = {share = 1.0}");
+    // Selectors are asked about before anything begins, and are to be in nobody's way either.
+    let text = std::fs::read_to_string(&world.configuration).expect("it is there");
+    std::fs::write(&world.configuration, text.replace("labels = \"app=web\"\n", "")).expect("there is room");
+    for name in ["web-0", "web-1", "web-2"] {
+        world.pod(name, true);
+    }
+    let acting = world.begin();
+    world.until_serving(&["web-0", "web-1", "web-2"]);
+    drop(acting);
+
+    world.delete("web-0");
+    world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
+    let mut acting = world.begin();
+    acting.until_said("acting by");
+    throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
+    world.server.faults().answer_truly();
+    world.until_serving(&["web-1", "web-2"]);
+
+    // Nobody knows where it is to be found.
+    world
+        .server
+        .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
+        .expect("it is there");
+    acting
+        .until_said("mirror web: nothing is taken out of it while this is so: `send` of the rule web failed for pods");
+    world.delete("web-1");
+    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 2));
+    world.delete("web-2");
+    acting.until_said("mirror web: of all objects it is known again what they mean to it");
+    eventually("an empty mirror", || world.haproxy.serving().is_empty());
+    drop(acting);
+    drop(world.runtime);
+}

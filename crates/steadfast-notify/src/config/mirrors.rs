@@ -1,0 +1,123 @@
+//! What is made equal to the cluster.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::secret::SecretFrom;
+use super::span::Span;
+
+/// The servers of a backend of `HAProxy`, by its runtime socket. Those whose names begin with the prefix are the mirror's.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Haproxy {
+    /// The runtime socket, which has to be of `level admin`; one that is not absolute lies beside the configuration.
+    pub socket: PathBuf,
+    /// The backend, which has to balance dynamically.
+    pub backend: String,
+    /// What the names of the mirror's servers begin with.
+    #[serde(default = "prefix")]
+    pub prefix: String,
+}
+
+fn prefix() -> String {
+    "sf-".to_owned()
+}
+
+/// What nftables sends on, in a table of its own.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Nftables {
+    /// What is sent on: an address and a TCP port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+    /// What the table is called, behind `steadfast_`; as the sink unless given.
+    pub name: Option<String>,
+    /// What runs the tool: `["sudo", "nft"]`; `nft` alone unless given.
+    #[serde(default = "nft")]
+    #[schemars(length(min = 1))]
+    pub command: Vec<String>,
+}
+
+fn nft() -> Vec<String> {
+    vec!["nft".to_owned()]
+}
+
+/// The real servers behind a virtual service of IPVS (LVS), which is the mirror's as a whole. On Linux.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Ipvs {
+    /// What is sent on: an address and a port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+    /// What is sent on is of this protocol.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Who is chosen, as the kernel calls it: `rr`, `wrr`, `lc`, `sh`, `mh`…; `wlc` unless given.
+    pub scheduler: Option<String>,
+    /// For so many seconds whoever came goes to the same server again.
+    pub persistent: Option<u32>,
+    /// How packets reach a server.
+    #[serde(default)]
+    pub forward: Forward,
+}
+
+/// What a virtual service speaks.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// How packets reach a real server.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Forward {
+    /// With its address written into them; the answers come back this way.
+    #[default]
+    Masquerade,
+    /// As they are, on the network that it shares with this machine.
+    Direct,
+    /// As they are, inside of others.
+    Tunnel,
+}
+
+/// The names of a DNS zone that bear a mark, by dynamic update.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Dns {
+    /// The zone's primary server: an address or a name, with a port unless that is 53.
+    pub server: String,
+    /// The zone, in full.
+    pub zone: String,
+    /// Where the key is to be found that signs (TSIG), as nsupdate takes it: `ALGORITHM:NAME:SECRET`.
+    pub secret: SecretFrom,
+    /// What tells this mirror's names from those of others.
+    pub mark: String,
+    /// For how many seconds a record may be remembered that does not say so; 30 unless given.
+    #[serde(default = "half_a_minute")]
+    pub ttl: u32,
+}
+
+fn half_a_minute() -> u32 {
+    30
+}
+
+/// How much may be taken out of a mirror at once; what is more has to be approved of.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Guard {
+    /// The part of all that served: a third unless given.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub share: Option<f64>,
+    /// So many in any case: 1 unless given.
+    pub few: Option<usize>,
+    /// How long what has been taken out counts: five minutes unless given.
+    pub window: Option<Span>,
+}

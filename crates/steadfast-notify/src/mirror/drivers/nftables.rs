@@ -1,0 +1,30 @@
+//! What nftables sends on.
+
+use steadfast_outside::nftables::{Backend, Nftables};
+
+use crate::config::mirrors;
+use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
+use crate::mirror::entry::Entry;
+use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
+
+pub(crate) const SHAPE: Shape = &[
+    KEY,
+    needed("address", FieldKind::Text),
+    needed("port", FieldKind::Number),
+    optional("weight", FieldKind::Number),
+    READY,
+];
+
+pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, Refused> {
+    let name = config.name.as_deref().unwrap_or(name);
+    let target = Nftables::new(name, config.address);
+    let target = target.map_err(|error| Refused::at("nftables.name", error, "give it another name"))?;
+    if config.command.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err(Refused::at("nftables.command", "no program is named", "write it as [\"sudo\", \"nft\"]"));
+    }
+    Ok(Box::new(Driver { target: target.by(&config.command), values: one_by_one(value) }))
+}
+
+fn value(entry: &Entry) -> Result<(String, Backend), String> {
+    Ok((entry.key.clone(), Backend { address: entry.address()?, weight: entry.weight()? }))
+}

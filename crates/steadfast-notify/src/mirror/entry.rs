@@ -1,0 +1,190 @@
+//! What a rule sends to a mirror: entries, read and held against the shape that its kind has.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use crate::shape::{FieldKind, KEY, READY, Shape, names};
+
+/// One entry, as a rule sends it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// What it is called.
+    pub(crate) key: String,
+    /// Whether it is in traffic.
+    pub(crate) is_ready: bool,
+    fields: Map<String, Value>,
+}
+
+impl Entry {
+    /// The text in a field, if there is one.
+    pub(crate) fn text(&self, field: &str) -> Option<&str> {
+        self.fields.get(field).and_then(Value::as_str)
+    }
+
+    /// Whether it says anything in a field.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// The number in a field, or `unless` there is one.
+    pub(crate) fn number(&self, field: &str, unless: u16, within: RangeInclusive<u16>) -> Result<u16, String> {
+        let Some(value) = self.fields.get(field) else { return Ok(unless) };
+        let number = value.as_u64().or_else(|| whole(value)).and_then(|number| u16::try_from(number).ok());
+        let wrong = || format!("`{field}` is not from {} to {}", within.start(), within.end());
+        number.filter(|number| within.contains(number)).ok_or_else(wrong)
+    }
+
+    /// Where it is: its `address` and its `port`.
+    pub(crate) fn address(&self) -> Result<SocketAddr, String> {
+        let address: IpAddr = match self.text("address").map(str::parse) {
+            Some(Ok(address)) => address,
+            _ => return Err("`address` is no IP address".to_owned()),
+        };
+        Ok(SocketAddr::new(address, self.number("port", 0, 1..=u16::MAX)?))
+    }
+
+    /// How much of what comes it is given: its `weight`, 1 unless it says so, and nothing while it is not ready.
+    pub(crate) fn weight(&self) -> Result<u16, String> {
+        let weight = self.number("weight", 1, 0..=256)?;
+        Ok(if self.is_ready { weight } else { 0 })
+    }
+}
+
+/// CEL has numbers with and without a point, and JSON does not tell whether they were meant so.
+#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is looked at before")]
+fn whole(value: &Value) -> Option<u64> {
+    let number = value.as_f64()?;
+    (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
+}
+
+/// The entries that `value` is: a map is one, a list several, and nothing none. Where an entry does not say whether it is
+/// ready, the `object` does, of which it is.
+pub(crate) fn entries(value: &Value, shape: Shape, object: &Value) -> Result<Vec<Entry>, String> {
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Object(fields) => Ok(vec![entry(fields, shape, object)?]),
+        Value::Array(items) => {
+            let entries = items.iter().map(|item| match item {
+                Value::Object(fields) => entry(fields, shape, object),
+                _ => Err("an item of its list is no map".to_owned()),
+            });
+            entries.collect()
+        }
+        _ => Err("it comes to neither a map nor a list of maps".to_owned()),
+    }
+}
+
+fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<Entry, String> {
+    for (name, value) in fields {
+        let Some(field) = shape.iter().find(|field| field.name == name) else {
+            return Err(format!("an entry has `{name}`, and may have {}", names(shape)));
+        };
+        let (fits, told) = match field.kind {
+            FieldKind::Text => (value.is_string(), "a text"),
+            FieldKind::Number => (value.is_number(), "a number"),
+            FieldKind::Bool => (value.is_boolean(), "true or false"),
+        };
+        if !fits {
+            return Err(format!("`{name}` of an entry is not {told}"));
+        }
+    }
+    if let Some(missing) = shape.iter().find(|field| field.is_needed && !fields.contains_key(field.name)) {
+        return Err(format!("an entry has no `{}`", missing.name));
+    }
+    let key = fields.get(KEY.name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if key.is_empty() {
+        return Err("`key` of an entry is empty".to_owned());
+    }
+    let is_ready = fields.get(READY.name).and_then(Value::as_bool).unwrap_or_else(|| is_ready(object));
+    // It says no more than is said by now, and what is the same otherwise is the same.
+    let fields = fields.iter().filter(|(name, _)| *name != READY.name);
+    let fields = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    Ok(Entry { key, is_ready, fields })
+}
+
+/// Whether an object is ready where nobody says so: it is not being deleted, and does not say itself that it is not.
+fn is_ready(object: &Value) -> bool {
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return false;
+    }
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions
+        .into_iter()
+        .filter(|condition| condition["type"] == "Ready")
+        .all(|condition| condition["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::mirror::drivers::haproxy::SHAPE;
+
+    fn read(value: &Value, object: &Value) -> Result<Vec<Entry>, String> {
+        entries(value, SHAPE, object)
+    }
+
+    #[test]
+    fn a_map_is_one_entry_a_list_several_and_null_none() {
+        let one = json!({"key": "a", "address": "10.0.0.1", "port": 80});
+        let other = json!({"key": "b", "address": "10.0.0.2", "port": 80, "ready": false});
+        let keys = |value| {
+            let entries = read(&value, &Value::Null).expect("it is what it has to be");
+            entries.into_iter().map(|entry| (entry.key, entry.is_ready)).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(one.clone()), [("a".to_owned(), true)]);
+        assert_eq!(keys(json!([one, other])), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(keys(Value::Null), []);
+    }
+
+    #[test]
+    fn what_is_no_entry_is_told_without_any_of_its_values() {
+        for (value, why) in [
+            (json!("hunter2"), "neither a map nor a list"),
+            (json!(["hunter2"]), "no map"),
+            (json!({"key": "hunter2"}), "no `address`"),
+            (json!({"key": "", "address": "hunter2", "port": 1}), "`key` of an entry is empty"),
+            (json!({"key": 1, "address": "hunter2", "port": 1}), "`key` of an entry is not a text"),
+            (json!({"key": "a", "adress": "hunter2", "port": 1}), "has `adress`, and may have key, address, port"),
+            (json!({"key": "a", "address": "hunter2", "port": "80"}), "`port` of an entry is not a number"),
+        ] {
+            let told = read(&value, &Value::Null).expect_err("it is none");
+            assert!(told.contains(why) && !told.contains("hunter2"), "{value}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_an_address_with_a_port_and_a_weight_is_nothing_while_it_is_not_ready() {
+        let entry = |address: &str, port: Value, weight: Value| {
+            let value = json!({"key": "a", "address": address, "port": port, "weight": weight});
+            read(&value, &Value::Null).expect("it is what it has to be").remove(0)
+        };
+        let good = entry("2001:db8::1", json!(80.0), json!(7));
+        assert_eq!(good.address(), Ok("[2001:db8::1]:80".parse().expect("an address")));
+        assert_eq!(good.weight(), Ok(7));
+        assert_eq!(Entry { is_ready: false, ..good }.weight(), Ok(0));
+        for (address, port, weight) in [("web", 80.0, 1), ("10.0.0.1", 0.0, 1), ("10.0.0.1", 65536.0, 1)] {
+            assert!(entry(address, json!(port), json!(weight)).address().is_err(), "{address} {port}");
+        }
+        assert!(entry("10.0.0.1", json!(80.5), json!(1)).address().is_err());
+        assert!(entry("10.0.0.1", json!(80), json!(257)).weight().is_err());
+        assert!(entry("10.0.0.1", json!(80), json!(-1)).weight().is_err());
+    }
+
+    #[test]
+    fn what_is_being_deleted_or_says_that_it_is_not_ready_is_not_unless_the_entry_says_so() {
+        let value = json!({"key": "a", "address": "10.0.0.1", "port": 80});
+        let is_ready = |value: &Value, object: Value| read(value, &object).expect("it is one")[0].is_ready;
+        let ready = |is| json!({"status": {"conditions": [{"type": "Ready", "status": is}]}});
+        assert!(is_ready(&value, json!({})) && is_ready(&value, ready("True")));
+        assert!(!is_ready(&value, ready("False")) && !is_ready(&value, ready("Unknown")));
+        let mut going = ready("True");
+        going["metadata"] = json!({"deletionTimestamp": "2026-01-02T03:04:05Z"});
+        assert!(!is_ready(&value, going.clone()));
+        let said = json!({"key": "a", "address": "10.0.0.1", "port": 80, "ready": true});
+        assert!(is_ready(&said, going));
+    }
+}

@@ -1,0 +1,229 @@
+//! One mirror and what feeds it: gathers what its rules send, tells what is wrong, takes approvals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_outside::{Ask, Memory};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::approvals::Approvals;
+use super::collect::{Collected, collect};
+use super::driver::{AnyMirror, MirrorStatus, Seen};
+use super::open::{Opening, Openings};
+use super::view::View;
+use crate::notice::{Notice, Tell};
+use crate::shape::Shape;
+
+/// How often it is looked. A cache can go stale, and an approval come, without anything being told.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What changes within this time is gathered together; ten times as long as gathering takes, where that is longer.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// And never more than this.
+const TOGETHER_AT_MOST: Duration = Duration::from_secs(5);
+
+/// Who is told what would be done to the mirror of a name, where it is only played.
+pub type Play = dyn Fn(&str, Vec<String>) + Send + Sync;
+
+/// How mirrors work, all of a program.
+#[derive(Clone)]
+pub struct How {
+    /// What no restart may forget.
+    pub memory: Memory,
+    /// Where approvals come from; from nowhere where nothing outlives the program.
+    pub approvals: Option<Approvals>,
+    /// Who is told what would be done, where it is only played: the mirror, and its target's words.
+    pub say: Option<Arc<Play>>,
+    /// Who is told what there is to know.
+    pub tell: Arc<Tell>,
+}
+
+/// A mirror that is kept as its rules say. Dropped, it ends where it is.
+pub struct Keeper {
+    name: String,
+    mirror: Arc<dyn AnyMirror>,
+    task: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Begins to keep the mirrors that were opened, each by those of `views` that have its name. On the current runtime.
+    pub fn start_all(openings: Openings, mut views: BTreeMap<String, Vec<View>>, how: &How) -> Vec<Self> {
+        let start = |(name, opening): (String, Opening)| {
+            let views = views.remove(&name).unwrap_or_default();
+            Self::start(name, opening, views, how.clone())
+        };
+        openings.0.into_iter().map(start).collect()
+    }
+
+    fn start(name: String, opening: Opening, views: Vec<View>, how: How) -> Self {
+        let Opening { driver, settings, shape } = opening;
+        let say = how.say.clone().map(|say| {
+            let name = name.clone();
+            Box::new(move |words| say(&name, words)) as Box<_>
+        });
+        let mirror = driver.start(&name, settings, how.memory.clone(), say);
+        let work = Work { name: name.clone(), mirror: mirror.clone(), views, shape, how, told: Told::default() };
+        Self { name, mirror, task: tokio::spawn(work.run()) }
+    }
+
+    /// Which mirror it is.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is.
+    pub fn status(&self) -> MirrorStatus {
+        self.mirror.status()
+    }
+
+    /// Ends it: what is being done is done, and what is there stays there.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // Nothing is wanted any more once this is over.
+        let _ = (&mut self.task).await;
+        self.mirror.stop().await;
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What each of the mirrors that were opened would do now, by those of `views` that have its name; or why that cannot be seen.
+/// Caches are waited for as long as `patience`.
+pub async fn previewed(
+    openings: &Openings,
+    mut views: BTreeMap<String, Vec<View>>,
+    memory: &Memory,
+    patience: Duration,
+) -> BTreeMap<String, Result<Seen, Arc<str>>> {
+    let mut previewed = BTreeMap::new();
+    let until = Instant::now() + patience;
+    for (name, Opening { driver, settings, shape }) in &openings.0 {
+        let mut views = views.remove(name).unwrap_or_default();
+        for view in &views {
+            view.until_fresh(until.saturating_duration_since(Instant::now())).await;
+        }
+        let Collected { gathered, .. } = gathered(&mut views, shape).await;
+        let seen = driver.preview(name, settings, memory, &gathered).await;
+        previewed.insert(name.clone(), seen);
+    }
+    previewed
+}
+
+/// What all views send now, and whether that is how things are.
+async fn gathered(views: &mut [View], shape: Shape) -> Collected {
+    // Before and after: what was read in between was read of a cache that was in no doubt.
+    let before = views.iter().find_map(View::doubt);
+    for view in &mut *views {
+        view.catch_up(shape).await;
+    }
+    let doubt = before.or_else(|| views.iter().find_map(View::doubt));
+    // Nobody has said anything: that is not to say that there is to be nothing.
+    let doubt = doubt.or_else(|| views.is_empty().then(|| "no rule feeds it".to_owned()));
+    collect(views.iter().flat_map(View::sent), doubt)
+}
+
+struct Work {
+    name: String,
+    mirror: Arc<dyn AnyMirror>,
+    views: Vec<View>,
+    shape: Shape,
+    how: How,
+    told: Told,
+}
+
+/// What was told, and is so still.
+#[derive(Default)]
+struct Told {
+    unclear: Option<Arc<str>>,
+    contested: BTreeSet<String>,
+    ask: Option<Ask>,
+    failing: Option<String>,
+}
+
+impl Work {
+    async fn run(mut self) {
+        let news = Arc::new(Notify::new());
+        // They end with this one.
+        let mut watching = JoinSet::new();
+        for view in &self.views {
+            let (mut changed, news) = (view.changed(), news.clone());
+            watching.spawn(async move {
+                while changed.changed().await.is_ok() {
+                    news.notify_one();
+                }
+            });
+        }
+        loop {
+            let begun = Instant::now();
+            let mut collected = gathered(&mut self.views, self.shape).await;
+            let wrong = self.mirror.want(&collected.gathered);
+            collected.unclear = collected.unclear.or_else(|| wrong.map(|why| (why.into(), 1)));
+            self.tell_of_entries(&collected);
+            self.tell_of_the_mirror();
+            self.take_approval();
+            sleep((begun.elapsed() * 10).clamp(TOGETHER, TOGETHER_AT_MOST)).await;
+            // Looked at all the same when that is over.
+            let _ = timeout(LOOK_EVERY, news.notified()).await;
+        }
+    }
+
+    fn tell_of_entries(&mut self, collected: &Collected) {
+        let mirror = || self.name.clone();
+        let unclear = collected.unclear.as_ref().map(|(why, _)| why.clone());
+        if self.told.unclear != unclear {
+            if let Some((why, objects)) = collected.unclear.clone() {
+                (self.how.tell)(Notice::Unclear { mirror: mirror(), why: why.to_string(), objects });
+            } else {
+                (self.how.tell)(Notice::Clear { mirror: mirror() });
+            }
+            self.told.unclear = unclear;
+        }
+        let contested: BTreeSet<String> = collected.contested.iter().cloned().collect();
+        if contested.difference(&self.told.contested).next().is_some() {
+            let keys = collected.contested.clone();
+            (self.how.tell)(Notice::Contested { mirror: mirror(), keys });
+        }
+        self.told.contested = contested;
+    }
+
+    fn tell_of_the_mirror(&mut self) {
+        let status = self.mirror.status();
+        if self.told.ask != status.ask {
+            if let Some(ask) = &status.ask {
+                (self.how.tell)(Notice::Asks { mirror: self.name.clone(), ask: ask.clone() });
+            }
+            self.told.ask = status.ask;
+        }
+        if self.told.failing != status.failing {
+            let mirror = self.name.clone();
+            (self.how.tell)(match &status.failing {
+                Some(why) => Notice::Failing { mirror, why: why.clone() },
+                None => Notice::Works { mirror },
+            });
+            self.told.failing = status.failing;
+        }
+    }
+
+    fn take_approval(&self) {
+        let Some(approvals) = &self.how.approvals else { return };
+        let taken = match approvals.take(&self.name) {
+            Ok(None) => return,
+            Ok(Some(id)) => self.how.memory.approve(&self.name, &id),
+            Err(error) => Err(error),
+        };
+        let mirror = self.name.clone();
+        (self.how.tell)(match taken {
+            Ok(ask) => Notice::Approved { mirror, ask },
+            Err(why) => Notice::NotApproved { mirror, why: why.to_string() },
+        });
+        self.mirror.nudge();
+    }
+}

@@ -1,0 +1,119 @@
+//! The folder of what no restart may forget, and the lock by which one program at a time acts by it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use steadfast_outside::Memory;
+
+use crate::mirror::Approvals;
+
+/// The folder of what no restart may forget, in the hands of this program as long as this is there.
+#[derive(Debug)]
+pub struct State {
+    folder: PathBuf,
+    memory: Memory,
+    _lock: File,
+}
+
+impl State {
+    /// Takes the folder over; it is made where it is not there, for its owner alone.
+    ///
+    /// # Errors
+    ///
+    /// Where another program acts by it, which is named; where it cannot be made or written; or where what is in it is not what
+    /// this program has written.
+    pub fn take(folder: &Path) -> io::Result<Self> {
+        let told = |error: io::Error| {
+            let remedy = "make it writable for this user, or name another one in `state.folder`";
+            io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
+        };
+        make(folder).map_err(told)?;
+        let lock = lock(&folder.join("lock")).map_err(told)?.map_err(|holder| {
+            let remedy = "end it, or give this one a `state.folder` of its own, and other mirrors";
+            let why = format!("{}: {holder} acts by it already; {remedy}", folder.display());
+            io::Error::new(io::ErrorKind::AddrInUse, why)
+        })?;
+        let memory = Memory::open(&memory_in(folder))?;
+        Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
+    }
+
+    /// What mirrors remember.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Where approvals come from.
+    pub fn approvals(&self) -> Approvals {
+        Approvals::at(&self.folder)
+    }
+}
+
+/// What mirrors remember in this folder, for who only looks: as it is now, and as nothing where there is nothing.
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub fn remembered(folder: &Path) -> io::Result<Memory> {
+    Memory::open(&memory_in(folder))
+}
+
+fn memory_in(folder: &Path) -> PathBuf {
+    folder.join("mirrors.json")
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// The lock that is this file, or who has it.
+fn lock(path: &Path) -> io::Result<Result<File, String>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.take(256).read_to_string(&mut holder)?;
+            let holder = holder.trim();
+            return Ok(Err(if holder.is_empty() { "another program".to_owned() } else { holder.to_owned() }));
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "process {}", std::process::id())?;
+    Ok(Ok(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_program_at_a_time_acts_by_a_folder_and_another_is_told_who_does() {
+        let folder = std::env::temp_dir().join(format!("steadfast-state-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let state = State::take(&folder.join("deep/er")).expect("nobody has it");
+        // Another open file is as good as another process.
+        let told = State::take(&folder.join("deep/er")).map(drop).expect_err("somebody has it").to_string();
+        assert!(told.contains(&format!("process {} acts by it already", std::process::id())), "{told}");
+        assert!(told.contains("`state.folder` of its own"), "{told}");
+        drop(state);
+        drop(State::take(&folder.join("deep/er")).expect("nobody has it any more"));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(folder.join("deep/er")).expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+        }
+        fs::remove_dir_all(&folder).expect("it is there");
+    }
+}

@@ -1,0 +1,189 @@
+//! Mirrors in a configuration: every mistake has its error, with its place and what to do.
+
+use steadfast_notify::{Openings, Plan};
+
+use crate::folder::Folder;
+
+/// A configuration with nothing wrong in it, but for what is put in the place of one line.
+const GOOD: &str = "\
+[sinks.web]
+haproxy = {socket = \"admin.sock\", backend = \"web\"}
+
+[[rules]]
+name = \"pods\"
+resources = [\"pods\"]
+when = \"has(object.status.podIP)\"
+send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"
+to = [\"web\"]
+";
+
+const HAPROXY: &str = "haproxy = {socket = \"admin.sock\", backend = \"web\"}";
+const WHEN: &str = "when = \"has(object.status.podIP)\"";
+const SEND: &str = "send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"";
+const TO: &str = "to = [\"web\"]";
+
+/// All that is wrong with `text`, if anything is.
+fn told(file: &str, text: &str) -> Option<String> {
+    match Plan::read(file, text) {
+        Ok(plan) => Openings::of(&plan).err().map(|problems| problems.to_string()),
+        Err(problems) => Some(problems.to_string()),
+    }
+}
+
+/// A line that is replaced, what by, where the error is, and what is in it.
+type Mistake<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+
+fn hold(mistakes: &[Mistake<'_>]) {
+    for &(line, instead, place, what, remedy) in mistakes {
+        assert!(GOOD.contains(line), "{line}");
+        let text = GOOD.replace(line, instead);
+        let told = told("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
+        let found = told.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {told}"));
+        assert!(found.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {found}");
+        assert!(found.contains(remedy), "{instead}: no {remedy:?} in: {found}");
+        assert!(!told.contains("hunter2"), "a secret is in: {told}");
+    }
+}
+
+#[test]
+fn each_mistake_of_a_mirror_has_its_error_with_its_place_and_what_to_do() {
+    assert_eq!(told("a.toml", GOOD), None);
+    hold(&[
+        (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "spell it as one of those"),
+        (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add it"),
+        (
+            HAPROXY,
+            "haproxy = {socket = \"s\", backend = \"a b\"}",
+            "2:",
+            "\"a b\" can be no name in HAProxy",
+            "as HAProxy does",
+        ),
+        (
+            HAPROXY,
+            "haproxy = {socket = \"s\", backend = \"b\", prefix = \"\"}",
+            "2:",
+            "can be no name in HAProxy",
+            "name it",
+        ),
+        (
+            HAPROXY,
+            "nftables = {address = \"web\"}",
+            "2:",
+            "sinks.web.nftables.address: invalid socket address",
+            "schema",
+        ),
+        (
+            HAPROXY,
+            "nftables = {address = \"10.0.0.1:80\", name = \"a;b\"}",
+            "2:",
+            "can be no name in a ruleset",
+            "another name",
+        ),
+        (HAPROXY, "nftables = {address = \"10.0.0.1:80\", command = []}", "2:", "no program is named", "sudo"),
+        (
+            HAPROXY,
+            "dns = {server = \"s\", zone = \"z\", mark = \"m\", secret = \"hunter2\"}",
+            "2:",
+            "does not say where a secret",
+            "schema",
+        ),
+        (
+            HAPROXY,
+            "haproxy = {socket = \"s\", backend = \"b\"}\nstdout = {}",
+            "1:",
+            "leads to several places",
+            "one sink for each",
+        ),
+        (HAPROXY, &format!("{HAPROXY}\nrate = {{per_second = 1}}"), "3:8:", "`rate` is for streams", "take it out"),
+        (HAPROXY, &format!("{HAPROXY}\nretry = {{first = \"2s\"}}"), "3:9:", "`retry` is for streams", "take it out"),
+        (HAPROXY, "stdout = {}\ndrain = \"1s\"", "3:9:", "`drain` is for mirrors", "take it out"),
+        (
+            HAPROXY,
+            &format!("{HAPROXY}\nguard = {{share = 2}}"),
+            "3:18:",
+            "the share is no part of a whole",
+            "from 0 to 1",
+        ),
+        (HAPROXY, &format!("{HAPROXY}\nguard = {{window = \"0s\"}}"), "3:", "it is no time at all", "more than 0s"),
+        (HAPROXY, &format!("{HAPROXY}\ncompare = \"0s\""), "3:11:", "it is no time at all", "more than 0s"),
+        (
+            HAPROXY,
+            &format!("{HAPROXY}\n[sinks.log.stdout]\n[sinks.cart]\n{HAPROXY}"),
+            "1:",
+            "it is the place of the sink \"cart\" too",
+            "have both rules feed one mirror",
+        ),
+        (TO, "to = [\"log\"]\n[sinks.log.stdout]", "1:", "no rule feeds the mirror", "name it in the `to`"),
+    ]);
+}
+
+#[test]
+fn so_has_each_mistake_of_a_rule_that_feeds_one() {
+    hold(&[
+        (SEND, "", "4:", "feeds the mirror \"web\" and does not say with what", "write with `send`"),
+        (TO, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "whatever has happened", "a rule of its own"),
+        (WHEN, "when = \"changed('spec')\"", "7:8:", "`old` and `changed(…)` are of what happened", "look at `object`"),
+        (
+            SEND,
+            "send = \"{'key': old.metadata.name, 'address': '', 'port': 1}\"",
+            "8:8:",
+            "are of what happened",
+            "look at",
+        ),
+        (
+            SEND,
+            "send = \"object.metadata.name + 'x'\"",
+            "8:",
+            "comes to a text, and has to come to an entry",
+            "docs/notify.md",
+        ),
+        (
+            SEND,
+            "send = \"{'key': 'a', 'address': 'b'}\"",
+            "8:",
+            "an entry needs `port`; it has key, address",
+            "docs/notify.md",
+        ),
+        (
+            SEND,
+            "send = \"{'key': 'a', 'adress': 'b', 'port': 1}\"",
+            "8:22:",
+            "an entry has no `adress`",
+            "docs/notify.md",
+        ),
+        (
+            SEND,
+            "send = \"{'key': 'a', 'address': 'b', 'port': '80'}\"",
+            "8:",
+            "`port` is a text, and has to be a number",
+            "docs",
+        ),
+        (SEND, "send = \"[{'key': 'a', 'address': 'b', 'port': 1, 'ready': 1}]\"", "8:", "`ready` is a number", "docs"),
+        (
+            SEND,
+            "send = \"object.spec.ports.map(p, {'key': 'a', 'port': p})\"",
+            "8:",
+            "an entry needs `address`",
+            "docs/notify.md",
+        ),
+    ]);
+}
+
+#[test]
+fn a_key_that_is_none_is_told_without_it() {
+    let folder = Folder::new("dns-key");
+    let dns = "dns = {server = \"192.0.2.53\", zone = \"example.org\", mark = \"m\", secret = {file = \"key\"}}";
+    let send = "send = \"{'key': 'a', 'name': 'a.example.org', 'type': 'A', 'data': object.status.podIP}\"";
+    let text = GOOD.replace(HAPROXY, dns).replace(SEND, send);
+    let file = folder.join("a.toml").display().to_string();
+    let missing = told(&file, &text).expect("it is not there");
+    assert!(missing.contains("a.toml:2:") && missing.contains("No such file"), "{missing}");
+    assert!(missing.contains("put it there as `ALGORITHM:NAME:SECRET`"), "{missing}");
+    std::fs::write(folder.join("key"), "hmac-md5:mirror:aHVudGVyMg==").expect("there is room");
+    let told = told(&file, &text).expect("it is none");
+    assert!(told.contains("a.toml:2:") && told.contains("hmac-sha256"), "{told}");
+    assert!(!told.contains("aHVudGVyMg"), "{told}");
+    std::fs::write(folder.join("key"), "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=\n")
+        .expect("room");
+    assert_eq!(self::told(&file, &text), None);
+}

@@ -1,0 +1,70 @@
+//! What would be done is seen, and neither done nor remembered.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use steadfast_outside::haproxy::{Haproxy, Server};
+use steadfast_outside::{Memory, Mirror, Rehearsal, Settings, Step, Target, Wanted, preview};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn wanted(names: &[&str]) -> Result<Wanted<Server>> {
+    let server = Server { address: "10.0.0.1:80".parse()?, weight: 1 };
+    Ok(Wanted::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
+}
+
+/// What was said.
+type Said = Arc<Mutex<Vec<String>>>;
+
+/// A HAProxy that nobody asks, and what would have been done to it.
+fn played() -> Result<(Rehearsal<Haproxy>, Said)> {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let say = {
+        let said = said.clone();
+        move |words| said.lock().expect("nothing panics under it").extend::<Vec<String>>(words)
+    };
+    Ok((Rehearsal::new(Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?, say), said))
+}
+
+#[tokio::test]
+async fn what_would_be_done_is_seen_and_neither_done_nor_remembered() -> Result {
+    let (target, said) = played()?;
+    let file = std::env::temp_dir().join(format!("steadfast-preview-{}.json", std::process::id()));
+    let memory = Memory::open(&file)?;
+    let settings = Settings::default();
+    let names = ["a", "b", "c", "d"];
+    let seen = preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|why| why.to_string())?;
+    assert_eq!((seen.steps.len(), seen.words.len(), seen.ask), (4, 8, None));
+    assert_eq!(seen.words[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
+    assert_eq!(target.look().await?.own, BTreeMap::new());
+    assert!(said.lock().expect("nothing panics under it").is_empty());
+
+    // More than a third would ask, as often as it is looked, and is not asked for.
+    let adds: Vec<Step<Server>> = seen.steps;
+    target.act(&adds).await?;
+    for _ in 0..2 {
+        let seen =
+            preview("web", &target, &settings, &memory, &wanted(&["a"])?).await.map_err(|why| why.to_string())?;
+        assert_eq!((seen.steps.len(), seen.kept.len()), (0, 3));
+        assert_eq!(seen.ask.map(|ask| ask.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
+    }
+    assert!(memory.asks().is_empty() && !file.exists());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_played_goes_through_all_that_a_real_one_would() -> Result {
+    let (target, said) = played()?;
+    let mirror = Mirror::start("web", target, Settings::default(), Memory::volatile());
+    let mut status = mirror.status();
+    mirror.want(wanted(&["a", "b", "c", "d"])?);
+    status.wait_for(|status| status.settled && status.entries == 4).await?;
+    mirror.want(wanted(&["a", "b", "c"])?);
+    status.wait_for(|status| status.settled && status.entries == 3).await?;
+    let said = said.lock().expect("nothing panics under it").join("\n");
+    let order =
+        ["add server web/sf-d", "set server web/sf-d weight 0", "del server web/sf-d"].map(|word| said.find(word));
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "drained before it goes: {said}");
+    Ok(())
+}
