@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use steadfast_outside::{Ask, Kept, Memory, Mirror, Rehearsal, Settings, Status, Target, Wanted, preview};
+use steadfast_outside::{Ask, Kept, Memory, Mirror, Rehearsal, Settings, Status, Target, Value, Wanted, preview};
 use tokio::sync::watch;
 
 use super::entry::Entry;
@@ -114,15 +114,21 @@ pub(super) struct Driver<T: Target> {
 pub(super) type Values<V> =
     Box<dyn Fn(&BTreeMap<String, Entry>) -> (BTreeMap<String, V>, Option<String>) + Send + Sync>;
 
-/// What is to lie there where each entry is one of its own, under the name that comes with it.
-pub(super) fn one_by_one<V>(
+/// What is to lie there where each entry is one of its own, under the name that comes with it. Of two under one name, as when the
+/// address of a pod that has ended is another's by now, the one in traffic counts.
+pub(super) fn one_by_one<V: Value>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
     Box::new(move |entries| {
         let (mut values, mut wrong) = (BTreeMap::new(), None);
         for (key, entry) in entries {
             match value(entry) {
-                Ok((name, value)) => drop(values.insert(name, value)),
+                Ok((name, value)) => {
+                    let is_served = values.get(&name).is_some_and(|there: &V| there.serves() || !value.serves());
+                    if !is_served {
+                        values.insert(name, value);
+                    }
+                }
                 Err(why) => wrong = wrong.or_else(|| Some(format!("the entry {key:?} cannot be there: {why}"))),
             }
         }
@@ -176,7 +182,7 @@ struct Running<V> {
     wanted: Mutex<(usize, Option<Arc<str>>)>,
 }
 
-impl<V: steadfast_outside::Value> AnyMirror for Running<V> {
+impl<V: Value> AnyMirror for Running<V> {
     fn want(&self, gathered: &Gathered) -> Option<String> {
         let (wanted, wrong) = wanted(gathered, &self.values);
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = (wanted.entries.len(), wanted.doubt.clone());
@@ -214,5 +220,34 @@ impl<V: steadfast_outside::Value> AnyMirror for Running<V> {
                 mirror.stop().await;
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use steadfast_outside::haproxy::Server;
+
+    use super::*;
+    use crate::mirror::drivers::haproxy::SHAPE;
+    use crate::mirror::entry::entries;
+
+    #[test]
+    fn an_address_that_a_pod_left_behind_is_that_of_whoever_is_ready_there() {
+        let values = one_by_one(|entry| {
+            let server = Server { address: entry.address()?, weight: entry.weight()? };
+            Ok((server.address.to_string(), server))
+        });
+        let weights = |all: [(&str, bool); 2]| {
+            let pods = all.map(|(key, ready)| json!({"key": key, "address": "10.0.0.1", "port": 80, "ready": ready}));
+            let read = entries(&json!(pods), SHAPE, &serde_json::Value::Null).expect("they are entries");
+            let read = read.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+            let (there, wrong) = values(&read);
+            assert_eq!(wrong, None);
+            there.into_values().map(|server| server.weight).collect::<Vec<_>>()
+        };
+        assert_eq!(weights([("new", true), ("old", false)]), [1]);
+        assert_eq!(weights([("a-old", false), ("new", true)]), [1]);
+        assert_eq!(weights([("a", false), ("b", false)]), [0]);
     }
 }
