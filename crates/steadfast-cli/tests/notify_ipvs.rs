@@ -1,0 +1,180 @@
+//! `steadfast notify` with a virtual service of a real IPVS, in a guest of its own: `ipvsadm` and the traffic are the judges.
+#![cfg(target_os = "linux")]
+
+#[path = "../../steadfast-outside/tests/guest/mod.rs"]
+mod guest;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use guest::{GUEST, Guest};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const SERVICE: &str = "10.9.0.1:80";
+
+/// What the copy says at its end.
+const ALL_HELD: &str = "all of it held in the guest";
+
+/// Where alone a guest can write.
+const FOLDER: &str = "/mnt";
+
+#[test]
+fn pods_are_real_servers_of_lvs_while_they_are_ready() -> Result {
+    let Some(guest) = Guest::start("a_copy_of_this_program")? else { return Ok(()) };
+    let said = guest.said()?;
+    assert!(said.contains(ALL_HELD), "{said}");
+    Ok(())
+}
+
+/// Not a test, but what a copy of this program does in the guest.
+#[test]
+fn a_copy_of_this_program() -> Result {
+    let Some(modules) = env::var_os(GUEST) else { return Ok(()) };
+    for module in ["ip_vs", "ip_vs_wrr"] {
+        let loaded = Command::new("modprobe").arg("-d").arg(&modules).arg(module).status()?;
+        assert!(loaded.success(), "{module}: {loaded}");
+    }
+    for number in 2..=4 {
+        backend(number)?;
+    }
+    let runtime = Runtime::new()?;
+    let server = runtime.block_on(ApiServer::builder().tls(true).start())?;
+    fs::write(format!("{FOLDER}/kubeconfig"), server.kubeconfig())?;
+    fs::write(format!("{FOLDER}/notify.toml"), CONFIGURATION)?;
+    for (number, is_ready) in [(2, true), (3, true), (4, false)] {
+        server.create(&pod(&format!("web-{number}"), number, is_ready))?;
+    }
+    // Its address is another's by now.
+    server.create(&pod("zombie", 2, false))?;
+
+    let seen = notify(&["--dry-run"]).stderr(Stdio::inherit()).output()?;
+    let told = String::from_utf8(seen.stdout)?;
+    assert!(told.contains("ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:8000 -m -w 1"), "{told}");
+    assert_eq!(servers()?, [""; 0]);
+
+    let acting = Acting(notify(&[]).spawn()?);
+    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 1", "10.8.0.4:8000 0"])?;
+    assert_eq!(asked(6), BTreeSet::from([2, 3]));
+    server.merge_patch("pods", "default", "web-4", json!({"status": status(4, true)}))?;
+    server.merge_patch("pods", "default", "web-3", json!({"status": status(3, false)}))?;
+    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
+    assert_eq!(asked(6), BTreeSet::from([2, 4]));
+
+    // Nobody can be asked whether that is so, until somebody can.
+    server.faults().cut();
+    server.delete_named("pods", "default", "web-4")?;
+    let cleared = Command::new("ipvsadm").arg("-C").status()?;
+    assert!(cleared.success());
+    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
+    server.compact();
+    server.faults().heal();
+    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0"])?;
+    assert_eq!(asked(4), BTreeSet::from([2]));
+    drop(acting);
+    drop(runtime);
+    println!("{ALL_HELD}");
+    Ok(())
+}
+
+const CONFIGURATION: &str = r#"
+[clusters.here]
+kubeconfig = "kubeconfig"
+
+[sinks.web]
+ipvs = {address = "10.9.0.1:80", scheduler = "wrr"}
+drain = "1s"
+compare = "1s"
+guard = {share = 1.0}
+
+[[rules]]
+name = "web"
+resources = ["pods"]
+labels = "app=web"
+when = "has(object.status.podIP)"
+send = "{'key': object.metadata.name, 'address': object.status.podIP, 'port': 8000}"
+to = ["web"]
+"#;
+
+fn pod(name: &str, number: u8, is_ready: bool) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "default", "name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+        "status": status(number, is_ready),
+    })
+}
+
+fn status(number: u8, is_ready: bool) -> Value {
+    let told = if is_ready { "True" } else { "False" };
+    let address = format!("10.8.0.{number}");
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
+}
+
+fn notify(more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command.args(["notify", "-c", "/mnt/notify.toml"]).args(more).stdin(Stdio::null());
+    command.env_remove("KUBECONFIG").env("HOME", FOLDER);
+    command
+}
+
+/// The program at work; killed when it is dropped.
+struct Acting(Child);
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The real servers of the service, each with its weight.
+fn servers() -> Result<Vec<String>> {
+    let listed = Command::new("ipvsadm").args(["-S", "-n"]).output()?;
+    let listed = String::from_utf8(listed.stdout)?;
+    let lines = listed.lines().filter_map(|line| line.trim().strip_prefix(&format!("-a -t {SERVICE} -r ")));
+    Ok(lines.map(|line| line.replace(" -m -w", "")).collect())
+}
+
+fn servers_become(expected: &[&str]) -> Result {
+    let begun = Instant::now();
+    while servers()? != expected {
+        if begun.elapsed() > Duration::from_secs(30) {
+            return Err(format!("{:?} in place of {expected:?}", servers()?).into());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Answers every connection with its number.
+fn backend(number: u8) -> Result {
+    let listener = TcpListener::bind((format!("10.8.0.{number}"), 8000))?;
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            // Whoever has hung up wants no answer.
+            let _ = stream.and_then(|mut stream| stream.write_all(&[number]));
+        }
+    });
+    Ok(())
+}
+
+/// Who answers, asked so often.
+fn asked(times: usize) -> BTreeSet<u8> {
+    let address: SocketAddr = SERVICE.parse().expect("an address");
+    let answer = |_| {
+        let mut number = [0];
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        stream.read_exact(&mut number).ok()?;
+        Some(number[0])
+    };
+    (0..times).filter_map(answer).collect()
+}
