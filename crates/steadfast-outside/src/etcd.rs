@@ -66,6 +66,11 @@ impl Etcd {
         Self { lasts, ..self }
     }
 
+    /// How long the lease lasts after the last look.
+    pub fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
     /// Whether the lease is there, and kept so from now on.
     async fn keep(&self) -> Result<bool, EtcdError> {
         let kept = self.gateway.ask("lease/keepalive", &json!({ "ID": self.lease.to_string() })).await?;

@@ -109,6 +109,21 @@ fn half_a_minute() -> u32 {
     30
 }
 
+/// The keys of etcd under a prefix that have the mirror's lease.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Etcd {
+    /// Its client URLs, `http://HOST:PORT` each; the first that answers is asked.
+    #[schemars(length(min = 1))]
+    pub endpoints: Vec<String>,
+    /// What the keys begin with; the `key` of an entry comes behind it.
+    pub prefix: String,
+    /// What tells this mirror's keys from those of others: its lease follows from it.
+    pub mark: String,
+    /// How long the keys are there after the last look; five minutes unless given.
+    pub lease: Option<Span>,
+}
+
 /// How much may be taken out of a mirror at once; what is more has to be approved of.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]

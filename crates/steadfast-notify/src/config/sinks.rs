@@ -7,12 +7,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::mirrors::{Dns, Guard, Haproxy, Ipvs, Nftables};
+use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables};
 use super::secret::SecretFrom;
 use super::span::Span;
 
 /// A stream, to which messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there. Or a
-/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs` and `dns`, and how it is kept so.
+/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs`, `dns` and `etcd`, and how it is kept so.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
@@ -30,6 +30,8 @@ pub struct Sink {
     pub ipvs: Option<Ipvs>,
     /// The names of a DNS zone.
     pub dns: Option<Dns>,
+    /// Keys of etcd.
+    pub etcd: Option<Etcd>,
     /// Of a mirror: how much may be taken out at once.
     pub guard: Option<Guard>,
     /// Of a mirror: how long what is to go is waited for while somebody still uses it; 30 s unless given.
@@ -72,6 +74,7 @@ impl Sink {
             ("nftables", self.nftables.is_some()),
             ("ipvs", self.ipvs.is_some()),
             ("dns", self.dns.is_some()),
+            ("etcd", self.etcd.is_some()),
         ];
         kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind)
     }
@@ -81,7 +84,7 @@ impl Sink {
 pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
 
 /// What is made equal to what rules send.
-pub(crate) const MIRRORS: [&str; 4] = ["haproxy", "nftables", "ipvs", "dns"];
+pub(crate) const MIRRORS: [&str; 5] = ["haproxy", "nftables", "ipvs", "dns", "etcd"];
 
 fn four() -> usize {
     4

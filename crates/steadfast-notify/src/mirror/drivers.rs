@@ -3,6 +3,7 @@
 //! Another kind is a file here, a field of [`Sink`], and a line in each of these two functions.
 
 pub(crate) mod dns;
+pub(crate) mod etcd;
 pub(crate) mod haproxy;
 pub(crate) mod ipvs;
 pub(crate) mod nftables;
@@ -20,6 +21,7 @@ pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
         "nftables" => Some(nftables::SHAPE),
         "ipvs" => Some(ipvs::SHAPE),
         "dns" => Some(dns::SHAPE),
+        "etcd" => Some(etcd::SHAPE),
         _ => None,
     }
 }
@@ -34,6 +36,8 @@ pub(super) fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<
         ipvs::open(config)
     } else if let Some(config) = &sink.dns {
         dns::open(config, folder)
+    } else if let Some(config) = &sink.etcd {
+        etcd::open(config, sink.compare.map(|span| span.0))
     } else {
         return Ok(None);
     };

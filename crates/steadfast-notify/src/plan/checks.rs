@@ -331,6 +331,9 @@ impl<'a> Checks<'a> {
 
 /// Where a mirror is: two in one place would be at odds.
 fn place(name: &str, sink: &Sink) -> Option<String> {
+    if let Some(one) = &sink.etcd {
+        return Some(format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark));
+    }
     match (&sink.haproxy, &sink.nftables, &sink.ipvs, &sink.dns) {
         (Some(one), ..) => Some(format!("haproxy {} {}", one.socket.display(), one.backend)),
         (_, Some(one), ..) => Some(format!("nftables {}", one.name.as_deref().unwrap_or(name))),

@@ -187,3 +187,21 @@ fn a_key_that_is_none_is_told_without_it() {
         .expect("room");
     assert_eq!(self::told(&file, &text), None);
 }
+
+#[test]
+fn a_registry_that_cannot_be_is_told_with_what_to_do() {
+    let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
+    let told = |etcd: &str| told("a.toml", &GOOD.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
+    let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
+    assert_eq!(told(good), None);
+    assert_eq!(told(&format!("{good}, lease = \"2m\"")), None);
+    for (etcd, what, remedy) in [
+        (good.replace("http", "https"), "\"https://10.0.0.1:2379\" is no endpoint of etcd", "name its client URLs"),
+        (good.replace("/services/", ""), "needs a prefix and a mark", "say under what its keys are"),
+        (format!("{good}, lease = \"119s\""), "the lease could end between two looks", "twice as long as `compare`"),
+        (good.replace("prefix", "path"), "unknown field `path`", "spell it as one of those"),
+    ] {
+        let told = told(&etcd).expect(&etcd);
+        assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{etcd}: {told}");
+    }
+}
