@@ -3,22 +3,22 @@
 //! An object that is kept encoded is written as it is kept. What is written is read again by [`Forms::read`] alone, which takes
 //! nothing for granted: bytes that are no row are none, whatever they are.
 
+mod owed;
 mod row;
-
-use std::borrow::Cow;
 
 use bytes::Bytes;
 
 use crate::decode::{Encoding, RawObject};
 use crate::key::ObjectKey;
 use crate::lazy::Lazy;
-use crate::object::Entry;
+use crate::object::{Entry, Object};
 use crate::protobuf::MessageId;
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use row::{Form, Row};
 
+pub use owed::{OwedKey, SavedDebt, SavedState};
 pub use row::{key_of, write_key};
 
 /// How the objects of one collection may be encoded.
@@ -34,8 +34,8 @@ pub struct Forms {
 pub enum Saved {
     /// The object as it was kept.
     Known(RawObject),
-    /// Its newest state could not be decoded: who it is and in which version is all there is.
-    Unknown(Identity),
+    /// Its newest state could not be decoded: who it is and in which version, and the last state that could.
+    Unknown(Identity, Option<RawObject>),
 }
 
 impl Saved {
@@ -43,7 +43,7 @@ impl Saved {
     pub fn identity(&self) -> &Identity {
         match self {
             Self::Known(raw) => &raw.identity,
-            Self::Unknown(identity) => identity,
+            Self::Unknown(identity, _) => identity,
         }
     }
 }
@@ -69,11 +69,19 @@ impl Forms {
     /// Where it is encoded in a way that cannot be named.
     pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
         let Identity { uid, version, .. } = entry.identity();
-        let as_it_came = entry.last().filter(|last| last.version() == version && last.identity().uid == *uid);
-        let (form, bytes) = match as_it_came {
-            None => (Form::Unknown, Cow::Borrowed(&[][..])),
-            Some(object) => (self.form(object.message())?, Lazy::bytes(object)),
-        };
+        let as_it_came = |last: &&Object<Lazy<K>>| last.version() == version && last.identity().uid == *uid;
+        if let Some(object) = entry.last().filter(as_it_came) {
+            return self.write_object(object, out);
+        }
+        let mut last = Vec::new();
+        entry.last().map_or(Ok(()), |object| self.write_object(object, &mut last))?;
+        Row { form: Form::Unknown, uid: uid.as_str(), version: version.as_str(), bytes: &last }.write(out);
+        Ok(())
+    }
+
+    fn write_object<K>(self, object: &Object<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
+        let Identity { uid, version, .. } = object.identity();
+        let (form, bytes) = (self.form(object.message())?, Lazy::bytes(object));
         Row { form, uid: uid.as_str(), version: version.as_str(), bytes: &bytes }.write(out);
         Ok(())
     }
@@ -93,7 +101,13 @@ impl Forms {
         let uid = if uid.is_empty() { Uid::by_name(&key) } else { Uid::from(uid) };
         let identity = Identity { key, uid, version: ResourceVersion::from(version) };
         let (encoding, message) = match form {
-            Form::Unknown => return Some(Saved::Unknown(identity)),
+            Form::Unknown if bytes.is_empty() => return Some(Saved::Unknown(identity, None)),
+            Form::Unknown => {
+                return match self.read(identity.key.clone(), bytes)? {
+                    Saved::Known(last) => Some(Saved::Unknown(identity, Some(last))),
+                    Saved::Unknown(..) => None,
+                };
+            }
             Form::Json => (Encoding::Json, None),
             Form::Object => (Encoding::Protobuf, Some(self.messages[0]?)),
             Form::Metadata => (Encoding::Protobuf, Some(self.messages[1]?)),

@@ -10,6 +10,7 @@
 pub mod backoff;
 pub mod breach;
 pub mod checkpoint;
+pub mod debts;
 pub mod decode;
 pub mod event;
 pub mod filter;

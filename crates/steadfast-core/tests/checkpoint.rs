@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
-use steadfast_core::checkpoint::{Forms, Saved, key_of, write_key};
+use steadfast_core::checkpoint::{Forms, OwedKey, Saved, SavedState, key_of, write_key};
+use steadfast_core::debts::{Debt, Due, End};
 use steadfast_core::decode::{Decoder, Kept, RawObject};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Identity;
-use steadfast_core::{Encoding, Entry, Lazy, Object, ObjectKey, Uid};
+use steadfast_core::{Certainty, DeleteReason, Encoding, Entry, Lazy, Object, ObjectKey, Uid};
 
 fn forms() -> Forms {
     Forms::of("v1", "Pod")
@@ -60,12 +61,19 @@ proptest! {
         }
         let unknown = written(&Entry::tainted(identity.clone(), None));
         match forms().read(key.clone(), &unknown) {
-            Some(Saved::Unknown(read)) => prop_assert_eq!(read, identity),
+            Some(Saved::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
             other => prop_assert!(false, "{:?}", other),
         }
         // Of a part of it nothing is made up: who it is and in which version is there or nothing.
         let part = &unknown[..cut.index(unknown.len())];
         prop_assert!(forms().read(key.clone(), part).is_none());
+
+        let later = Identity { version: format!("{version}1").as_str().into(), ..identity };
+        let tainted = written(&Entry::tainted(later.clone(), entry(&raw).object().cloned()));
+        match forms().read(key.clone(), &tainted) {
+            Some(Saved::Unknown(read, Some(last))) => prop_assert!(read == later && last == raw),
+            other => prop_assert!(false, "{:?}", other),
+        }
 
         let mut text = Vec::new();
         write_key(&key, &mut text);
@@ -79,11 +87,67 @@ proptest! {
             prop_assert!(!saved.identity().version.as_str().is_empty());
         }
         let _ = key_of(&row);
+        let _ = OwedKey::read(&row);
+        let _ = forms().read_debt(&ObjectKey::cluster("a"), &row);
+    }
+
+    #[test]
+    fn a_debt_is_read_as_it_was_written(
+        key in key(),
+        handler in "[ -~é]{1,63}",
+        base in proptest::option::of(any::<bool>()),
+        is_end in any::<bool>(),
+        ended in proptest::option::of(any::<bool>()),
+        initial in any::<bool>(),
+        deleted_at in proptest::option::of("[1-9][0-9]{0,9}"),
+        reason in prop::sample::select(vec![DeleteReason::Deleted, DeleteReason::Replaced, DeleteReason::DeletedOrLeft]),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let raw = |version: &str| RawObject {
+            identity: Identity { key: key.clone(), uid: "u".into(), version: version.into() },
+            bytes: Bytes::from(format!("{{\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}")),
+            managed_fields: None,
+            encoding: Encoding::Json,
+            message: None,
+        };
+        let state = |version: &str| entry(&raw(version)).object().cloned().expect("it is known");
+        let there = entry(&raw("7"));
+        let held = there.object().cloned().expect("it is known");
+        let own = |is_held: bool, version: &str| if is_held { held.clone() } else { state(version) };
+        let end = |last| End {
+            last,
+            version: deleted_at.as_deref().map(Into::into),
+            certainty: if deleted_at.is_some() { Certainty::Observed } else { Certainty::Inferred },
+            reason,
+        };
+        let mut debt = Debt::default();
+        debt.base = base.map(|is_held| own(is_held, "5"));
+        debt.due = Some(if is_end { Due::End(end(state("6"))) } else { Due::State(held.clone()) });
+        debt.ended = ended.map(|is_held| end(own(is_held, "8")));
+        debt.initial = initial;
+
+        let mut row = Vec::new();
+        forms().write_debt(&debt, Some(&there), &mut row).expect("its forms have names");
+        let read = forms().read_debt(&key, &row);
+        let saved = |state: Object<Lazy<Pod>>| {
+            let apart = || SavedState::Apart(raw(state.version().as_str()));
+            Some(if state.is(&held) { SavedState::Held } else { apart() })
+        };
+        prop_assert_eq!(read, debt.map(&mut { saved }));
+        prop_assert_eq!(forms().read_debt(&key, &row[..cut.index(row.len())]), None, "of a part nothing is made up");
+
+        let mut name = Vec::new();
+        OwedKey::write(&handler, Some(&key), &mut name);
+        prop_assert!(OwedKey::is_meant(&name) && key_of(&name).is_none());
+        prop_assert_eq!(OwedKey::read(&name), Some(OwedKey { handler: handler.clone(), key: Some(key) }));
+        name.clear();
+        OwedKey::write(&handler, None, &mut name);
+        prop_assert_eq!(OwedKey::read(&name), Some(OwedKey { handler, key: None }));
     }
 }
 
 #[test]
-fn one_that_turned_out_not_to_fit_is_written_as_it_came_and_an_older_state_is_not() {
+fn one_that_turned_out_not_to_fit_is_written_as_it_came_and_an_older_state_beside_the_newer_version() {
     let identity =
         |version: &str| Identity { key: ObjectKey::namespaced("shop", "a"), uid: "u".into(), version: version.into() };
     let raw = |version: &str| RawObject {
@@ -98,5 +162,6 @@ fn one_that_turned_out_not_to_fit_is_written_as_it_came_and_an_older_state_is_no
     let unfit = Entry::tainted(identity("5"), seen.clone());
     assert!(matches!(read(&unfit), Some(Saved::Known(read)) if read == raw("5")));
     let newer = Entry::tainted(identity("6"), seen);
-    assert!(matches!(read(&newer), Some(Saved::Unknown(read)) if read == identity("6")));
+    let read = read(&newer);
+    assert!(matches!(read, Some(Saved::Unknown(read, Some(last))) if read == identity("6") && last == raw("5")));
 }

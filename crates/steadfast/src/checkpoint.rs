@@ -43,7 +43,7 @@ use crate::resource::Collection;
 use crate::scope::Scope;
 use book::Book;
 use desk::Desk;
-use disk::File;
+use disk::{Disk, Failing, File};
 use head::Terms;
 use lock::Lock;
 use section::Kept;
@@ -77,13 +77,24 @@ impl Checkpoint {
     ///
     /// Where another program holds it, or the system does not let it be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
-        let path = path.as_ref();
+        Self::open_on(path.as_ref(), |file| Box::new(file))
+    }
+
+    /// The same on a disk that fails whenever `fails` says so.
+    pub(crate) fn open_failing(
+        path: &Path,
+        fails: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Self, CheckpointError> {
+        Self::open_on(path, |file| Box::new(Failing { file, fails: Arc::new(fails) }))
+    }
+
+    fn open_on(path: &Path, disk: impl FnOnce(File) -> Box<dyn Disk>) -> Result<Self, CheckpointError> {
         let failed = |source| CheckpointError::Io { path: path.to_owned(), source };
         let lock = match Lock::take(path).map_err(failed)? {
             Ok(lock) => lock,
             Err(holder) => return Err(CheckpointError::Held { path: path.to_owned(), holder }),
         };
-        let book = Book::open(Box::new(File::at(path, lock))).map_err(failed)?;
+        let book = Book::open(disk(File::at(path, lock))).map_err(failed)?;
         Ok(Self { desk: Desk::new(path.display().to_string(), book) })
     }
 

@@ -90,6 +90,30 @@ pub enum HandlerError {
     /// It is an async handler, and no async runtime is current.
     #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
     NoRuntime,
+    /// A durable handler goes by a name, which is in the file.
+    #[error(
+        "{name:?} is no name of a durable handler: give it one of 1 to 63 bytes, the same in each life of the program"
+    )]
+    Name {
+        /// What was given.
+        name: String,
+    },
+    /// What a durable handler is owed has to be kept somewhere.
+    #[error(
+        "{resource} is kept in no checkpoint, and so is what a durable handler would be owed; build the informer with one"
+    )]
+    Unkept {
+        /// The resource and its scope.
+        resource: String,
+    },
+    /// A durable handler of this name is there.
+    #[error("{resource} has a durable handler {name:?}; remove that one, or give the other a name of its own")]
+    Taken {
+        /// The resource and its scope.
+        resource: String,
+        /// The name.
+        name: String,
+    },
     /// The informer was stopped.
     #[error(
         "the informer of {resource} was stopped, so no handler of it will be called; \

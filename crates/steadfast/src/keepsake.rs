@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use steadfast_core::ResourceVersion;
-use steadfast_core::checkpoint::Saved;
+use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt};
 
 use crate::shared::Shared;
 
@@ -33,6 +33,8 @@ pub(crate) struct Restored {
     pub(crate) version: ResourceVersion,
     /// The cluster that it was of, if that was known.
     pub(crate) cluster: Option<String>,
+    /// The durable handlers, and what they are owed.
+    pub(crate) owed: Vec<(OwedKey, SavedDebt)>,
 }
 
 /// Of which cluster a server is.

@@ -37,6 +37,7 @@
 //! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
 //! | `checkpoint`, `keepsake` | caches that survive their program's death, in a file (feature `checkpoint`) |
+//! | `durable` | handlers that acknowledge what they have done, and are told until then (feature `checkpoint`) |
 //! | [`metrics`] | what all of these count, as a scrape of Prometheus reads them (feature `metrics`) |
 //! | `shared`, `runner`, `handler` | the store and those who are notified of its changes, each by a queue of its own |
 
@@ -47,6 +48,8 @@ mod checkpoint;
 mod choices;
 pub mod connection;
 mod driver;
+#[cfg(feature = "checkpoint")]
+mod durable;
 pub mod environment;
 mod error;
 mod factory;
@@ -86,6 +89,8 @@ pub use kube;
 #[cfg(feature = "checkpoint")]
 pub use checkpoint::{Checkpoint, CheckpointCounts, CheckpointError};
 pub use connection::Connection;
+#[cfg(feature = "checkpoint")]
+pub use durable::{DurableBuilder, DurableCounts, DurableRegistration, Told};
 pub use error::{Difference, HandlerError, InformerError, NotSynced, SyncTimeout, Unkept, Unknown, WaitError};
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};

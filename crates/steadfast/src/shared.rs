@@ -1,6 +1,8 @@
 //! What an informer's driver, handles and readers share.
 
 #[cfg(feature = "checkpoint")]
+mod owing;
+#[cfg(feature = "checkpoint")]
 mod withheld;
 
 use std::panic::AssertUnwindSafe;
@@ -16,6 +18,8 @@ use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreRea
 use steadfast_core::{Freshness, Instant, Object};
 use tokio::sync::watch;
 
+#[cfg(feature = "checkpoint")]
+use crate::durable::Durables;
 use crate::environment::SharedEnvironment;
 use crate::handler_counts::HandlerCounts;
 use crate::memory::Memory;
@@ -62,6 +66,9 @@ pub(crate) struct Shared<K> {
     synced: AtomicBool,
     /// Whether handlers wait though there is something to be seen: what a checkpoint has kept, and nothing has confirmed.
     withheld: AtomicBool,
+    /// Handlers that acknowledge.
+    #[cfg(feature = "checkpoint")]
+    pub(crate) durables: Durables<K>,
     notes: Mutex<Vec<NoteCallback>>,
     pub(crate) counted: Arc<Counted>,
 }
@@ -107,6 +114,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
             moved: watch::Sender::new(0),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             withheld: AtomicBool::new(false),
+            #[cfg(feature = "checkpoint")]
+            durables: Durables::default(),
             notes: Mutex::default(),
             counted: Arc::default(),
         }
@@ -177,13 +186,6 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.reader.snapshot()
     }
 
-    /// What readers see, and what is known of that: of one publication.
-    #[cfg(feature = "checkpoint")]
-    pub(crate) fn published(&self) -> (Arc<Snapshot<K>>, Arc<Evidence>) {
-        let _publication = lock(&self.handlers);
-        (self.snapshot(), self.evidence.load_full())
-    }
-
     pub(crate) fn reader(&self) -> &StoreReader<K> {
         &self.reader
     }
@@ -215,6 +217,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
         // The driver alone changes that, and it is here.
         let withheld = self.withheld.load(Ordering::Acquire);
+        #[cfg(feature = "checkpoint")]
+        let (shown, before) = (withheld && viewed, self.snapshot());
+        #[cfg(feature = "checkpoint")]
+        let owed = changes;
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
         // Before the lock is taken, for it is the user's code that says what passes.
@@ -238,8 +244,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.synced.store(true, Ordering::Release);
         }
         let told = deliver(&mut handlers, changes, screened, viewed);
+        #[cfg(feature = "checkpoint")]
+        self.owe(owed, shown.then_some(&*before));
         drop(handlers);
         told.iter().for_each(Runner::start);
+        #[cfg(feature = "checkpoint")]
+        self.durables.start();
     }
 
     /// What passes each filter of those that have one and follow already.
@@ -401,6 +411,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
             sum.events += handler.undelivered();
             sum.running += handler.counts().running;
         }
+        #[cfg(feature = "checkpoint")]
+        {
+            self.durables.close();
+            sum.running += self.durables.counts().iter().map(|(_, counts)| counts.running).sum::<usize>();
+        }
         sum
     }
 
@@ -429,7 +444,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Whether the handlers have been given all that the driver had read, and are done with it.
     pub(crate) fn is_drained(&self) -> bool {
-        self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.is_idle())
+        #[cfg(feature = "checkpoint")]
+        let settled = self.durables.is_idle();
+        #[cfg(not(feature = "checkpoint"))]
+        let settled = true;
+        settled && self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.is_idle())
     }
 
     pub(crate) fn handler_counts(&self) -> Vec<HandlerCounts> {

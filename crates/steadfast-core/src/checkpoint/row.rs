@@ -16,7 +16,7 @@ pub(super) struct Row<'a> {
 /// What the bytes of a row are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Nothing: the state could not be decoded.
+    /// Those of the last state that could be decoded, as a row of its own, or none: this one could not.
     Unknown,
     Json,
     /// The object's own message.
@@ -32,8 +32,7 @@ impl<'a> Row<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend(FORMS.iter().filter(|(form, _)| *form == self.form).map(|(_, letter)| letter));
         for text in [self.uid, self.version] {
-            out.extend((text.len() as u32).to_le_bytes());
-            out.extend(text.as_bytes());
+            write_text(text, out);
         }
         out.extend(self.bytes);
     }
@@ -43,13 +42,18 @@ impl<'a> Row<'a> {
         let form = FORMS.iter().find(|(_, known)| known == letter)?.0;
         let (uid, rest) = text(rest)?;
         let (version, bytes) = text(rest)?;
-        let whole = !version.is_empty() && (form != Form::Unknown || bytes.is_empty());
-        whole.then_some(Self { form, uid, version, bytes })
+        (!version.is_empty()).then_some(Self { form, uid, version, bytes })
     }
 }
 
+/// Writes a text with its length before it.
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.extend((text.len() as u32).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
 /// A text with its length before it, and what comes behind it.
-fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+pub(super) fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     Some((str::from_utf8(text).ok()?, rest))

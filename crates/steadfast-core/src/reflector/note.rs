@@ -33,6 +33,12 @@ pub enum Note {
         /// The cause.
         why: Arc<str>,
     },
+    /// Durable handlers are told what is due to them though it cannot be written down that it is: should the program die, its
+    /// next life goes on from what was written last.
+    ToldUnwritten {
+        /// The cause.
+        why: Arc<str>,
+    },
     /// A watch goes on where the one before ended.
     Resumed {
         /// From which version.
@@ -190,6 +196,7 @@ impl Note {
             Self::Failed { .. }
             | Self::NotRestored { .. }
             | Self::NotKept { .. }
+            | Self::ToldUnwritten { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
             | Self::FellBackToJson { .. }
@@ -219,6 +226,9 @@ impl fmt::Display for Note {
             Self::NotRestored { why } => write!(f, "{why}; listing it all"),
             Self::NotKept { why } => {
                 write!(f, "what is held cannot be written to the checkpoint ({why}); its last state stays, and it is tried again")
+            }
+            Self::ToldUnwritten { why } => {
+                write!(f, "durable handlers are told what cannot be written to the checkpoint ({why})")
             }
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
             Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),

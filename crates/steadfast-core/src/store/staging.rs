@@ -4,7 +4,7 @@ use super::entries::{Replacement, Tainted, entry, successor};
 use super::objects::Objects;
 use super::vacant::Vacant;
 use crate::key::ObjectKey;
-use crate::object::{Entry, Weighed};
+use crate::object::{Entry, Object, Weighed};
 use crate::record::Identity;
 use crate::slots::Slot;
 use crate::version::ResourceVersion;
@@ -88,6 +88,14 @@ impl<K> Staging<K> {
     /// Stages a listed object.
     pub fn put(&mut self, identity: Identity, object: Result<impl Into<Weighed<K>>, Tainted>) {
         let entry = entry(identity, object);
+        self.listed += entry.footprint();
+        self.staged.push(Staged::Listed(entry));
+    }
+
+    /// Stages an object whose state could not be decoded, and the last one that could.
+    pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, Weighed<K>)>) {
+        let last = last.map(|(identity, object)| Object::weighed(identity, object));
+        let entry = Entry::tainted(identity, last);
         self.listed += entry.footprint();
         self.staged.push(Staged::Listed(entry));
     }

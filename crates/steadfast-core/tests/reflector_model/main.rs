@@ -91,6 +91,7 @@ fn name_of(note: &Note) -> &'static str {
         Note::Restored { .. } => "restored",
         Note::NotRestored { .. } => "not restored",
         Note::NotKept { .. } => "not kept",
+        Note::ToldUnwritten { .. } => "told unwritten",
         Note::Resumed { .. } => "resumed",
         Note::Moved { .. } => "moved",
         Note::Ended => "ended",

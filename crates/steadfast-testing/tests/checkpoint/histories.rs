@@ -18,7 +18,7 @@ struct Told {
     restored: usize,
 }
 
-fn below(random: &mut Random, bound: u64) -> u64 {
+pub(crate) fn below(random: &mut Random, bound: u64) -> u64 {
     random.draw() % bound
 }
 
@@ -26,7 +26,7 @@ fn name(random: &mut Random) -> String {
     format!("a-{}", below(random, 12))
 }
 
-fn change(server: &ApiServer, random: &mut Random, round: u64) {
+pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = name(random);
     let there = server.get("configmaps", "default", &name).is_ok();
     // What another change has made impossible does not happen.

@@ -29,8 +29,17 @@ impl Life {
     }
 
     pub(crate) async fn begin_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, WorldError> {
+        Self::begin_with(server, network, Checkpoint::open(path)?, path).await
+    }
+
+    /// Begins with what is in `checkpoint`, which is at `path`.
+    pub(crate) async fn begin_with(
+        server: &ApiServer,
+        network: &InMemory,
+        checkpoint: Checkpoint,
+        path: &Path,
+    ) -> Result<Self, WorldError> {
         let factory = InformerFactory::new(&network.connection(server).await?);
-        let checkpoint = Checkpoint::open(path)?;
         let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Note>>>)>::default();
         let (sink, written) = (told.clone(), notes.clone());

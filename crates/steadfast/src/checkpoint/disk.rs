@@ -1,8 +1,9 @@
 //! Where the bytes of a checkpoint lie.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redb::StorageBackend;
 use redb::backends::FileBackend;
@@ -42,6 +43,65 @@ impl Disk for File {
 
     fn set_aside(&self) -> io::Result<()> {
         std::fs::rename(&self.path, beside(&self.path, ".unreadable"))
+    }
+}
+
+/// A file on which changes fail when `fails` says so, for tests of what comes of that.
+pub(super) struct Failing {
+    pub(super) file: File,
+    pub(super) fails: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Disk for Failing {
+    fn open(&self) -> io::Result<Medium> {
+        Ok(Medium(Box::new(FailingMedium { medium: self.file.open()?, fails: self.fails.clone() })))
+    }
+
+    fn set_aside(&self) -> io::Result<()> {
+        self.file.set_aside()
+    }
+}
+
+struct FailingMedium {
+    medium: Medium,
+    fails: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl FailingMedium {
+    fn full(&self) -> io::Result<()> {
+        if (self.fails)() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Debug for FailingMedium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FailingMedium")
+    }
+}
+
+impl StorageBackend for FailingMedium {
+    fn len(&self) -> io::Result<u64> {
+        self.medium.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.medium.read(offset, out)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.full().and_then(|()| self.medium.set_len(length))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.full().and_then(|()| self.medium.sync_data())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.full().and_then(|()| self.medium.write(offset, data))
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.medium.close()
     }
 }
 

@@ -42,7 +42,7 @@ impl Sum {
 }
 
 /// How parts and rows are written. Whatever changes that changes this.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Why a head cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

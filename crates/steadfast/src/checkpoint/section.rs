@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use steadfast_core::checkpoint::{Forms, Saved, key_of, write_key};
+use steadfast_core::checkpoint::{Forms, OwedKey, Saved, SavedDebt, key_of, write_key};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::Snapshot;
-use steadfast_core::{Entry, Lazy, ResourceVersion};
+use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::book::{Fault, Rows, Step};
@@ -19,6 +19,7 @@ use super::head::{Head, Terms};
 use super::lineage::Lineage;
 use super::writer;
 use crate::connection::Connection;
+use crate::durable::Owed;
 use crate::keepsake::{Asked, Keepsake, Restored};
 use crate::shared::Shared;
 
@@ -47,12 +48,17 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
 
     fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>> {
         let forms = self.forms;
+        let mut owed = Vec::new();
         let head = self.desk.book.read(&self.claim.name, &self.terms, |key, row| {
+            if OwedKey::is_meant(key) {
+                let read = OwedKey::read(key).and_then(|key| Some((debt(forms, &key, row)?, key)));
+                return read.map(|(debt, key)| owed.push((key, debt))).is_some();
+            }
             let saved = key_of(key).and_then(|key| forms.read(key, row));
             saved.map(&mut *take).is_some()
         })?;
         self.mark = head.mark;
-        Ok(Restored { version: head.version, cluster: head.cluster })
+        Ok(Restored { version: head.version, cluster: head.cluster, owed })
     }
 
     fn ask(&self, restored: bool) -> BoxFuture<'static, Asked> {
@@ -62,14 +68,17 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Keepsake<Lazy<T>> f
     fn keep(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
         let Self { desk, claim, terms, forms, mark, .. } = *self;
         let written = is_restored.then(|| (mark, (None, shared.snapshot())));
+        let called = desk.clone();
+        shared.durables.wake_by(move || called.called.notify_one());
         let section = Section {
             claim,
             terms,
             forms,
             cluster,
             shared: shared.clone(),
-            state: Mutex::new(State { lineage: Lineage::new(written), epoch: None }),
+            state: Mutex::new(State { lineage: Lineage::new(written), epoch: None, is_going: false, failures: 0 }),
             is_unnameable: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
         };
         writer::attach(&desk, Arc::new(section), &shared.environment);
     }
@@ -86,12 +95,21 @@ struct Section<T> {
     state: Mutex<State<T>>,
     /// Whether an object came in a form that has no name in the file.
     is_unnameable: AtomicBool,
+    /// Whether it was told that nothing can be written.
+    is_told: AtomicBool,
 }
+
+/// So often it is tried to write down what is owed, before it is told all the same: one second and a half at least.
+const ATTEMPTS: u32 = 3;
 
 struct State<T> {
     lineage: Lineage<Held<T>>,
     /// The epoch that was of the cluster.
     epoch: Option<u64>,
+    /// Whether something is being written.
+    is_going: bool,
+    /// How often that failed since it succeeded.
+    failures: u32,
 }
 
 /// The cluster and version that a part says, unless another life of the program has said them, and what its rows are of.
@@ -103,46 +121,71 @@ impl<T: Send + Sync + 'static> Attached for Section<T> {
         if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
             return None;
         }
-        let (now, evidence) = self.shared.published();
+        let mut state = lock(&self.state);
+        let anew = state.lineage.is_anew();
+        let (now, evidence, owed) = self.shared.published(|now, evidence| {
+            let can_be = !evidence.unnamed && self.has_version(now);
+            if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
+        });
         // What came and could not be named may be missing in it: after a restart from here nobody would know of that. The last
         // state stays; the server tells again what has come since.
         if evidence.unnamed {
+            drop(state);
+            self.go_without("something came that could not be named, and no list has told yet what it was", true);
             return None;
         }
-        let mut state = lock(&self.state);
         let name = self.claim.name.as_str();
-        let version = now.version().filter(|version| version.is_ordered());
-        let Some(version) = version.filter(|_| !self.is_unnameable.load(Ordering::Relaxed)) else {
+        let Some(version) = now.version().filter(|_| self.has_version(&now)) else {
             // There is nothing that could be watched on from.
-            if state.lineage.is_erased() {
-                return None;
+            let is_erased = state.lineage.is_erased();
+            if !is_erased {
+                state.lineage.set_out_to_erase();
+                state.is_going = true;
             }
-            state.lineage.set_out_to_erase();
-            return Some(Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
+            drop(state);
+            self.go_without("the server gives no version from which a watch could go on", false);
+            return (!is_erased).then(|| Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
         };
         // Another history may be another cluster's: that it is not is found out by the next life, with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let says = Some((cluster.clone(), version.clone()));
-        if state.lineage.known().is_some_and(|(said, held)| *said == says && is_same(held, &now)) {
+        let is_there = state.lineage.known().is_some_and(|(said, held)| *said == says && is_same(held, &now));
+        if is_there && owed.is_empty() {
             return None;
         }
-        let anew = state.lineage.is_anew();
+        state.is_going = true;
         let mark = state.lineage.set_out((says, now.clone()));
         let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
         let edit = move |found, rows: &mut dyn Rows| {
             let written = lock(&self.state).lineage.begin(found)?;
-            self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)
+            self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
+            self.write_owed(&owed, &now, rows)
         };
         Some(Step { name, anew, head: Some(head), edit: Box::new(edit) })
     }
 
     fn settle(&self, written: bool) {
-        lock(&self.state).lineage.settle(written);
+        let failures = {
+            let mut state = lock(&self.state);
+            state.lineage.settle(written);
+            if !std::mem::take(&mut state.is_going) {
+                return;
+            }
+            state.failures = if written { 0 } else { state.failures.saturating_add(1) };
+            state.failures
+        };
+        self.shared.durables.settle(written);
+        if written {
+            self.is_told.store(false, Ordering::Relaxed);
+        } else if failures >= ATTEMPTS {
+            self.go_without("the disk does not take it", false);
+        }
     }
 
     fn is_over(&self) -> bool {
-        self.shared.is_stopped() || self.claim.is_lost()
+        // While handlers are let finish, what they acknowledge is written.
+        (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
     }
 
     fn moved(&self) -> watch::Receiver<u64> {
@@ -178,6 +221,67 @@ impl<T: Send + Sync + 'static> Section<T> {
         changes.iter().filter_map(|(_, new)| *new).try_for_each(|entry| self.put(entry, &mut key, &mut row, rows))
     }
 
+    /// Whether what is held can be watched on from.
+    fn has_version(&self, now: &Snapshot<Lazy<T>>) -> bool {
+        now.version().is_some_and(ResourceVersion::is_ordered) && !self.is_unnameable.load(Ordering::Relaxed)
+    }
+
+    /// Nothing can be written: durable handlers are told what is due all the same; which is said once, and where `noted` that
+    /// nothing is written too.
+    fn go_without(&self, why: &str, noted: bool) {
+        let waived = self.shared.durables.waive();
+        if (waived || noted) && !self.is_told.swap(true, Ordering::Relaxed) {
+            let why = Arc::<str>::from(why);
+            if noted {
+                self.shared.tell(&Note::NotKept { why: why.clone() });
+            }
+            if waived {
+                tracing::warn!(informer = %self.shared.name, %why, "durable handlers are told what cannot be written down");
+                self.shared.tell(&Note::ToldUnwritten { why });
+            }
+        }
+    }
+
+    /// Writes what handlers are owed beside what `now` has.
+    fn write_owed(&self, owed: &[Owed<Lazy<T>>], now: &Snapshot<Lazy<T>>, rows: &mut dyn Rows) -> Result<(), Fault> {
+        let (mut key, mut row) = (Vec::new(), Vec::new());
+        let mut key_of = |handler: &str, of: Option<&ObjectKey>| {
+            key.clear();
+            OwedKey::write(handler, of, &mut key);
+            key.clone()
+        };
+        for owed in owed {
+            let (handler, is_new, changed) = match owed {
+                Owed::Nothing(handler, names) => {
+                    rows.remove(&key_of(handler, None))?;
+                    names.iter().try_for_each(|of| rows.remove(&key_of(handler, Some(of))))?;
+                    continue;
+                }
+                Owed::Rows(handler, is_new, changed) => (handler, *is_new, changed),
+            };
+            if is_new {
+                rows.put(&key_of(handler, None), &[])?;
+            }
+            for (of, debt) in changed {
+                let key = key_of(handler, Some(of));
+                let Some(debt) = debt else {
+                    rows.remove(&key)?;
+                    continue;
+                };
+                row.clear();
+                let held = now.entry(of.namespace(), of.name());
+                self.forms.write_debt(debt, held, &mut row).map_err(|_| self.cannot_name(of))?;
+                rows.put(&key, &row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot_name(&self, key: &ObjectKey) -> Fault {
+        self.is_unnameable.store(true, Ordering::Relaxed);
+        Fault(format!("{key} came as a message that is not one of its kind").into())
+    }
+
     fn put(
         &self,
         entry: &Entry<Lazy<T>>,
@@ -188,11 +292,16 @@ impl<T: Send + Sync + 'static> Section<T> {
         key.clear();
         row.clear();
         write_key(entry.key(), key);
-        if self.forms.write(entry, row).is_err() {
-            self.is_unnameable.store(true, Ordering::Relaxed);
-            return Err(Fault(format!("{} came as a message that is not one of its kind", entry.key()).into()));
-        }
+        self.forms.write(entry, row).map_err(|_| self.cannot_name(entry.key()))?;
         rows.put(key, row)
+    }
+}
+
+/// What a row says of a debt; that there is such a handler, where it is of no name.
+fn debt(forms: Forms, key: &OwedKey, row: &[u8]) -> Option<SavedDebt> {
+    match &key.key {
+        Some(key) => forms.read_debt(key, row),
+        None => row.is_empty().then(SavedDebt::default),
     }
 }
 

@@ -1,23 +1,26 @@
 //! How an informer begins that has a checkpoint: its cache is there at once, and its handlers wait until it is known that the
 //! server is of the cluster of which the cache was.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::Weighed;
-use steadfast_core::checkpoint::Saved;
+use steadfast_core::checkpoint::{OwedKey, Saved, SavedDebt, SavedState};
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Path;
 use steadfast_core::reflector::{Begun, Input, Note};
 use steadfast_core::store::Tainted;
+use steadfast_core::{Entry, Object, Weighed};
 
 use super::Driver;
 use crate::keepsake::{Asked, Keepsake, Restored};
+use crate::shared::Shared;
 
 impl<K: Kept> Driver<K> {
     /// Has it begin with what was kept, and keep what it comes to hold.
     pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn Keepsake<K>>>) -> Self {
         if let Some(keepsake) = &mut keepsake {
             keepsake.belongs_to(&self.shared);
+            self.shared.durables.keep();
             self.shared.withhold();
         }
         self.keepsake = keepsake;
@@ -46,6 +49,9 @@ impl<K: Kept> Driver<K> {
             }
         };
         let (begun, cluster) = judged(restored.as_ref(), asked);
+        if matches!(begun, Begun::Other(_)) {
+            self.shared.durables.forget();
+        }
         keepsake.keep(&self.shared, restored.is_some(), cluster);
         if restored.is_none() {
             self.step(Input::Start);
@@ -58,24 +64,54 @@ impl<K: Kept> Driver<K> {
         None
     }
 
+    /// Takes in what durable handlers are owed.
+    fn restore_owed(&mut self, owed: Vec<(OwedKey, SavedDebt)>) {
+        let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
+        for (OwedKey { handler, key }, debt) in owed {
+            let debts = handlers.entry(handler).or_default();
+            let Some(key) = key else { continue };
+            let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
+            let debt = debt.map(&mut |state| match state {
+                SavedState::Held => latest.clone(),
+                SavedState::Apart(raw) => {
+                    let Weighed { object, .. } = self.decoding.decode(&raw).ok()?;
+                    Some(Object::new(raw.identity, object))
+                }
+            });
+            // What cannot be decoded any more is told as it is now.
+            let mut debt = debt.unwrap_or_default();
+            debt.latest = latest;
+            debts.push((key, debt));
+        }
+        let Shared { name, environment, durables, .. } = &*self.shared;
+        for (handler, debts) in handlers {
+            durables.restore(name, &handler, debts, environment);
+        }
+    }
+
     /// Puts what was kept into the store, for readers.
     fn restore(&mut self, keepsake: &mut dyn Keepsake<K>) -> Option<Restored> {
         let mut staging = self.shared.edit(|store| store.begin_relist());
         let (decoding, mut objects) = (&mut self.decoding, 0);
         let kept = keepsake.restore(&mut |saved| {
             objects += 1;
-            let decoded = match &saved {
-                Saved::Known(raw) => decoding.decode(raw).map_err(|_| Tainted),
-                Saved::Unknown(_) => Err::<Weighed<K>, _>(Tainted),
-            };
-            staging.put(saved.identity().clone(), decoded);
+            match &saved {
+                Saved::Known(raw) => {
+                    let decoded: Result<Weighed<K>, _> = decoding.decode(raw).map_err(|_| Tainted);
+                    staging.put(saved.identity().clone(), decoded);
+                }
+                Saved::Unknown(identity, last) => {
+                    let last = last.as_ref().and_then(|raw| Some((raw.identity.clone(), decoding.decode(raw).ok()?)));
+                    staging.put_tainted(identity.clone(), last);
+                }
+            }
         });
         let beyond = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
         let restored = match kept {
             Ok(_) if beyond => Err(Some(Arc::from("the checkpoint has more than memory_limit grants"))),
             kept => kept,
         };
-        let restored = match restored {
+        let mut restored = match restored {
             Ok(restored) => restored,
             Err(why) => {
                 self.notes.extend(why.map(|why| Note::NotRestored { why }));
@@ -95,6 +131,7 @@ impl<K: Kept> Driver<K> {
             committed
         });
         debug_assert!(committed.is_ok(), "an empty store takes any list");
+        self.restore_owed(std::mem::take(&mut restored.owed));
         self.notes.push(Note::Restored { version, objects });
         self.shared.tell_moved();
         self.flush();

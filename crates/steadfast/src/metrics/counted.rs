@@ -143,6 +143,7 @@ impl Counted {
             | Note::Restored { .. }
             | Note::NotRestored { .. }
             | Note::NotKept { .. }
+            | Note::ToldUnwritten { .. }
             | Note::KnownByName { .. }
             | Note::Endless { .. }
             | Note::Contradicted { .. }

@@ -1,0 +1,220 @@
+//! How a debt lies in bytes. A state that is the one that the cache has is not written twice.
+
+use super::row::{key_of, text, write_key, write_text};
+use super::{Forms, NoSuchForm, Saved};
+use crate::debts::{Debt, Due, End};
+use crate::decode::RawObject;
+use crate::event::{Certainty, DeleteReason};
+use crate::key::ObjectKey;
+use crate::lazy::Lazy;
+use crate::object::{Entry, Object};
+use crate::version::ResourceVersion;
+
+/// A debt as it was written down; what is there now is not in it.
+pub type SavedDebt = Debt<SavedState>;
+
+/// A state in a debt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SavedState {
+    /// The one that the cache has under this name: the last that could be decoded.
+    Held,
+    /// This one.
+    Apart(RawObject),
+}
+
+/// Whose debt of which name a row has; without a name, that there is such a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwedKey {
+    /// The handler.
+    pub handler: String,
+    /// The name.
+    pub key: Option<ObjectKey>,
+}
+
+/// What begins the key of such a row, and ends the handler in it. No name of an object has it, nor has any text.
+const MARK: u8 = 0xff;
+
+impl OwedKey {
+    /// Writes it as the key of a row.
+    pub fn write(handler: &str, key: Option<&ObjectKey>, out: &mut Vec<u8>) {
+        out.push(MARK);
+        out.extend(handler.as_bytes());
+        out.push(MARK);
+        if let Some(key) = key {
+            write_key(key, out);
+        }
+    }
+
+    /// Whether a row's key is such a one, whole or not.
+    pub fn is_meant(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&MARK)
+    }
+
+    /// The key that was written so; nothing where these are no such bytes.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (_, rest) = bytes.split_first().filter(|(mark, _)| **mark == MARK)?;
+        let end = rest.iter().position(|byte| *byte == MARK)?;
+        let handler = str::from_utf8(&rest[..end]).ok()?.to_owned();
+        let key = match &rest[end + 1..] {
+            [] => None,
+            key => Some(key_of(key)?),
+        };
+        Some(Self { handler, key })
+    }
+}
+
+const CERTAINTIES: [(Certainty, u8); 2] = [(Certainty::Observed, b'o'), (Certainty::Inferred, b'i')];
+
+const REASONS: [(DeleteReason, u8); 4] = [
+    (DeleteReason::Deleted, b'd'),
+    (DeleteReason::Replaced, b'r'),
+    (DeleteReason::DeletedOrLeft, b's'),
+    (DeleteReason::Left, b'l'),
+];
+
+/// The letter of a value that has one.
+fn letter<T: PartialEq + Copy>(of: &[(T, u8)], value: T) -> u8 {
+    of.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
+}
+
+/// The value that has this letter.
+fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
+    of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
+}
+
+/// Where a debt is written to: what states are written beside what the cache has, `held`.
+struct Writing<'a, K> {
+    forms: &'a Forms,
+    held: Option<&'a Object<Lazy<K>>>,
+    out: &'a mut Vec<u8>,
+}
+
+impl<K> Writing<'_, K> {
+    fn state(&mut self, state: &Object<Lazy<K>>) -> Result<(), NoSuchForm> {
+        if self.held.is_some_and(|held| held.is(state)) {
+            self.out.push(b'=');
+            return Ok(());
+        }
+        self.out.push(b'+');
+        let mut row = Vec::new();
+        self.forms.write_object(state, &mut row)?;
+        self.out.extend((row.len() as u32).to_le_bytes());
+        self.out.extend(row);
+        Ok(())
+    }
+
+    fn end(&mut self, end: &End<Object<Lazy<K>>>) -> Result<(), NoSuchForm> {
+        self.out.extend([letter(&CERTAINTIES, end.certainty), letter(&REASONS, end.reason)]);
+        write_text(end.version.as_ref().map_or("", ResourceVersion::as_str), self.out);
+        self.state(&end.last)
+    }
+}
+
+/// What is left of a row.
+struct Reading<'a> {
+    forms: &'a Forms,
+    key: &'a ObjectKey,
+    rest: &'a [u8],
+}
+
+impl Reading<'_> {
+    fn letter(&mut self) -> Option<u8> {
+        let (letter, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*letter)
+    }
+
+    fn state(&mut self) -> Option<SavedState> {
+        match self.letter()? {
+            b'=' => Some(SavedState::Held),
+            b'+' => {
+                let (length, rest) = self.rest.split_first_chunk::<4>()?;
+                let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+                self.rest = rest;
+                match self.forms.read(self.key.clone(), row)? {
+                    Saved::Known(raw) => Some(SavedState::Apart(raw)),
+                    Saved::Unknown(..) => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn end(&mut self) -> Option<End<SavedState>> {
+        let (certainty, reason) = (value(&CERTAINTIES, self.letter()?)?, value(&REASONS, self.letter()?)?);
+        let (version, rest) = text(self.rest)?;
+        self.rest = rest;
+        let version = Some(version).filter(|version| !version.is_empty()).map(ResourceVersion::from);
+        Some(End { last: self.state()?, version, certainty, reason })
+    }
+}
+
+impl Forms {
+    /// Writes down a debt of which something is due, beside what the cache has under its name.
+    ///
+    /// # Errors
+    ///
+    /// Where a state is encoded in a way that cannot be named.
+    pub fn write_debt<K>(
+        &self,
+        debt: &Debt<Object<Lazy<K>>>,
+        held: Option<&Entry<Lazy<K>>>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), NoSuchForm> {
+        let mut to = Writing { forms: self, held: held.and_then(Entry::last), out };
+        to.out.push(if debt.initial { b'i' } else { b'-' });
+        match &debt.base {
+            Some(base) => {
+                to.out.push(b'b');
+                to.state(base)?;
+            }
+            None => to.out.push(b'-'),
+        }
+        match &debt.due {
+            Some(Due::State(due)) => {
+                to.out.push(b's');
+                to.state(due)?;
+            }
+            Some(Due::End(end)) => {
+                to.out.push(b'e');
+                to.end(end)?;
+            }
+            None => to.out.push(b'-'),
+        }
+        match &debt.ended {
+            Some(end) => {
+                to.out.push(b'e');
+                to.end(end)?;
+            }
+            None => to.out.push(b'-'),
+        }
+        Ok(())
+    }
+
+    /// Reads what was written of a debt of `key`; nothing where these are no such bytes.
+    pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDebt> {
+        let mut from = Reading { forms: self, key, rest: row };
+        let mut debt = SavedDebt::default();
+        debt.initial = match from.letter()? {
+            b'i' => true,
+            b'-' => false,
+            _ => return None,
+        };
+        match from.letter()? {
+            b'b' => debt.base = Some(from.state()?),
+            b'-' => {}
+            _ => return None,
+        }
+        debt.due = match from.letter()? {
+            b's' => Some(Due::State(from.state()?)),
+            b'e' => Some(Due::End(from.end()?)),
+            _ => return None,
+        };
+        match from.letter()? {
+            b'e' => debt.ended = Some(from.end()?),
+            b'-' => {}
+            _ => return None,
+        }
+        from.rest.is_empty().then_some(debt)
+    }
+}

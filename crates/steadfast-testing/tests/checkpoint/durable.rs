@@ -1,0 +1,351 @@
+//! Handlers that acknowledge: what they are told again, by whom and when.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steadfast::{Certainty, DurableRegistration, Event, HandlerError, InformerFactory, Lazy, Note, Told};
+use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_testing::{WorldError, config_map};
+
+use crate::files::Folder;
+use crate::judge::{Seen, Word, judge};
+use crate::life::{Life, lists};
+
+/// What a handler has seen and done.
+pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
+
+/// What a handler does with an event: the rest is up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Acknowledge,
+    TakeTime(Duration),
+    Fail,
+    Panic,
+    Never,
+}
+
+pub(crate) fn word(told: &Told<Lazy<ConfigMap>>) -> Word {
+    let object = told.event.object();
+    let number = |object: &steadfast::Object<Lazy<ConfigMap>>| object.version().as_str().parse().unwrap_or(0);
+    let (kind, old) = match &told.event {
+        Event::Added { .. } => ('+', None),
+        Event::Updated { old, .. } => ('~', Some(number(old))),
+        Event::Deleted { .. } => ('-', None),
+        Event::Resynced { .. } => ('?', None),
+    };
+    let (name, uid) = (object.key().name().to_owned(), object.identity().uid.as_str().to_owned());
+    let is_inferred = matches!(told.event, Event::Deleted { certainty: Certainty::Inferred, .. });
+    Word { name, kind, id: told.id.clone(), uid, version: number(object), old, is_inferred }
+}
+
+/// Adds the handler called `mirror`, which does what `does` says.
+pub(crate) fn mirror(
+    life: &Life,
+    log: &Log,
+    does: impl Fn(&Told<Lazy<ConfigMap>>) -> Does + Send + Sync + 'static,
+) -> Result<DurableRegistration<ConfigMap>, HandlerError> {
+    let log = log.clone();
+    life.informer.durable("mirror").deadline(Duration::from_secs(2)).on_event(move |told| {
+        let (does, log, word) = (does(&told), log.clone(), word(&told));
+        log.lock().expect("no panic").push(Seen::Told(word));
+        async move {
+            match does {
+                Does::Acknowledge => {}
+                Does::TakeTime(time) => tokio::time::sleep(time).await,
+                Does::Fail => return Err("it is not to be had"),
+                Does::Panic => panic!("as it is to"),
+                Does::Never => std::future::pending().await,
+            }
+            log.lock().expect("no panic").push(Seen::Done(told.id));
+            Ok(())
+        }
+    })
+}
+
+fn told(log: &Log) -> Vec<String> {
+    let log = log.lock().expect("no panic");
+    let told = log.iter().filter_map(|seen| match seen {
+        Seen::Told(Word { name, kind, .. }) => Some(format!("{kind} {name}")),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn ids(log: &Log) -> Vec<String> {
+    let log = log.lock().expect("no panic");
+    let told = log.iter().filter_map(|seen| match seen {
+        Seen::Told(Word { id, .. }) => Some(id.clone()),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// A server with two objects, and a life of a program whose handler has been told of them.
+async fn first_life(folder: &Folder) -> Result<(ApiServer, Life, Log), WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    for name in ["a", "b"] {
+        server.create(&config_map(name, "1"))?;
+    }
+    let life = Life::begin(&server, &folder.file(), 1).await?;
+    let log = Log::default();
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    pause(5).await;
+    assert_eq!(told(&log), ["+ a", "+ b"]);
+    Ok((server, life, log))
+}
+
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_acknowledged_is_not_told_again_and_what_is_missed_is_told() -> Result<(), WorldError> {
+    let folder = Folder::new("missed")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    log.lock().expect("no panic").push(Seen::Died);
+    server.replace(&config_map("a", "2"))?;
+    server.delete_named("configmaps", "default", "b")?;
+    server.create(&config_map("c", "1"))?;
+    server.create(&config_map("b", "again"))?;
+
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    pause(5).await;
+    let mut now = told(&log)[2..].to_vec();
+    now.sort();
+    assert_eq!(now, ["+ b", "+ c", "- b", "~ a"]);
+    assert_eq!(judge(&server, &log.lock().expect("no panic"))?.again, 0);
+    assert_eq!(lists(&server), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_only_a_list_shows_is_told_too() -> Result<(), WorldError> {
+    let folder = Folder::new("relisted")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    server.delete_named("configmaps", "default", "a")?;
+    server.compact();
+    server.faults().expire_events();
+
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    pause(5).await;
+    assert_eq!(told(&log)[2..], ["- a"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_acknowledged_is_told_by_the_next_life_with_the_same_id() -> Result<(), WorldError> {
+    let folder = Folder::new("unacknowledged")?;
+    let (server, life, log) = first_life(&folder).await?;
+    server.create(&config_map("c", "1"))?;
+    server.delete_named("configmaps", "default", "b")?;
+    // Nobody has answered yet: another life begins with what is on the disk.
+    let stuck = Log::default();
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &stuck, |_| Does::Fail)?;
+    life.settle(&server).await?;
+    pause(1).await;
+    let path = life.die(&folder)?;
+    // It goes on meanwhile: what was told comes first all the same.
+    server.replace(&config_map("c", "2"))?;
+
+    let life = Life::begin(&server, &path, 3).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    pause(5).await;
+    let (before, mut now) = (ids(&stuck), ids(&log)[2..].to_vec());
+    assert!(now[..2].iter().all(|id| before.contains(id)), "{before:?} {now:?}");
+    now.sort();
+    let c = server.get("configmaps", "default", "c")?;
+    let (uid, version) = (c["metadata"]["uid"].as_str(), c["metadata"]["resourceVersion"].as_str());
+    let last = format!("{}@{}", uid.unwrap_or_default(), version.unwrap_or_default());
+    assert!(now.len() == 3 && now.contains(&last), "{now:?}");
+    judge(&server, &log.lock().expect("no panic"))?;
+    Ok(())
+}
+
+/// It had been told of an object and nobody knows whether it has acted on that: the end came unheard.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_and_not_acknowledged_and_is_gone_has_its_end_told() -> Result<(), WorldError> {
+    let folder = Folder::new("gone")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    server.create(&config_map("c", "1"))?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &Log::default(), |_| Does::Never)?;
+    life.settle(&server).await?;
+    let path = life.die(&folder)?;
+    server.delete_named("configmaps", "default", "c")?;
+
+    let life = Life::begin(&server, &path, 3).await?;
+    // The end is known before it has acknowledged what it is told again.
+    mirror(&life, &log, |_| Does::TakeTime(Duration::from_secs(1)))?;
+    life.settle(&server).await?;
+    pause(5).await;
+    assert_eq!(told(&log)[2..], ["+ c", "- c"]);
+    judge(&server, &log.lock().expect("no panic"))?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_fails_panics_or_never_returns_holds_up_only_its_object() -> Result<(), WorldError> {
+    let folder = Folder::new("isolated")?;
+    let server = ApiServer::builder().in_memory().start().await?;
+    for index in 0..40 {
+        server.create(&config_map(&format!("a-{index}"), "1"))?;
+    }
+    let life = Life::begin(&server, &folder.file(), 1).await?;
+    let log = Log::default();
+    let registration = mirror(&life, &log, |told| match told.event.object().key().name() {
+        "a-1" => Does::Fail,
+        "a-2" => Does::Panic,
+        "a-3" => Does::Never,
+        _ => Does::Acknowledge,
+    })?;
+    life.settle(&server).await?;
+    assert_eq!(registration.counts().acknowledged, 37, "{:?}", registration.counts());
+    server.replace(&config_map("a-0", "2"))?;
+    pause(600).await;
+    let counts = registration.counts();
+    assert_eq!((counts.acknowledged, counts.owed), (38, 3), "{counts:?}");
+    let again = |name: &str| told(&log).iter().filter(|told| told.ends_with(&format!(" {name}"))).count();
+    for name in ["a-1", "a-2", "a-3"] {
+        assert!((10..40).contains(&again(name)), "{name} is told again with growing patience: {}", again(name));
+    }
+    assert_eq!(again("a-9"), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_told_now_is_kept_for_a_handler_that_comes_later() -> Result<(), WorldError> {
+    let folder = Folder::new("later")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    life.settle(&server).await?;
+    server.delete_named("configmaps", "default", "a")?;
+    life.settle(&server).await?;
+    let known = life.informer.durables();
+    assert_eq!(
+        known.iter().map(|(name, counts)| (&**name, counts.owed, counts.is_here)).collect::<Vec<_>>(),
+        [("mirror", 1, false)]
+    );
+
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 3).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    assert_eq!(told(&log)[2..], ["- a"]);
+
+    assert!(life.informer.drop_durable("mirror") && !life.informer.drop_durable("mirror"));
+    life.settle(&server).await?;
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 4).await?;
+    assert_eq!(life.informer.durables(), []);
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    assert_eq!(told(&log)[3..], ["+ b"], "it is new, and shown what there is");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_another_cluster_all_is_shown_anew_and_no_end_is_told() -> Result<(), WorldError> {
+    let folder = Folder::new("durable-other")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    server.stop();
+    let server = ApiServer::builder().in_memory().seed(77).start().await?;
+    server.create(&config_map("b", "1"))?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    assert_eq!(told(&log)[2..], ["+ b"]);
+    assert_eq!(life.noted(|note| matches!(note, Note::NotRestored { .. })).len(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_that_were_due_are_not_told_of_another_cluster() -> Result<(), WorldError> {
+    let folder = Folder::new("durable-ends")?;
+    let (server, life, log) = first_life(&folder).await?;
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &Log::default(), |_| Does::Never)?;
+    server.delete_named("configmaps", "default", "a")?;
+    server.delete_named("configmaps", "default", "b")?;
+    life.settle(&server).await?;
+    assert_eq!(life.informer.durables()[0].1.owed, 2);
+    let path = life.die(&folder)?;
+    server.stop();
+    let server = ApiServer::builder().in_memory().seed(77).start().await?;
+    server.create(&config_map("b", "1"))?;
+    let life = Life::begin(&server, &path, 3).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    assert_eq!(told(&log)[2..], ["+ b"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_cluster_cannot_be_told_one_object_that_is_still_there_shows_it() -> Result<(), WorldError> {
+    for is_shown in [true, false] {
+        let folder = Folder::new(&format!("unsure-{is_shown}"))?;
+        let (server, life, log) = first_life(&folder).await?;
+        let path = life.die(&folder)?;
+        server.delete_named("configmaps", "default", "a")?;
+        if !is_shown {
+            server.delete_named("configmaps", "default", "b")?;
+            server.create(&config_map("b", "other"))?;
+        }
+        server.faults().answer_with(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
+        let life = Life::begin(&server, &path, 2).await?;
+        mirror(&life, &log, |_| Does::Acknowledge)?;
+        life.settle(&server).await?;
+        let now = told(&log)[2..].to_vec();
+        assert_eq!(now, if is_shown { ["- a"] } else { ["+ b"] }, "shown: {is_shown}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_shutdown_has_what_was_acknowledged_written() -> Result<(), WorldError> {
+    let folder = Folder::new("drained")?;
+    let (server, life, log) = first_life(&folder).await?;
+    server.replace(&config_map("a", "2"))?;
+    life.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
+    life.factory.shutdown_drained(Duration::from_secs(30)).await;
+    assert_eq!(told(&log), ["+ a", "+ b", "~ a"]);
+    let path = life.die(&folder)?;
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &log, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    assert_eq!(told(&log).len(), 3);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_durable_handler_wants_a_checkpoint_and_a_name_of_its_own() -> Result<(), WorldError> {
+    let folder = Folder::new("durable-refused")?;
+    let (_server, life, log) = first_life(&folder).await?;
+    let again = mirror(&life, &log, |_| Does::Acknowledge).expect_err("it is taken");
+    assert!(matches!(&again, HandlerError::Taken { name, .. } if name == "mirror"), "{again}");
+    let done = |_| async { Ok::<(), String>(()) };
+    let nameless = life.informer.durable("").on_event(done).expect_err("no name");
+    assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
+    let elsewhere = InformerFactory::new(life.factory.connection());
+    let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
+    let refused = unkept.durable("mirror").on_event(done).expect_err("no file");
+    assert!(matches!(refused, HandlerError::Unkept { .. }), "{refused}");
+    life.informer.stop();
+    let stopped = life.informer.durable("other").on_event(done).expect_err("it is stopped");
+    assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! A disk that is full for a while, from each of its changes on in turn: a durable handler is told all there is all the same, in
+//! order, and by the next life what it had not acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use steadfast::Note;
+use steadfast::unstable::failing_checkpoint;
+use steadfast_apiserver::ApiServer;
+use steadfast_core::random::Random;
+use steadfast_testing::{InMemory, WorldError};
+
+use crate::durable::{Does, Log, mirror};
+use crate::files::Folder;
+use crate::histories::{below, change};
+use crate::judge::{Seen, judge, lines};
+use crate::life::Life;
+
+/// What a run came to.
+struct Run {
+    changes: u64,
+    unwritten: u64,
+    was_noted: bool,
+}
+
+/// Two lives on a disk of which the changes from the one with the number `from` on fail, so many.
+async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
+    let folder = Folder::new(&format!("full-{from}-{many}"))?;
+    let (path, changes) = (folder.file(), Arc::new(AtomicU64::new(0)));
+    let count = changes.clone();
+    let fails = move || {
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        number >= from && number - from < many
+    };
+    let Ok(checkpoint) = failing_checkpoint(&path, fails) else { return Ok(None) };
+    let server = ApiServer::builder().in_memory().start().await?;
+    let mut random = Random::new(11);
+    for round in 0..6 {
+        change(&server, &mut random, round);
+    }
+    let (log, network) = (Log::default(), InMemory::default());
+    let life = Life::begin_with(&server, &network, checkpoint, &path).await?;
+    let registration = mirror(&life, &log, |told| match told.failures {
+        0 if told.id.ends_with('3') => Does::Fail,
+        _ => Does::Acknowledge,
+    })?;
+    for round in 0..12 {
+        change(&server, &mut random, 10 + round);
+        tokio::time::sleep(Duration::from_millis(if round % 4 == 0 { 700 } else { 60 })).await;
+    }
+    // Full or not: nobody is told nothing for longer than this.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    judge(&server, &log.lock().expect("no panic")).map_err(|wrong| format!("{many} changes from {from}: {wrong}"))?;
+    let unwritten = registration.counts().unwritten;
+    let was_noted = !life.noted(|note| matches!(note, Note::ToldUnwritten { .. })).is_empty();
+    let number = changes.load(Ordering::Relaxed);
+    let is_well = number >= from.saturating_add(many);
+
+    change(&server, &mut random, 30);
+    tokio::time::sleep(Duration::from_millis(20 + below(&mut random, 100))).await;
+    let path = life.die(&folder)?;
+    log.lock().expect("no panic").push(Seen::Died);
+    change(&server, &mut random, 31);
+    let again = Log::default();
+    let life = Life::begin(&server, &path, 2).await?;
+    mirror(&life, &again, |_| Does::Acknowledge)?;
+    life.settle(&server).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut log = log.lock().expect("no panic").clone();
+    // What nobody could write down the next life does not know of.
+    if !is_well || !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty() {
+        log = vec![Seen::Anew];
+    }
+    log.extend(again.lock().expect("no panic").iter().cloned());
+    if is_well {
+        judge(&server, &log)
+            .map_err(|wrong| format!("{many} changes from {from}, the next life: {wrong}\n{}", lines(&log)))?;
+    }
+    Ok(Some(Run { changes: number, unwritten, was_noted }))
+}
+
+#[test]
+fn a_full_disk_keeps_nothing_from_a_handler() -> Result<(), WorldError> {
+    let in_virtual_time = |from, many| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        runtime.block_on(run(from, many))
+    };
+    let whole = in_virtual_time(u64::MAX, 0)?.ok_or("it opens")?;
+    assert!(whole.unwritten == 0 && !whole.was_noted && whole.changes > 100, "{}", whole.changes);
+    let all = std::env::var("STEADFAST_DISK").is_ok_and(|which| which == "all");
+    let step = if all { 1 } else { 29 };
+    let (mut runs, mut unwritten, mut noted) = (0, 0, 0);
+    for from in (1..=whole.changes).step_by(step) {
+        for many in [1, 4, u64::MAX] {
+            let Some(run) = in_virtual_time(from, many)? else { continue };
+            assert_eq!(run.unwritten > 0, run.was_noted, "{many} changes from {from}");
+            (runs, unwritten, noted) = (runs + 1, unwritten + run.unwritten, noted + u64::from(run.was_noted));
+        }
+    }
+    println!(
+        "{} changes of the disk, {runs} runs, {unwritten} events told unwritten, in {noted} of them",
+        whole.changes
+    );
+    assert!(noted > 3 && noted < runs, "{noted} of {runs}");
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Whether what a durable handler was told over several lives of its program is right: judged by the server's own history, and by
+//! nothing of the library.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_apiserver::ApiServer;
+
+/// What a handler saw and did, in its order, over all lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Told(Word),
+    /// It has acknowledged the event with this id.
+    Done(String),
+    /// The program has died, and lives again.
+    Died,
+    /// What was kept was of no use, as was said: all is shown anew, and no end of what there was is owed.
+    Anew,
+}
+
+/// What it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) name: String,
+    /// `+`, `~` or `-`.
+    pub(crate) kind: char,
+    pub(crate) id: String,
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    /// Of the state that an update comes after.
+    pub(crate) old: Option<u64>,
+    /// Whether it is an end that only a list has shown.
+    pub(crate) is_inferred: bool,
+}
+
+impl Word {
+    pub(crate) fn line(&self) -> String {
+        let Self { name, kind, id, uid, version, old, is_inferred } = self;
+        format!("{name} {kind} {id} {uid} {version} {} {is_inferred}", old.unwrap_or(0))
+    }
+
+    pub(crate) fn of_line(line: &str) -> Option<Self> {
+        let mut parts = line.split(' ');
+        let mut next = || parts.next();
+        let (name, kind, id, uid) =
+            (next()?.to_owned(), next()?.chars().next()?, next()?.to_owned(), next()?.to_owned());
+        let (version, old, is_inferred) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?);
+        Some(Self { name, kind, id, uid, version, old: Some(old).filter(|old| *old > 0), is_inferred })
+    }
+}
+
+/// A log for people, a line for each thing.
+pub(crate) fn lines(log: &[Seen]) -> String {
+    let line = |seen: &Seen| match seen {
+        Seen::Told(word) => format!("told {}\n", word.line()),
+        Seen::Done(id) => format!("done {id}\n"),
+        Seen::Died => "died\n".to_owned(),
+        Seen::Anew => "anew\n".to_owned(),
+    };
+    log.iter().map(line).collect()
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub(crate) struct Sum {
+    pub(crate) told: usize,
+    pub(crate) again: usize,
+    pub(crate) again_after_death: usize,
+    pub(crate) ends: usize,
+}
+
+/// The time that one object has been there.
+struct Stay {
+    uid: String,
+    versions: Vec<u64>,
+    has_ended: bool,
+}
+
+/// The stays of each name in turn, as the server has them.
+fn stays(server: &ApiServer) -> BTreeMap<String, Vec<Stay>> {
+    let mut stays = BTreeMap::<String, Vec<Stay>>::new();
+    for change in server.history().of("", "configmaps") {
+        let of = stays.entry(change.name.clone()).or_default();
+        let is_new = of.last().is_none_or(|stay| stay.uid != change.uid);
+        if is_new {
+            of.push(Stay { uid: change.uid.clone(), versions: Vec::new(), has_ended: false });
+        }
+        if let Some(stay) = of.last_mut() {
+            match change.object {
+                Some(_) => stay.versions.push(change.revision),
+                None => stay.has_ended = true,
+            }
+        }
+    }
+    stays
+}
+
+/// What is known of one name while a log is read.
+#[derive(Default)]
+struct Name {
+    last: Option<Word>,
+    is_done: bool,
+    has_died_since: bool,
+    ids: BTreeSet<String>,
+}
+
+impl Name {
+    /// Takes in what was told; says whether it was told before.
+    fn told(&mut self, word: &Word, stays: &[Stay]) -> Result<bool, String> {
+        let place = stays.iter().position(|stay| stay.uid == word.uid).ok_or("there never was such an object")?;
+        let stay = &stays[place];
+        if !stay.versions.contains(&word.version) {
+            return Err("it never had that version".to_owned());
+        }
+        let suffix = if word.kind == '-' { "-gone" } else { "" };
+        if word.id != format!("{}@{}{suffix}", word.uid, word.version) {
+            return Err("that is not its id".to_owned());
+        }
+        let last = self.last.as_ref();
+        if let Some(last) = last.filter(|last| last.id == word.id) {
+            if last != word {
+                return Err(format!("the same id says another thing than {}", last.line()));
+            }
+            if self.is_done && !self.has_died_since {
+                return Err("it was acknowledged".to_owned());
+            }
+            (self.is_done, self.has_died_since) = (false, false);
+            return Ok(true);
+        }
+        if last.is_some() && !self.is_done {
+            return Err("what was told before it is not acknowledged".to_owned());
+        }
+        if !self.ids.insert(word.id.clone()) {
+            return Err("it was told before something else".to_owned());
+        }
+        let is_next = match (word.kind, last) {
+            ('+', None) => true,
+            ('+', Some(last)) => {
+                last.kind == '-'
+                    && stays.iter().position(|stay| stay.uid == last.uid).is_some_and(|before| before < place)
+            }
+            ('~', Some(last)) => {
+                last.kind != '-'
+                    && last.uid == word.uid
+                    && word.old == Some(last.version)
+                    && last.version < word.version
+            }
+            ('-', Some(last)) => {
+                // Of what has changed and ended unseen, the last state is nobody's to know.
+                let is_last = stay.versions.last() == Some(&word.version);
+                let is_known = is_last || (word.is_inferred && last.version <= word.version);
+                last.kind != '-' && last.uid == word.uid && stay.has_ended && is_known
+            }
+            _ => false,
+        };
+        if !is_next {
+            return Err(format!("it cannot come after {}", last.map_or("nothing".to_owned(), Word::line)));
+        }
+        self.last = Some(word.clone());
+        (self.is_done, self.has_died_since) = (false, false);
+        Ok(false)
+    }
+}
+
+/// Judges all of a log; in the end everything is told that there is.
+pub(crate) fn judge(server: &ApiServer, log: &[Seen]) -> Result<Sum, String> {
+    let stays = stays(server);
+    let (mut names, mut sum) = (BTreeMap::<String, Name>::new(), Sum::default());
+    let mut who = BTreeMap::new();
+    for seen in log {
+        match seen {
+            Seen::Told(word) => {
+                who.insert(word.id.clone(), word.name.clone());
+                let of = stays.get(&word.name).ok_or_else(|| format!("there never was a {}", word.name))?;
+                let name = names.entry(word.name.clone()).or_default();
+                let has_died = name.has_died_since;
+                let again = name.told(word, of).map_err(|why| format!("{}: {why}", word.line()))?;
+                sum.told += 1;
+                sum.again += usize::from(again);
+                sum.again_after_death += usize::from(again && has_died);
+                sum.ends += usize::from(word.kind == '-' && !again);
+            }
+            Seen::Done(id) => {
+                let name = who.get(id).and_then(|name| names.get_mut(name)).ok_or("nobody was told that")?;
+                if name.last.as_ref().is_some_and(|last| last.id == *id) {
+                    name.is_done = true;
+                }
+            }
+            Seen::Died => names.values_mut().for_each(|name| name.has_died_since = true),
+            Seen::Anew => names.clear(),
+        }
+    }
+    for (name, of) in &stays {
+        let last = names.get(name).and_then(|name| name.last.as_ref().map(|last| (last, name.is_done)));
+        let there = of.last().filter(|stay| !stay.has_ended);
+        match (there, last) {
+            (None, None) => {}
+            (None, Some((last, true))) if last.kind == '-' => {}
+            (Some(stay), Some((last, true)))
+                if last.kind != '-' && last.uid == stay.uid && stay.versions.last() == Some(&last.version) => {}
+            (there, last) => {
+                let there =
+                    there.map_or("nothing".to_owned(), |stay| format!("{} {:?}", stay.uid, stay.versions.last()));
+                let last = last.map(|(last, done)| format!("{}, acknowledged: {done}", last.line()));
+                return Err(format!("{name}: there is {there} in the end, and the last that was told is {last:?}"));
+            }
+        }
+    }
+    Ok(sum)
+}

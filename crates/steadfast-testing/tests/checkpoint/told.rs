@@ -1,0 +1,108 @@
+//! Random histories over several lives of a program whose handler fails, panics, takes its time or never returns: judged by the
+//! server's history.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast::Note;
+use steadfast_apiserver::ApiServer;
+use steadfast_core::random::Random;
+use steadfast_testing::{InMemory, WorldError};
+
+use crate::durable::{Does, Log, mirror};
+use crate::files::Folder;
+use crate::histories::{below, change};
+use crate::judge::{Seen, Sum, judge, lines};
+use crate::life::Life;
+
+fn does(random: &Mutex<Random>, is_last: bool) -> Does {
+    let mut random = random.lock().expect("no panic");
+    match below(&mut random, if is_last { 40 } else { 12 }) {
+        0 => Does::Fail,
+        1 => Does::Panic,
+        2 => Does::Never,
+        3..6 => Does::TakeTime(Duration::from_millis(below(&mut random, 900))),
+        _ => Does::Acknowledge,
+    }
+}
+
+/// What may be done to the file between two lives: a part of it is all that is left.
+fn tear(path: &std::path::Path, random: &mut Random) -> std::io::Result<()> {
+    let length = std::fs::metadata(path)?.len();
+    std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + below(random, length / 2))
+}
+
+async fn run(seed: u64) -> Result<Sum, WorldError> {
+    let folder = Folder::new(&format!("told-{seed}"))?;
+    let mut random = Random::new(seed);
+    let server = ApiServer::builder().in_memory().seed(seed).start().await?;
+    let log = Log::default();
+    let mut path = folder.file();
+    let lives = 3 + below(&mut random, 5);
+    for number in 0..lives {
+        let is_last = number + 1 == lives;
+        let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
+        let life = Life::begin_over(&server, &network, &path).await?;
+        // A life that is over before it can say that a torn file was set aside leaves that unsaid.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let own = Log::default();
+        let moods = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
+        // One that is there from the beginning, late, or not at all.
+        if is_last || below(&mut random, 6) > 0 {
+            tokio::time::sleep(Duration::from_millis(below(&mut random, 2) * below(&mut random, 3000))).await;
+            mirror(&life, &own, move |_| does(&moods, is_last))?;
+        }
+        for round in 0..below(&mut random, 60) {
+            change(&server, &mut random, round);
+            let wait = if below(&mut random, 8) == 0 { below(&mut random, 3000) } else { below(&mut random, 80) };
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            if below(&mut random, 25) == 0 {
+                server.faults().reset();
+            }
+        }
+        if is_last {
+            tokio::time::sleep(Duration::from_secs(900)).await;
+        }
+        // It dies here and now: what its handler does from here on nobody sees.
+        let is_anew = !life.noted(|note| matches!(note, Note::NotRestored { .. })).is_empty();
+        path = life.die(&folder)?;
+        let mut log = log.lock().expect("no panic");
+        log.push(Seen::Died);
+        if is_anew {
+            log.push(Seen::Anew);
+        }
+        log.extend(own.lock().expect("no panic").iter().cloned());
+        drop(log);
+        for round in 0..below(&mut random, 20) * u64::from(!is_last) {
+            change(&server, &mut random, 1000 + round);
+        }
+        match below(&mut random, 6) * u64::from(!is_last) {
+            1 => {
+                server.compact();
+                server.faults().expire_events();
+            }
+            2 => server.faults().restart(),
+            3 => tear(&path, &mut random)?,
+            _ => {}
+        }
+    }
+    let log = log.lock().expect("no panic");
+    Ok(judge(&server, &log).map_err(|wrong| format!("seed {seed}: {wrong}\n{}", lines(&log)))?)
+}
+
+#[test]
+fn random_histories_lose_nothing_and_are_told_in_order() -> Result<(), WorldError> {
+    let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20_u64);
+    let mut all = Sum::default();
+    for seed in 1..=seeds {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let sum = runtime.block_on(run(seed))?;
+        all.told += sum.told;
+        all.again += sum.again;
+        all.again_after_death += sum.again_after_death;
+        all.ends += sum.ends;
+    }
+    println!("{all:?}");
+    assert!(all.again_after_death > 0 && all.again > all.again_after_death && all.ends as u64 > seeds, "{all:?}");
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! One handler that acknowledges: what it is owed, its calls, its patience with what fails. Nobody else waits for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use steadfast_core::backoff::{Backoff, BackoffSettings};
+use steadfast_core::debts::{Debt, Debts, Due, Rows};
+use steadfast_core::event::Change;
+use steadfast_core::random::Random;
+use steadfast_core::{Object, ObjectKey};
+use tokio::runtime::Handle;
+
+use super::told::{DurableCounts, Told};
+use crate::environment::SharedEnvironment;
+use crate::runner::drop_contained;
+
+/// How a handler is called.
+pub(crate) struct Calls<K> {
+    pub(crate) handle: Handler<K>,
+    /// Where.
+    pub(crate) runtime: Handle,
+    /// How many calls run at a time, each for another name.
+    pub(crate) concurrency: usize,
+    /// How long one may take.
+    pub(crate) deadline: Duration,
+    /// How long is waited after one that failed.
+    pub(crate) patience: BackoffSettings,
+}
+
+/// The user's function.
+type Handler<K> = Arc<dyn Fn(Told<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// Tells that there is something to be written.
+pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// One handler of an informer, there or not.
+pub(crate) struct Durable<K> {
+    informer: String,
+    name: Arc<str>,
+    environment: SharedEnvironment,
+    wake: Wake,
+    state: Mutex<State<K>>,
+}
+
+struct State<K> {
+    debts: Debts<K>,
+    calls: Option<Arc<Calls<K>>>,
+    telling: Telling,
+    /// Whether it is owed what there was when its view began; nothing is, before that.
+    is_viewed: bool,
+    /// Whether no call begins any more.
+    is_closed: bool,
+    known: Known,
+    /// The names of which something may be told, and no call runs or waits.
+    ready: VecDeque<ObjectKey>,
+    /// Those of which a call runs.
+    busy: BTreeSet<ObjectKey>,
+    failures: BTreeMap<ObjectKey, Backoff>,
+    random: Random,
+    counts: DurableCounts,
+}
+
+/// What it may be told of what it is owed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    /// Nothing yet.
+    Nothing,
+    /// What is written.
+    Written,
+    /// All, for nothing can be written.
+    All,
+}
+
+/// Whether the file says that there is such a handler.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Not,
+    Going,
+    Written,
+}
+
+impl<K: Send + Sync + 'static> Durable<K> {
+    pub(super) fn new(informer: &str, name: Arc<str>, environment: SharedEnvironment, wake: Wake) -> Arc<Self> {
+        let state = State {
+            debts: Debts::default(),
+            calls: None,
+            telling: Telling::Nothing,
+            is_viewed: false,
+            is_closed: false,
+            known: Known::Not,
+            ready: VecDeque::new(),
+            busy: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            random: Random::new(environment.random()),
+            counts: DurableCounts::default(),
+        };
+        Arc::new(Self { informer: informer.to_owned(), name, environment, wake, state: Mutex::new(state) })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes in what the file has: it has had its view in an earlier life.
+    pub(super) fn restore(&self, debts: Vec<(ObjectKey, Debt<Object<K>>)>) {
+        let mut state = self.lock();
+        (state.is_viewed, state.known) = (true, Known::Written);
+        for (key, debt) in debts {
+            state.ready.push_back(key.clone());
+            state.debts.restore(key, debt);
+        }
+    }
+
+    /// Has it called from here on, unless it is already.
+    pub(super) fn attach(&self, calls: Calls<K>) -> bool {
+        let mut state = self.lock();
+        let is_free = state.calls.is_none() && !state.is_closed;
+        if is_free {
+            state.calls = Some(Arc::new(calls));
+        }
+        is_free
+    }
+
+    /// It is owed all of `view`, unless it has had its view; and is told from here on.
+    pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
+        let mut state = self.lock();
+        if state.telling == Telling::Nothing {
+            state.telling = Telling::Written;
+        }
+        if !std::mem::replace(&mut state.is_viewed, true) {
+            view.for_each(|change| state.debts.record(&change));
+        }
+    }
+
+    /// Is owed what these changes come to.
+    pub(super) fn record(&self, changes: &[Change<K>]) {
+        let mut state = self.lock();
+        if state.is_viewed {
+            for change in changes {
+                state.debts.record(change);
+            }
+            state.waive_on();
+        }
+    }
+
+    /// What it was owed is of no worth; it is to have its view anew.
+    pub(super) fn forget(&self) {
+        let mut state = self.lock();
+        state.is_viewed = false;
+        state.debts.forget();
+        state.ready.clear();
+        state.failures.clear();
+    }
+
+    /// What of it is to be written, and whether it is new to the file; where `anew`, all of it.
+    pub(super) fn cut(&self, anew: bool) -> (bool, Rows<K>) {
+        let mut state = self.lock();
+        let is_new = anew || state.known != Known::Written;
+        if is_new {
+            state.known = Known::Going;
+        }
+        (is_new, state.debts.cut(anew))
+    }
+
+    /// What was [cut](Self::cut) is written, or may be not.
+    pub(super) fn settle(self: &Arc<Self>, written: bool) {
+        {
+            let mut state = self.lock();
+            if written && state.telling == Telling::All {
+                state.telling = Telling::Written;
+            }
+            if state.known == Known::Going {
+                state.known = if written { Known::Written } else { Known::Not };
+            }
+            let told = state.debts.settle(written);
+            state.ready.extend(told);
+        }
+        self.start();
+    }
+
+    /// Tells what is due though it cannot be written, and what will be until something is; returns whether there was anything.
+    pub(super) fn waive(self: &Arc<Self>) -> bool {
+        let waived = {
+            let mut state = self.lock();
+            if state.telling == Telling::Written {
+                state.telling = Telling::All;
+            }
+            state.waive_on()
+        };
+        self.start();
+        waived
+    }
+
+    /// Begins as many calls as may run.
+    pub(crate) fn start(self: &Arc<Self>) {
+        while let Some((call, told)) = self.next() {
+            let runtime = call.calls.runtime.clone();
+            runtime.spawn(call.run(told));
+        }
+    }
+
+    fn next(self: &Arc<Self>) -> Option<(Call<K>, Told<K>)> {
+        let mut state = self.lock();
+        let calls = state.calls.clone().filter(|_| state.telling != Telling::Nothing && !state.is_closed)?;
+        while state.busy.len() < calls.concurrency {
+            let key = state.ready.pop_front()?;
+            let failures = state.failures.get(&key).map_or(0, Backoff::failures);
+            let Some(debt) = state.debts.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
+            let Some((due, event)) = debt.due.clone().zip(debt.event()) else { continue };
+            let told = Told { id: due.id(), event, failures };
+            state.busy.insert(key.clone());
+            return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, told));
+        }
+        None
+    }
+
+    /// A call has ended.
+    fn ended(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, made: Result<(), String>) {
+        let why = {
+            let mut state = self.lock();
+            state.busy.remove(&key);
+            match made {
+                Ok(()) => {
+                    state.counts.acknowledged += 1;
+                    state.failures.remove(&key);
+                    // What was forgotten while the call ran may be due again.
+                    if !state.debts.acknowledge(&key, due) && state.debts.told(&key).is_some() {
+                        state.ready.push_back(key.clone());
+                    }
+                    state.waive_on();
+                    None
+                }
+                Err(why) => {
+                    state.counts.failed += 1;
+                    Some(why)
+                }
+            }
+        };
+        match why {
+            None => (self.wake)(),
+            Some(why) => self.try_again(key, due, &why),
+        }
+        self.start();
+    }
+
+    /// Tells it again, with growing patience.
+    fn try_again(self: &Arc<Self>, key: ObjectKey, due: &Due<Object<K>>, why: &str) {
+        let wait = {
+            let mut state = self.lock();
+            let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
+            let State { failures, random, .. } = &mut *state;
+            failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.patience)).fail(random)
+        };
+        let (informer, name) = (&self.informer, &self.name);
+        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; it is told again in {wait:?}");
+        let (again, environment) = (Arc::downgrade(self), self.environment.clone());
+        self.environment.spawn(Box::pin(async move {
+            environment.sleep_until(environment.now() + wait).await;
+            if let Some(durable) = again.upgrade() {
+                durable.lock().ready.push_back(key);
+                durable.start();
+            }
+        }));
+    }
+
+    /// Begins no more calls; what is owed stays. Calls that run are left to themselves.
+    pub(super) fn close(&self) {
+        let given_up = {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.calls.take()
+        };
+        drop_contained(given_up);
+        (self.wake)();
+    }
+
+    /// Gives the place to whoever comes next under this name; what is owed stays.
+    pub(crate) fn leave(&self) {
+        let given_up = self.lock().calls.take();
+        drop_contained(given_up);
+    }
+
+    /// Ends it for good; returns the names of which something may be written.
+    pub(super) fn end(&self) -> BTreeSet<ObjectKey> {
+        self.close();
+        let debts = std::mem::take(&mut self.lock().debts);
+        debts.into_names()
+    }
+
+    /// Whether nothing is owed to it, or it is told nothing; and all of that is written.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.busy.is_empty() && (state.calls.is_none() || state.debts.is_settled())
+    }
+
+    pub(crate) fn counts(&self) -> DurableCounts {
+        let state = self.lock();
+        DurableCounts {
+            owed: state.debts.len(),
+            running: state.busy.len(),
+            is_here: state.calls.is_some(),
+            ..state.counts
+        }
+    }
+
+    /// No code of the user's runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> State<K> {
+    /// Has told what is due and cannot be written, where that is so; returns whether there was anything.
+    fn waive_on(&mut self) -> bool {
+        if self.telling != Telling::All {
+            return false;
+        }
+        let told = self.debts.waive();
+        self.counts.unwritten += told.len() as u64;
+        let waived = !told.is_empty();
+        self.ready.extend(told);
+        waived
+    }
+}
+
+/// One call.
+struct Call<K: Send + Sync + 'static> {
+    durable: Arc<Durable<K>>,
+    calls: Arc<Calls<K>>,
+    /// What it is for, until it has ended.
+    of: Option<(ObjectKey, Due<Object<K>>)>,
+}
+
+impl<K: Send + Sync + 'static> Call<K> {
+    async fn run(mut self, told: Told<K>) {
+        let (environment, deadline) = (self.durable.environment.clone(), self.calls.deadline);
+        let handle = self.calls.handle.clone();
+        let call = AssertUnwindSafe(async move { handle(told).await }).catch_unwind();
+        let made = tokio::select! {
+            biased;
+            made = call => made.unwrap_or_else(|panic| {
+                drop_contained(panic);
+                Err("it panicked".to_owned())
+            }),
+            () = environment.sleep_until(environment.now() + deadline) => {
+                Err(format!("no answer in {deadline:?}"))
+            }
+        };
+        if let Some((key, due)) = self.of.take() {
+            self.durable.ended(key, &due, made);
+        }
+    }
+}
+
+impl<K: Send + Sync + 'static> Drop for Call<K> {
+    fn drop(&mut self) {
+        let Some((key, _)) = self.of.take() else { return };
+        self.durable.lock().busy.remove(&key);
+        if !self.durable.lock().is_closed {
+            tracing::error!(
+                informer = %self.durable.informer, handler = %self.durable.name,
+                "the async runtime of a durable handler has ended; it is told nothing more, and what it is owed is kept"
+            );
+            self.durable.close();
+        }
+    }
+}

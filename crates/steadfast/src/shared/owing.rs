@@ -1,0 +1,70 @@
+//! What durable handlers are owed is taken down with each publication, so that what is kept of the two is of one moment.
+
+use std::sync::Arc;
+
+use steadfast_core::event::Change;
+use steadfast_core::freshness::Evidence;
+use steadfast_core::store::Snapshot;
+
+use super::{Shared, first_view, lock};
+use crate::durable::{Calls, Durable, Refused};
+use crate::error::HandlerError;
+
+impl<K: Send + Sync + 'static> Shared<K> {
+    /// What readers see, what is known of that, and what `also` says: of one publication.
+    pub(crate) fn published<T>(
+        &self,
+        also: impl FnOnce(&Snapshot<K>, &Evidence) -> T,
+    ) -> (Arc<Snapshot<K>>, Arc<Evidence>, T) {
+        let _publication = lock(&self.handlers);
+        let (snapshot, evidence) = (self.snapshot(), self.evidence.load_full());
+        let also = also(&snapshot, &evidence);
+        (snapshot, evidence, also)
+    }
+
+    /// Takes down what `changes` owe to durable handlers. The first ones that are shown to any handler come with what there was
+    /// `before` them, which an earlier life of the program has kept.
+    ///
+    /// Under the lock under which they are published.
+    pub(super) fn owe(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
+        let Some(before) = before else { return self.durables.record(changes) };
+        let now = self.snapshot();
+        // A UID is of one cluster alone. Where none is there any more, an end of all that was kept is not what it may be.
+        let is_there = |entry: &steadfast_core::Entry<K>| {
+            let found = now.entry(entry.key().namespace(), entry.key().name());
+            found.is_some_and(|found| found.uid() == entry.uid())
+        };
+        if !before.is_empty() && !before.iter().any(is_there) {
+            self.durables.forget();
+        }
+        self.durables.record(changes);
+        self.durables.open(|| first_view(&now));
+    }
+
+    /// Adds a durable handler, and owes it what there is where it is new.
+    ///
+    /// # Errors
+    ///
+    /// Where there can be none, one of this name is there, or after the end.
+    pub(crate) fn add_durable(&self, name: &str, calls: Calls<K>) -> Result<Arc<Durable<K>>, HandlerError> {
+        let resource = self.name.clone();
+        let durable = {
+            let _publication = lock(&self.handlers);
+            if self.is_stopped() {
+                return Err(HandlerError::Stopped { resource });
+            }
+            let attached = self.durables.attach(&self.name, name, calls, &self.environment);
+            let durable = attached.map_err(|refused| match refused {
+                Refused::Unkept => HandlerError::Unkept { resource },
+                Refused::Taken => HandlerError::Taken { resource, name: name.to_owned() },
+            })?;
+            if self.is_shown() {
+                durable.open(first_view(&self.snapshot()));
+            }
+            durable
+        };
+        self.tell_moved();
+        durable.start();
+        Ok(durable)
+    }
+}
