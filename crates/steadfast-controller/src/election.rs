@@ -1,14 +1,18 @@
 //! Who of several processes acts: the holder of a lease, and nobody beyond the time for which it is held.
 
+mod breach;
 mod campaign;
 mod candidacy;
+mod candidate;
 mod leases;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod office;
 mod record;
+mod registration;
 mod requests;
 mod shares;
+mod succession;
 mod timing;
 
 use std::fmt;
@@ -20,12 +24,17 @@ use steadfast::Connection;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use steadfast::kube;
 
-use campaign::{Campaign, WallClock};
+use breach::Breaches;
+use campaign::Campaign;
 use office::{Office, Term};
-use timing::Timing;
+use registration::Registration;
+use timing::{Timing, WallClock};
 
 use crate::panics;
 
+#[cfg(feature = "breach")]
+pub use breach::ElectionBreach;
+pub use candidate::Candidate;
 #[cfg(feature = "breach")]
 pub use shares::SharesBreach;
 pub use shares::{Held, Shares, SharesBuilder};
@@ -135,13 +144,28 @@ impl LeaderElectionBuilder {
     ///
     /// The times do not fit together, or something has no name.
     pub fn build(self) -> Result<LeaderElection, ElectionError> {
+        self.stand(None, Breaches::default())
+    }
+
+    /// Has a coordinator of the server's say who leads (KEP-4355): the candidate of the oldest emulation version, which others make
+    /// way for. Without, whoever comes first leads.
+    #[must_use]
+    pub fn coordinated(self, candidate: Candidate) -> CoordinatedElectionBuilder {
+        CoordinatedElectionBuilder { settings: self, candidate, breaches: Breaches::default() }
+    }
+
+    fn stand(self, candidate: Option<Candidate>, breaches: Breaches) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.who()?;
         let Self { connection, namespace, name, timing, wall, .. } = self;
         let environment = connection.environment().clone();
-        let identity = format!("{identity}_{:016x}", environment.random());
+        // Of a coordinated candidate it is the name of an object.
+        let joint = if candidate.is_some() { '-' } else { '_' };
+        let identity = format!("{identity}{joint}{:016x}", environment.random());
         let office = Arc::new(Office::new(environment.clone(), namespace, name, identity));
-        let campaign = Campaign::new(connection, office.clone(), timing, wall);
+        let registration =
+            candidate.map(|candidate| Registration::new(connection.clone(), office.clone(), candidate, &timing));
+        let campaign = Campaign::new(connection, office.clone(), timing, wall, registration, breaches);
         // Goes on without its handle, which would only end it before it has released the lease.
         drop(environment.spawn(Box::pin(campaign.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { office }) })
@@ -179,6 +203,61 @@ impl fmt::Debug for LeaderElectionBuilder {
             .field("name", &self.name)
             .field("timing", &self.timing)
             .finish_non_exhaustive()
+    }
+}
+
+/// What a [`LeaderElection`] is made of in which a coordinator says who leads.
+///
+/// All candidates for the lease are to be such ones, with the same lease duration.
+///
+/// ```no_run
+/// # use steadfast::Connection;
+/// # use steadfast_controller::{Candidate, LeaderElection};
+/// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let candidate = Candidate::new("1.31.0").emulation_version("1.30.0");
+/// let election =
+///     LeaderElection::builder(&connection, "default", "my-controller").coordinated(candidate).start().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct CoordinatedElectionBuilder {
+    settings: LeaderElectionBuilder,
+    candidate: Candidate,
+    breaches: Breaches,
+}
+
+impl CoordinatedElectionBuilder {
+    /// Has it break the rules: for the tests that prove that this is found.
+    #[cfg(feature = "breach")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn breach(mut self, breach: ElectionBreach) -> Self {
+        self.breaches.committed = Some(breach);
+        self
+    }
+
+    /// The candidate, which stands from now on, if the server has a coordinator; where it does not answer, that is not known, and
+    /// the candidate stands.
+    ///
+    /// It needs `get` and `update` of `leases` and `get`, `create`, `update` and `delete` of `leasecandidates` in
+    /// `coordination.k8s.io`, in its namespace; and `watch` of `leases`, without which it leads some seconds later than it could.
+    ///
+    /// # Errors
+    ///
+    /// The times or versions do not fit together, something has no name that it can have, or the server has no `LeaseCandidates`.
+    pub async fn start(self) -> Result<LeaderElection, ElectionError> {
+        let Self { settings, candidate, breaches } = self;
+        settings.check()?;
+        candidate.check()?;
+        let who = settings.who()?;
+        if !candidate::can_be_a_name(&format!("{who}-0123456789abcdef")) {
+            return Err(ElectionError::CandidateName(who));
+        }
+        match registration::is_served(&settings.connection, &settings.timing).await {
+            Some(false) => Err(ElectionError::NotCoordinated),
+            Some(true) | None => settings.stand(Some(candidate), breaches),
+        }
     }
 }
 
@@ -239,7 +318,8 @@ impl LeaderElection {
     /// is still ours. Says whether it was, so that another may be the leader at once.
     ///
     /// Where something was sent to which no answer has come, the lease is released later, when the server has had the time to
-    /// act on it, or is left to expire. So end the work first.
+    /// act on it, or is left to expire. So end the work first. Where the runtime of the connection is gone, on which this would be
+    /// done, it says at once that it was not.
     pub async fn stop(&self) -> bool {
         let office = &self.handle.office;
         office.stopping.send_replace(true);

@@ -47,6 +47,9 @@
 //! | `election::candidacy` | one candidate's view of the lease, without I/O or a clock |
 //! | `election::record`, `election::timing` | what is written into a lease; how long it lasts, and how much of it is used |
 //! | `election::campaign`, `election::leases`, `election::office` | a candidate at work, its requests, what it tells |
+//! | `election::succession` | of a lease that a coordinator gives: who held it before us, and until when they may act |
+//! | `election::candidate`, `election::registration` | what a coordinator knows of a candidate; that it is there, and answers |
+//! | `election::breach` | deliberate breaches of the rules, for tests; empty without the feature `breach` |
 //! | `election::requests` | how a request about leases is made: within its time |
 //! | `election::shares` | which of several processes acts on which key: a lease each, and hand-overs without overlap |
 //! | `shares::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; whose a key is |
@@ -75,10 +78,13 @@ pub use controller::{
 };
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
+pub use election::{
+    Candidate, CoordinatedElectionBuilder, ElectionError, Held, Leader, LeaderElection, LeaderElectionBuilder, Shares,
+    SharesBuilder,
+};
 #[cfg(feature = "breach")]
 #[doc(hidden)]
-pub use election::SharesBreach;
-pub use election::{ElectionError, Held, Leader, LeaderElection, LeaderElectionBuilder, Shares, SharesBuilder};
+pub use election::{ElectionBreach, SharesBreach};
 #[cfg(feature = "metrics")]
 pub use events::EventMetrics;
 pub use events::subject;

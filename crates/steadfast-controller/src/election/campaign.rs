@@ -8,13 +8,12 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::breach::Breaches;
 use super::candidacy::{Answer, Candidacy, Step};
 use super::leases::{Answered, Leases};
 use super::office::{Office, Term, Unsettled};
-use super::timing::Timing;
-
-/// Says what the wall clock says.
-pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+use super::registration::Registration;
+use super::timing::{Timing, WallClock};
 
 /// A candidate at work.
 pub(super) struct Campaign {
@@ -24,6 +23,8 @@ pub(super) struct Campaign {
     timing: Timing,
     wall: WallClock,
     candidacy: Candidacy,
+    /// Where a coordinator says who leads: by what it knows of us.
+    registration: Option<Registration>,
     /// The term that was told last, until it was told to be over.
     term: Option<Arc<Term>>,
     unsettled: Unsettled,
@@ -32,32 +33,55 @@ pub(super) struct Campaign {
 }
 
 impl Campaign {
-    /// A candidate for `office`, by requests on `connection`.
-    pub(super) fn new(connection: Connection, office: Arc<Office>, timing: Timing, wall: WallClock) -> Self {
+    /// A candidate for `office`, by requests on `connection`; where a coordinator says who leads, known to it by `registration`.
+    pub(super) fn new(
+        connection: Connection,
+        office: Arc<Office>,
+        timing: Timing,
+        wall: WallClock,
+        registration: Option<Registration>,
+        breaches: Breaches,
+    ) -> Self {
         let now = connection.environment().boot_time();
-        let candidacy = Candidacy::new(&office.namespace, &office.name, office.identity.clone(), timing, now);
+        let (namespace, name, identity) = (&office.namespace, &office.name, office.identity.clone());
+        let candidacy = if registration.is_some() {
+            Candidacy::coordinated(namespace, name, identity, timing, now, breaches)
+        } else {
+            Candidacy::new(namespace, name, identity, timing, now)
+        };
         let leases = Leases::new(connection.clone(), &office.namespace, &office.name, timing.patience());
-        let unsettled = Unsettled::default();
-        Self { connection, leases, office, timing, wall, candidacy, term: None, unsettled, unanswered: false }
+        Self {
+            connection,
+            leases,
+            office,
+            timing,
+            wall,
+            candidacy,
+            registration,
+            term: None,
+            unsettled: Unsettled::default(),
+            unanswered: false,
+        }
     }
 
     /// Stands until the election is to stop, then gives up the lease.
     pub(super) async fn run(mut self) {
         let mut stopping = self.office.stopping.subscribe();
         loop {
-            let step = self.candidacy.step(self.now(), (self.wall)());
+            if self.candidacy.is_to_yield(self.now()) {
+                self.make_way().await;
+            }
+            let step = self.candidacy.step(self.now(), self.wall());
             self.tell();
-            if let Step::Wait(until) = step {
-                let until = self.unsettled.until(self.now()).map_or(until, |settled| until.min(settled));
-                tokio::select! {
-                    biased;
-                    () = stopped(&mut stopping) => break,
-                    () = self.pause(until.since(self.now())) => {}
-                }
-            } else if !self.attempt(step, &mut stopping).await {
+            let goes_on = match step {
+                Step::Wait(until) => self.meanwhile(until, &mut stopping).await,
+                step => self.attempt(step, &mut stopping).await,
+            };
+            if !goes_on {
                 break;
             }
         }
+        self.withdraw().await;
         let released = self.release().await;
         self.office.standing.send_modify(|standing| {
             standing.over = Some(released);
@@ -65,6 +89,49 @@ impl Campaign {
                 standing.holder = None;
             }
         });
+    }
+
+    /// What there is to be done while the lease needs nothing; false if the election is to stop.
+    async fn meanwhile(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+        let now = self.now();
+        let until = self.unsettled.until(now).map_or(until, |settled| until.min(settled));
+        // Who has not looked at the lease before he can be given it does not know whom he follows.
+        let registration = self.registration.as_mut().filter(|_| self.candidacy.has_looked());
+        let until = match registration {
+            Some(registration) if registration.due() <= now => {
+                return tokio::select! {
+                    biased;
+                    () = stopped(stopping) => false,
+                    () = registration.keep(&self.wall) => true,
+                };
+            }
+            Some(registration) => until.min(registration.due()),
+            None => until,
+        };
+        tokio::select! {
+            biased;
+            () = stopped(stopping) => false,
+            () = self.pause(until.since(now)) => true,
+        }
+    }
+
+    /// Ends the term, and gives up the lease so that the one whom the coordinator prefers can have it.
+    async fn make_way(&mut self) {
+        let Office { namespace, name, identity, .. } = &*self.office;
+        tracing::info!(%namespace, %name, %identity, "makes way for the one that the coordinator prefers");
+        self.release().await;
+        self.candidacy.resign(self.now());
+    }
+
+    /// Is no candidate any more, so that it is not given the lease again which it gives up.
+    async fn withdraw(&mut self) {
+        if let Some(registration) = self.registration.take() {
+            if let Some(term) = &self.term {
+                term.fence.close();
+            }
+            registration.withdraw().await;
+            self.registration = Some(registration);
+        }
     }
 
     /// Makes one request and takes in what comes of it; false if the election is to stop before that is known.
@@ -95,13 +162,15 @@ impl Campaign {
         }
         self.unanswered = answer == Answer::None;
         let chance = self.office.environment.random() as f64 / u64::MAX as f64;
-        if *step == Step::Get {
-            self.candidacy.read(answer, sent, now, chance);
-        } else {
-            if is_leader && !matches!(answer, Answer::Lease(_)) {
-                self.office.took_the_slow_path();
+        match step {
+            Step::Get => self.candidacy.read(answer, sent, now, chance),
+            Step::Follow { .. } => self.candidacy.followed(answer, now),
+            _ => {
+                if is_leader && !matches!(answer, Answer::Lease(_)) {
+                    self.office.took_the_slow_path();
+                }
+                self.candidacy.written(answer, sent, now, chance);
             }
-            self.candidacy.written(answer, sent, now, chance);
         }
     }
 
@@ -159,12 +228,13 @@ impl Campaign {
         }
         // Two requests, and once more each: where that does not do, the lease runs out by itself.
         for _ in 0..4 {
-            let Some(step) = self.candidacy.release(self.now(), (self.wall)()) else { return false };
+            let Some(step) = self.candidacy.release(self.now(), self.wall()) else { return false };
             let sent = self.now();
             let answered = self.leases.send(&step, self.unanswered).await;
             if step != Step::Get && matches!(answered.answer, Answer::Lease(_)) {
                 let Office { namespace, name, identity, .. } = &*self.office;
                 tracing::info!(%namespace, %name, %identity, "the lease is released");
+                self.take(&step, sent, answered);
                 return true;
             }
             self.take(&step, sent, answered);
@@ -177,9 +247,29 @@ impl Campaign {
         self.office.environment.boot_time()
     }
 
+    /// What is written as the time: by the clock of the server, where a coordinator judges by it.
+    fn wall(&self) -> Timestamp {
+        let wall = (self.wall)();
+        self.registration.as_ref().map_or(wall, |registration| registration.wall(wall))
+    }
+
     async fn pause(&self, wait: Duration) {
         let environment = &self.office.environment;
         environment.sleep_until(environment.now() + wait).await;
+    }
+}
+
+impl Drop for Campaign {
+    /// Also where it could not come to its end, since the runtime is gone that it ran on: nobody is to wait for it.
+    fn drop(&mut self) {
+        self.office.standing.send_if_modified(|standing| {
+            let is_news = standing.over.is_none();
+            if is_news {
+                standing.term = None;
+                standing.over = Some(false);
+            }
+            is_news
+        });
     }
 }
 

@@ -5,6 +5,8 @@
 //! written for those who read it, and not believed.
 
 #[cfg(test)]
+mod coordinated;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
@@ -13,7 +15,9 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::jiff::Timestamp;
 
+use super::breach::Breaches;
 use super::record;
+use super::succession::{Place, Succession};
 use super::timing::{JITTER, Timing};
 
 /// What is to be done next.
@@ -27,6 +31,13 @@ pub(super) enum Step {
     Create(Box<Lease>),
     /// The lease is to be replaced, in the version that this has and no other.
     Update(Box<Lease>),
+    /// All states that it had after one version, up to and with another, are to be read.
+    Follow {
+        /// Known already.
+        after: String,
+        /// The last one.
+        until: String,
+    },
 }
 
 /// What came of a step.
@@ -34,6 +45,8 @@ pub(super) enum Step {
 pub(super) enum Answer {
     /// The lease as it is at the server.
     Lease(Box<Lease>),
+    /// The states that were asked for, none left out.
+    States(Vec<Lease>),
     /// There is none.
     Missing,
     /// It has another version, or is there already.
@@ -61,6 +74,12 @@ pub(super) struct Candidacy {
     /// Nobody else's, not that of an earlier process either: a lease with this holder is ours.
     identity: String,
     timing: Timing,
+    /// Where a coordinator says who is to lead: those who were before us.
+    succession: Option<Succession>,
+    /// The longest that the lease was ever seen to last, or ours would.
+    longest: Duration,
+    /// The lease was given to us while we did not look: what was between is to be read.
+    given: Option<Box<Lease>>,
     known: Known,
     /// Whether the server may have another version than the one known: it is read before it is written.
     doubted: bool,
@@ -98,6 +117,9 @@ impl Candidacy {
             name: name.to_owned(),
             identity,
             timing,
+            succession: None,
+            longest: timing.lease,
+            given: None,
             known: Known::Nothing,
             doubted: true,
             hurried: false,
@@ -105,6 +127,29 @@ impl Candidacy {
             terms: 0,
             next: now,
         }
+    }
+
+    /// The same, but it takes no lease: a coordinator gives it.
+    pub(super) fn coordinated(
+        namespace: &str,
+        name: &str,
+        identity: String,
+        timing: Timing,
+        now: Instant,
+        breaches: Breaches,
+    ) -> Self {
+        let succession = Some(Succession::new(&identity, now, breaches));
+        Self { succession, ..Self::new(namespace, name, identity, timing, now) }
+    }
+
+    /// Whether it is known how the lease is, or was.
+    pub(super) fn has_looked(&self) -> bool {
+        !matches!(self.known, Known::Nothing)
+    }
+
+    /// Whether the coordinator wants another one to lead, and we do.
+    pub(super) fn is_to_yield(&self, now: Instant) -> bool {
+        self.term(now).is_some() && matches!(&self.known, Known::Lease(observed) if self.is_wanted_by_another(observed))
     }
 
     /// The term in which we may act, if there is one at `now`.
@@ -127,11 +172,22 @@ impl Candidacy {
             let lapse = self.term.as_ref().map_or(self.next, |term| term.until);
             return Step::Wait(self.next.min(lapse));
         }
+        if let (Some(given), Known::Lease(observed)) = (&self.given, &self.known) {
+            let [after, until] = [&observed.lease, given].map(|lease| record::version(lease).to_owned());
+            return Step::Follow { after, until };
+        }
         match &self.known {
             Known::Lease(observed) if !self.doubted && self.may_hold(observed, now) => {
-                Step::Update(Box::new(record::held(&observed.lease, &self.identity, &self.timing, wall)))
+                Step::Update(Box::new(match &mut self.succession {
+                    Some(succession) if succession.place(&observed.lease) == Place::Given => {
+                        let lease = record::taken_up(&observed.lease, &self.timing, wall);
+                        succession.take_up(&lease);
+                        lease
+                    }
+                    _ => record::held(&observed.lease, &self.identity, &self.timing, wall),
+                }))
             }
-            Known::Missing { free } if !self.doubted && *free <= now => {
+            Known::Missing { free } if !self.doubted && *free <= now && self.succession.is_none() => {
                 Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
             }
             _ => Step::Get,
@@ -142,14 +198,22 @@ impl Candidacy {
     pub(super) fn read(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
         self.lapse(now);
         match answer {
+            Answer::Lease(lease) if self.has_to_follow(&lease) => {
+                self.doubted = false;
+                self.term = None;
+                self.given = Some(lease);
+                self.next = now;
+            }
             Answer::Lease(lease) => {
-                self.observe(lease, now);
+                self.observe(lease, now, false);
                 let Known::Lease(observed) = &self.known else { unreachable!("it has just been observed") };
                 let lost = self.term.as_ref().is_some_and(|term| {
-                    record::uid(&observed.lease) != term.uid || record::holder(&observed.lease) != Some(&self.identity)
+                    record::uid(&observed.lease) != term.uid || !self.is_held_by_us(&observed.lease)
                 });
                 self.next = if self.may_hold(observed, now) {
                     now
+                } else if self.succession.is_some() {
+                    now + self.timing.retry
                 } else {
                     self.hurried = false;
                     // A little after it expires, so that not all who wait for it ask at once.
@@ -163,10 +227,28 @@ impl Candidacy {
             Answer::Missing => {
                 self.missing(now);
                 let Known::Missing { free } = self.known else { unreachable!("it is known to be missing") };
-                self.next = free.max(now).min(now + self.drawn_out(chance));
+                let again = now + self.drawn_out(chance);
+                self.next = if self.succession.is_some() { now + self.timing.retry } else { free.max(now).min(again) };
             }
-            Answer::Conflict | Answer::None => self.fail(sent, now, chance),
+            Answer::States(_) | Answer::Conflict | Answer::None => self.fail(sent, now, chance),
         }
+    }
+
+    /// Takes in the answer to a [`Step::Follow`].
+    pub(super) fn followed(&mut self, answer: Answer, now: Instant) {
+        self.lapse(now);
+        let Some(given) = self.given.take() else { return };
+        match answer {
+            Answer::States(states)
+                if states.last().is_some_and(|last| record::version(last) == record::version(&given)) =>
+            {
+                for state in states {
+                    self.observe(Box::new(state), now, true);
+                }
+            }
+            _ => self.observe(given, now, false),
+        }
+        self.next = now;
     }
 
     /// Takes in the answer to a [`Step::Create`] or a [`Step::Update`] that was sent at `sent`, a moment before anything of it
@@ -174,17 +256,21 @@ impl Candidacy {
     pub(super) fn written(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
         self.lapse(now);
         match answer {
-            Answer::Lease(lease) if record::holder(&lease) == Some(&self.identity) => {
+            Answer::Lease(lease) if self.is_held_by_us(&lease) => {
                 let uid = record::uid(&lease).to_owned();
-                self.observe(lease, now);
+                self.observe(lease, now, true);
                 self.hurried = false;
                 self.next = now.max(sent + self.timing.retry);
-                self.hold(uid, sent + self.timing.acting(), now);
+                match self.succession.as_ref().and_then(|succession| succession.goes_on(now)) {
+                    // It is ours, and somebody before us may act still.
+                    Some(over) => self.next = self.next.min(over),
+                    None => self.hold(uid, sent + self.timing.acting(), now),
+                }
             }
             // Something at the server has changed what we wrote.
             Answer::Lease(lease) => {
                 self.term = None;
-                self.observe(lease, now);
+                self.observe(lease, now, true);
                 self.next = now + self.drawn_out(chance);
             }
             Answer::Missing => {
@@ -196,19 +282,21 @@ impl Candidacy {
                 let hurry = !std::mem::replace(&mut self.hurried, true);
                 self.next = if hurry { now } else { now + self.drawn_out(chance) };
             }
-            Answer::None => self.fail(sent, now, chance),
+            Answer::States(_) | Answer::None => self.fail(sent, now, chance),
         }
     }
 
     /// The lease without a holder, to be written once nothing is done any more in our name; what is to be read first, if it is
     /// not known; or nothing, where it is not ours.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
-        let term = self.term(now)?;
-        if self.doubted {
+        let unled = self.succession.as_ref().is_some_and(Succession::gives_up_for_others);
+        let term = self.term(now);
+        if self.doubted && term.is_some() {
             return Some(Step::Get);
         }
         let Known::Lease(observed) = &self.known else { return None };
-        let ours = record::uid(&observed.lease) == term.uid && record::holder(&observed.lease) == Some(&self.identity);
+        let ours = term.map_or(unled, |term| record::uid(&observed.lease) == term.uid)
+            && record::holder(&observed.lease) == Some(&self.identity);
         ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
     }
 
@@ -245,41 +333,84 @@ impl Candidacy {
     }
 
     /// Whether we may write ourselves into the lease: it is ours, nobody's, or its holder has not been seen to renew it for
-    /// as long as it lasts.
+    /// as long as it lasts. Where a coordinator gives it: it is given to us, and nobody else is to have it.
     fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
+        if let Some(succession) = &self.succession {
+            return match succession.place(&observed.lease) {
+                Place::Ours | Place::Given => !self.is_wanted_by_another(observed),
+                Place::Nobodys | Place::Anothers => false,
+            };
+        }
         match record::holder(&observed.lease) {
+            // A coordinator is about to give it to somebody.
+            None if record::is_coordinated(&observed.lease) => self.expires(observed) <= now,
             None => true,
             Some(holder) => holder == self.identity || self.expires(observed) <= now,
         }
     }
 
-    fn expires(&self, observed: &Observed) -> Instant {
-        observed.since + record::duration(&observed.lease, &self.timing)
+    fn is_held_by_us(&self, lease: &Lease) -> bool {
+        match &self.succession {
+            Some(succession) => succession.place(lease) == Place::Ours,
+            None => record::holder(lease) == Some(&self.identity),
+        }
     }
 
-    /// The lease was seen at `now`. Only another record begins another time: that somebody else has labelled it is no renewal.
-    fn observe(&mut self, lease: Box<Lease>, now: Instant) {
+    fn is_wanted_by_another(&self, observed: &Observed) -> bool {
+        self.succession.is_some() && record::preferred(&observed.lease).is_some_and(|name| name != self.identity)
+    }
+
+    /// Whether the lease was given to us after the state that is known, with others between that may have held it.
+    fn has_to_follow(&self, lease: &Lease) -> bool {
+        let Known::Lease(observed) = &self.known else { return false };
+        let is_given = self
+            .succession
+            .as_ref()
+            .is_some_and(|succession| succession.asks() && succession.place(lease) == Place::Given);
+        is_given
+            && record::was_held(lease)
+            && record::uid(&observed.lease) == record::uid(lease)
+            && observed.lease.spec != lease.spec
+    }
+
+    fn expires(&self, observed: &Observed) -> Instant {
+        // A coordinator says how long he lasts to whom it gives the lease, and not who was before.
+        let is_coordinated = record::is_coordinated(&observed.lease);
+        observed.since + if is_coordinated { self.longest } else { record::duration(&observed.lease, &self.timing) }
+    }
+
+    /// The lease was seen at `now`; in the state `next` to the one that is known, or after any others. Only another record begins
+    /// another time: that somebody else has labelled it is no renewal.
+    fn observe(&mut self, lease: Box<Lease>, now: Instant, next: bool) {
         self.doubted = false;
-        let since = match &self.known {
-            Known::Lease(before)
-                if record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec =>
-            {
-                before.since
-            }
-            _ => now,
+        self.longest = self.longest.max(record::duration(&lease, &self.timing));
+        let before = match &self.known {
+            Known::Lease(before) => Some(before),
+            Known::Nothing | Known::Missing { .. } => None,
         };
+        let same = before
+            .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
+        let since = same.map_or(now, |before| before.since);
+        if let Some(succession) = self.succession.as_mut().filter(|_| same.is_none()) {
+            succession.see(&lease, before.map(|before| &*before.lease), next, now, self.longest);
+        }
         self.known = Known::Lease(Observed { lease, since });
     }
 
-    /// The lease was seen to be gone. Whoever else held it does not know that yet.
+    /// The lease was seen to be gone. Whoever else held it does not know that yet, and may have renewed it a moment before.
     fn missing(&mut self, now: Instant) {
         self.doubted = false;
         self.term = None;
         let free = match &self.known {
-            Known::Lease(observed) if !self.may_hold(observed, now) => self.expires(observed),
+            Known::Lease(observed) if record::holder(&observed.lease).is_some_and(|holder| holder != self.identity) => {
+                now + self.longest
+            }
             Known::Missing { free } => *free,
             Known::Lease(_) | Known::Nothing => now,
         };
+        if let Some(succession) = &mut self.succession {
+            succession.wait_for(free);
+        }
         self.known = Known::Missing { free };
     }
 

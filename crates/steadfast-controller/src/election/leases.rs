@@ -5,10 +5,11 @@ use std::time::Duration;
 use steadfast::Connection;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::kube;
-use steadfast::kube::api::{GetParams, PostParams};
+use steadfast::kube::api::{GetParams, PostParams, WatchParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
 use super::candidacy::{Answer, Step};
+use super::record;
 use super::requests::Requests;
 
 /// One lease at a server.
@@ -40,6 +41,7 @@ impl Leases {
             Step::Update(lease) => {
                 encode(lease).and_then(|body| self.request.replace(&self.name, &PostParams::default(), body))
             }
+            Step::Follow { after, until } => return self.follow(after, until, elsewhere).await,
         };
         let unknown = |problem: String| Answered { answer: Answer::None, problem: Some(problem) };
         match self.requests.ask::<Lease>(request, elsewhere).await {
@@ -53,6 +55,17 @@ impl Leases {
                 Answered { answer: Answer::Conflict, problem: None }
             }
             Ok(Err(error)) => unknown(error.to_string()),
+        }
+    }
+
+    /// All states after one version, up to and with another.
+    async fn follow(&self, after: &str, until: &str, elsewhere: bool) -> Answered {
+        let name = format!("metadata.name={}", self.name);
+        let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
+        let states = self.requests.follow::<Lease>(watch, elsewhere, |state| record::version(state) == until).await;
+        match states {
+            Ok(states) => Answered { answer: Answer::States(states), problem: None },
+            Err(problem) => Answered { answer: Answer::None, problem: Some(problem) },
         }
     }
 }

@@ -26,6 +26,36 @@ pub(super) fn uid(lease: &Lease) -> &str {
     lease.metadata.uid.as_deref().unwrap_or_default()
 }
 
+/// Whether a coordinator says who is to hold the lease, or has said so.
+pub(super) fn is_coordinated(lease: &Lease) -> bool {
+    lease.spec.as_ref().and_then(|spec| spec.strategy.as_deref()).is_some_and(|strategy| !strategy.is_empty())
+}
+
+/// Whom the coordinator wants to hold the lease instead.
+pub(super) fn preferred(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.preferred_holder.as_deref().filter(|preferred| !preferred.is_empty())
+}
+
+/// Whether its holder has given it up: the name is empty, and not only missing.
+pub(super) fn is_released(lease: &Lease) -> bool {
+    lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.as_deref() == Some(""))
+}
+
+/// Whether anybody has ever held it: holders count, and coordinators do not.
+pub(super) fn was_held(lease: &Lease) -> bool {
+    lease.spec.as_ref().is_some_and(|spec| spec.lease_transitions.is_some())
+}
+
+/// Which of all its states it is.
+pub(super) fn version(lease: &Lease) -> &str {
+    lease.metadata.resource_version.as_deref().unwrap_or_default()
+}
+
+/// Since when it is held, as its holder has written.
+pub(super) fn acquired(lease: &Lease) -> Option<&MicroTime> {
+    lease.spec.as_ref()?.acquire_time.as_ref()
+}
+
 /// A lease that was not there, held by `identity`.
 pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timing, wall: Timestamp) -> Lease {
     let metadata =
@@ -52,9 +82,24 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
         spec.holder_identity = Some(identity.to_owned());
         spec.acquire_time = Some(now.clone());
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        // Nobody coordinates who takes it.
+        spec.strategy = None;
+        spec.preferred_holder = None;
     }
     spec.renew_time = Some(now);
     spec.lease_duration_seconds = Some(timing.seconds());
+    lease
+}
+
+/// `lease`, which a coordinator gives to us, held from now on; an update of the version that it has.
+pub(super) fn taken_up(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    let spec = lease.spec.get_or_insert_default();
+    let now = later(wall, spec.renew_time.as_ref());
+    spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |before| before.saturating_add(1)));
+    spec.lease_duration_seconds = Some(timing.seconds());
+    spec.acquire_time = Some(now.clone());
+    spec.renew_time = Some(now);
     lease
 }
 
@@ -63,7 +108,9 @@ pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
     let now = later(wall, spec.renew_time.as_ref());
-    spec.holder_identity = None;
+    // Empty, as client-go writes it: at a field that is missing the coordinator of Kubernetes panics.
+    spec.holder_identity = Some(String::new());
+    spec.preferred_holder = None;
     // For those that do not look who holds it.
     spec.lease_duration_seconds = Some(1);
     spec.acquire_time = Some(now.clone());

@@ -1,6 +1,12 @@
 //! How long a lease lasts, and how much of it is used.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use steadfast::k8s_openapi::jiff::Timestamp;
+
+/// Says what the wall clock says.
+pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// By how much a retry period may be drawn out, so that candidates do not ask in step: client-go's `JitterFactor`.
 pub(super) const JITTER: f64 = 1.2;
@@ -49,6 +55,40 @@ pub enum ElectionError {
          at either end"
     )]
     Group(String),
+    /// No semantic version, by which a coordinator compares.
+    #[error(
+        "{version:?} is not the version of a candidate: {problem}; give it three numbers, such as 1.2.0, and no v before them"
+    )]
+    Version {
+        /// The version given.
+        version: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It would behave as what it does not know yet.
+    #[error(
+        "the emulation version {emulation_version} is later than that of the binary, {binary_version}: give it that one or an earlier \
+         one"
+    )]
+    EmulationVersion {
+        /// As which it behaves.
+        emulation_version: String,
+        /// What it is.
+        binary_version: String,
+    },
+    /// The name of the candidate's object.
+    #[error(
+        "{0:?} cannot be the name of a LeaseCandidate, which the identity of a coordinated candidate is, with an ending of 17 \
+         characters: take 1 to 236 of a-z, A-Z, 0-9, -, _ and ., not beginning with a ."
+    )]
+    CandidateName(String),
+    /// No coordinator.
+    #[error(
+        "the server has no LeaseCandidates (coordination.k8s.io/v1beta1), and so nobody who coordinates: start kube-apiserver with \
+         --feature-gates=CoordinatedLeaderElection=true and --runtime-config=coordination.k8s.io/v1beta1=true, or leave \
+         `coordinated` out in all candidates"
+    )]
+    NotCoordinated,
     /// There is no such lease.
     #[error("a lease needs a namespace and a name, and has {namespace:?} and {name:?}")]
     Name {

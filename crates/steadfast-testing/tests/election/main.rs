@@ -1,6 +1,7 @@
 //! Leader election on the embedded server, in virtual time: what a leader's client does, random histories whose every write is
 //! judged, and what those find where a part of it is missing. And three processes on a real API server.
 
+mod coordinated;
 mod histories;
 mod judge;
 mod leaders;

@@ -12,84 +12,98 @@ use super::super::timing::Timing;
 use super::{Answer, Candidacy, Step};
 
 /// A moment of the story, in seconds.
-fn at(seconds: f64) -> Instant {
+pub(super) fn at(seconds: f64) -> Instant {
     Instant::from_zero(Duration::from_secs(1000) + Duration::from_secs_f64(seconds))
 }
 
-fn wall(seconds: i64) -> Timestamp {
+pub(super) fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
 }
 
 /// A server that keeps one lease, and answers at once.
 #[derive(Default)]
-struct Server {
-    lease: Option<Lease>,
+pub(super) struct Server {
+    pub(super) lease: Option<Lease>,
+    /// All states that it had.
+    states: Vec<Lease>,
+    /// Whether it does not tell of states before the present one.
+    pub(super) forgets: bool,
     versions: u64,
     uids: u64,
 }
 
 impl Server {
-    fn answer(&mut self, step: &Step) -> Answer {
+    pub(super) fn answer(&mut self, step: &Step) -> Answer {
         match step {
             Step::Wait(_) => panic!("nothing is asked"),
             Step::Get => self.lease.clone().map_or(Answer::Missing, |lease| Answer::Lease(Box::new(lease))),
             Step::Create(_) if self.lease.is_some() => Answer::Conflict,
-            Step::Create(lease) => {
-                self.uids += 1;
-                let mut lease = (**lease).clone();
-                lease.metadata.uid = Some(format!("uid-{}", self.uids));
-                self.store(lease)
-            }
+            Step::Create(lease) => self.create((**lease).clone()),
             Step::Update(lease) => match &self.lease {
                 None => Answer::Missing,
                 Some(kept) if kept.metadata.resource_version != lease.metadata.resource_version => Answer::Conflict,
                 Some(kept) if kept.metadata.uid != lease.metadata.uid => Answer::Conflict,
                 Some(_) => self.store((**lease).clone()),
             },
+            Step::Follow { .. } if self.forgets => Answer::None,
+            Step::Follow { after, until } => {
+                let place = |version: &String| self.states.iter().position(|state| record::version(state) == version);
+                let states =
+                    place(after).zip(place(until)).map(|(after, until)| self.states[after + 1..=until].to_vec());
+                states.map_or(Answer::None, Answer::States)
+            }
         }
+    }
+
+    pub(super) fn create(&mut self, mut lease: Lease) -> Answer {
+        self.uids += 1;
+        lease.metadata.uid = Some(format!("uid-{}", self.uids));
+        self.store(lease)
     }
 
     fn store(&mut self, mut lease: Lease) -> Answer {
         self.versions += 1;
         lease.metadata.resource_version = Some(self.versions.to_string());
         self.lease = Some(lease.clone());
+        self.states.push(lease.clone());
         Answer::Lease(Box::new(lease))
     }
 
     /// Somebody else writes the lease.
-    fn change(&mut self, change: impl FnOnce(&mut Lease)) {
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Lease)) {
         let mut lease = self.lease.clone().expect("a lease");
         change(&mut lease);
         self.store(lease);
     }
 
-    fn holder(&self) -> Option<String> {
+    pub(super) fn holder(&self) -> Option<String> {
         record::holder(self.lease.as_ref()?).map(str::to_owned)
     }
 
-    fn transitions(&self) -> Option<i32> {
+    pub(super) fn transitions(&self) -> Option<i32> {
         self.lease.as_ref()?.spec.as_ref()?.lease_transitions
     }
 }
 
-fn candidate(identity: &str, seconds: f64) -> Candidacy {
+pub(super) fn candidate(identity: &str, seconds: f64) -> Candidacy {
     Candidacy::new("default", "it", identity.to_owned(), Timing::default(), at(seconds))
 }
 
 /// Has `candidate` do what it wants to at that moment, each step answered at once, until it waits; says until when, in seconds.
-fn play(candidate: &mut Candidacy, server: &mut Server, seconds: f64) -> f64 {
+pub(super) fn play(candidate: &mut Candidacy, server: &mut Server, seconds: f64) -> f64 {
     for _ in 0..5 {
         let now = at(seconds);
         match candidate.step(now, wall(seconds as i64)) {
             Step::Wait(until) => return until.since(at(0.0)).as_secs_f64(),
             step @ Step::Get => candidate.read(server.answer(&step), now, now, 0.5),
+            step @ Step::Follow { .. } => candidate.followed(server.answer(&step), now),
             step => candidate.written(server.answer(&step), now, now, 0.5),
         }
     }
     panic!("it does not come to rest");
 }
 
-fn is_leader(candidate: &Candidacy, seconds: f64) -> bool {
+pub(super) fn is_leader(candidate: &Candidacy, seconds: f64) -> bool {
     candidate.term(at(seconds)).is_some()
 }
 
@@ -354,12 +368,33 @@ fn who_saw_a_lease_held_does_not_create_another_before_its_holder_is_over() {
 }
 
 #[test]
+fn a_lease_that_was_renewed_and_deleted_between_two_looks_was_created_anew_at_once() {
+    let (mut server, mut a) = led();
+    let mut b = candidate("b", 1.0);
+    play(&mut b, &mut server, 1.0);
+    // b is cut off, or frozen; a is not.
+    for seconds in 1..=15 {
+        play(&mut a, &mut server, f64::from(seconds) * 2.0);
+    }
+    server.lease = None;
+    play(&mut b, &mut server, 30.5);
+    assert_eq!(server.holder(), None, "a acts until 40");
+    let mut now = 30.5;
+    while server.lease.is_none() {
+        now = play(&mut b, &mut server, now);
+    }
+    let since = b.term(at(now)).map(|term| term.until.since(at(0.0)).as_secs_f64() - 10.0);
+    assert!(since.is_some_and(|since| (45.5..46.0).contains(&since)), "{since:?}");
+}
+
+#[test]
 fn a_released_lease_is_free_at_once_and_counts_as_a_transition() {
     let (mut server, mut a) = led();
     let step = a.release(at(1.0), wall(1)).expect("it is ours");
     server.answer(&step);
     let spec = server.lease.as_ref().and_then(|lease| lease.spec.clone()).expect("a spec");
-    assert_eq!((spec.holder_identity, spec.lease_duration_seconds), (None, Some(1)));
+    let holder = spec.holder_identity.as_deref();
+    assert_eq!((holder, spec.lease_duration_seconds), (Some(""), Some(1)), "not null: at that the coordinator panics");
     assert_eq!((spec.renew_time, spec.lease_transitions), (Some(micro(1)), Some(0)));
     let mut b = candidate("b", 1.5);
     play(&mut b, &mut server, 1.5);

@@ -7,11 +7,11 @@ use steadfast::Connection;
 use steadfast::environment::Instant;
 use tokio::sync::watch;
 
-use super::super::campaign::{WallClock, stopped};
+use super::super::campaign::stopped;
 use super::super::candidacy::{Answer, Candidacy, Step};
 use super::super::leases::{Answered, Leases};
 use super::super::office::{Term, Unsettled};
-use super::super::timing::Timing;
+use super::super::timing::{Timing, WallClock};
 use super::breach::{Breaches, SharesBreach};
 use super::group::Group;
 use super::membership::Membership;

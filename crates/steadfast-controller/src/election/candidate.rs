@@ -1,0 +1,127 @@
+//! What a coordinator is told of a candidate, and chooses by.
+
+use std::cmp::Ordering;
+
+use semver::Version;
+use steadfast::k8s_openapi::api::coordination::v1beta1::{LeaseCandidate, LeaseCandidateSpec};
+use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use steadfast::k8s_openapi::jiff::Timestamp;
+
+use super::timing::ElectionError;
+
+/// The strategy by which the coordinator of Kubernetes chooses; there is no other one.
+const STRATEGY: &str = "OldestEmulationVersion";
+
+/// How long the name of a `LeaseCandidate` may be.
+const LONGEST_NAME: usize = 253;
+
+/// What a coordinator chooses by among candidates: the oldest emulation version leads, of those the oldest binary version, of
+/// those who has been there longest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    binary: String,
+    emulation: Option<String>,
+}
+
+impl Candidate {
+    /// A candidate of this version, `env!("CARGO_PKG_VERSION")` as a rule: a semantic version without a `v`.
+    pub fn new(binary_version: impl Into<String>) -> Self {
+        Self { binary: binary_version.into(), emulation: None }
+    }
+
+    /// The version as which it behaves; that of the binary unless it is said, and not a later one.
+    #[must_use]
+    pub fn emulation_version(mut self, emulation_version: impl Into<String>) -> Self {
+        self.emulation = Some(emulation_version.into());
+        self
+    }
+
+    /// What a server would not take, if there is something: its own rules.
+    pub(super) fn check(&self) -> Result<(), ElectionError> {
+        let parsed = |version: &str| {
+            Version::parse(version)
+                .map_err(|problem| ElectionError::Version { version: version.to_owned(), problem: problem.to_string() })
+        };
+        let (binary, emulation) = (parsed(&self.binary)?, parsed(self.emulated())?);
+        if emulation.cmp_precedence(&binary) == Ordering::Greater {
+            let [binary_version, emulation_version] = [&self.binary, self.emulated()].map(ToString::to_string);
+            return Err(ElectionError::EmulationVersion { emulation_version, binary_version });
+        }
+        if emulation.cmp_precedence(&Version::new(0, 0, 0)) == Ordering::Equal {
+            let problem = "to the server that is no version at all".to_owned();
+            return Err(ElectionError::Version { version: self.emulated().to_owned(), problem });
+        }
+        Ok(())
+    }
+
+    fn emulated(&self) -> &str {
+        self.emulation.as_ref().unwrap_or(&self.binary)
+    }
+
+    /// What is written of it: it is called `name`, and stands for the lease `lease`.
+    pub(super) fn entry(&self, namespace: &str, name: &str, lease: &str, now: Timestamp) -> LeaseCandidate {
+        LeaseCandidate {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: LeaseCandidateSpec {
+                lease_name: lease.to_owned(),
+                binary_version: self.binary.clone(),
+                emulation_version: Some(self.emulated().to_owned()),
+                strategy: STRATEGY.to_owned(),
+                renew_time: Some(MicroTime(now)),
+                ..LeaseCandidateSpec::default()
+            },
+        }
+    }
+}
+
+/// Whether a `LeaseCandidate` can be called so.
+pub(super) fn can_be_a_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.starts_with('.') && (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(candidate: &Candidate) -> String {
+        candidate.check().expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_refused_before_it_is_asked() {
+        for fine in ["1.2.3", "0.1.0", "1.30.0-alpha.1+build.7"] {
+            assert_eq!(Candidate::new(fine).check(), Ok(()), "{fine}");
+        }
+        assert_eq!(Candidate::new("1.31.0").emulation_version("1.30.9").check(), Ok(()));
+        assert_eq!(Candidate::new("1.31.0+a").emulation_version("1.31.0+b").check(), Ok(()), "builds are not compared");
+        for not in ["", "v1.2.3", "1.2", "1.02.3", "1.2.3.4"] {
+            assert!(refused(&Candidate::new(not)).contains("such as 1.2.0"), "{not}");
+        }
+        assert!(refused(&Candidate::new("0.0.0")).contains("no version at all"));
+        let told = refused(&Candidate::new("1.30.0").emulation_version("1.31.0"));
+        assert!(told.contains("1.31.0") && told.contains("later than") && told.contains("1.30.0"), "{told}");
+    }
+
+    #[test]
+    fn what_is_written_says_all_that_a_coordinator_wants_to_know() {
+        let entry = Candidate::new("1.31.0").emulation_version("1.30.0").entry("ns", "me", "it", Timestamp::UNIX_EPOCH);
+        assert_eq!((entry.metadata.namespace.as_deref(), entry.metadata.name.as_deref()), (Some("ns"), Some("me")));
+        let spec = entry.spec;
+        assert_eq!((spec.lease_name.as_str(), spec.strategy.as_str()), ("it", "OldestEmulationVersion"));
+        assert_eq!((spec.binary_version.as_str(), spec.emulation_version.as_deref()), ("1.31.0", Some("1.30.0")));
+        assert_eq!((spec.renew_time, spec.ping_time), (Some(MicroTime(Timestamp::UNIX_EPOCH)), None));
+    }
+
+    #[test]
+    fn names_that_a_path_cannot_have_are_none() {
+        assert!(can_be_a_name("web-0.b_1f") && can_be_a_name(&"a".repeat(253)));
+        for not in ["", ".", "..a", "a/b", "a b", "ü", &"a".repeat(254)] {
+            assert!(!can_be_a_name(not), "{not}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Where a coordinator says who leads: that of kube-apiserver, and a server that has none.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast::{Connection, kube};
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Candidate, ElectionError, LeaderElection};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+use tokio::time::timeout;
+
+const FLAGS: [&str; 2] =
+    ["--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"];
+
+/// How long anything may take that has to come, on a busy machine.
+const COMES: Duration = Duration::from_secs(90);
+
+async fn stands(connection: &Connection, version: &str) -> Result<LeaderElection, ElectionError> {
+    let builder = LeaderElection::builder(connection, "default", "it").identity(version);
+    builder.coordinated(Candidate::new(version)).start().await
+}
+
+async fn leads(election: &LeaderElection) -> Result<(), WorldError> {
+    let leader = timeout(COMES, election.until_leader()).await;
+    let leader = leader.map_err(|_| format!("{} does not lead after {COMES:?}", election.identity()))?;
+    leader.map(drop).ok_or_else(|| "it was stopped".into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_version_leads_and_is_followed_by_the_next() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start_with(&FLAGS).await? else { return Ok(()) };
+    let mut connections = Vec::new();
+    for _ in 0..3 {
+        connections.push(reference.connection().await?);
+    }
+    let newer = stands(&connections[0], "1.3.0").await?;
+    leads(&newer).await?;
+    let older = stands(&connections[1], "1.2.0").await?;
+    leads(&older).await?;
+    assert!(!newer.is_leader(), "it has made way");
+    let newest = stands(&connections[2], "1.4.0").await?;
+    assert!(older.stop().await, "it was the leader");
+    leads(&newer).await?;
+    assert!(!older.is_leader() && !newest.is_leader());
+    let leases: Api<Lease> = Api::namespaced(connections[0].client(), "default");
+    let spec = leases.get("it").await?.spec.unwrap_or_default();
+    assert_eq!(spec.holder_identity.as_deref(), Some(newer.identity()));
+    assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
+    assert!(newer.stop().await && !newest.stop().await);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_coordinate_is_told_before_anybody_waits() -> Result<(), WorldError> {
+    let server = ApiServer::builder().start().await?;
+    let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let connection = Connection::new(config)?;
+    let error = stands(&connection, "1.2.0").await.expect_err("nobody would ever lead");
+    assert_eq!(error, ElectionError::NotCoordinated);
+    assert!(error.to_string().contains("--feature-gates=CoordinatedLeaderElection=true"), "{error}");
+    Ok(())
+}
