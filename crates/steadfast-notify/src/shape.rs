@@ -36,6 +36,15 @@ pub(crate) const KEY: Field = needed("key", FieldKind::Text);
 /// Whether it is in traffic.
 pub(crate) const READY: Field = optional("ready", FieldKind::Bool);
 
+/// What a balancer has: where each server is, and how much it is given.
+pub(crate) const SERVER: Shape = &[
+    KEY,
+    needed("address", FieldKind::Text),
+    needed("port", FieldKind::Number),
+    optional("weight", FieldKind::Number),
+    READY,
+];
+
 /// All names of a shape, as people say them.
 pub(crate) fn names(shape: Shape) -> String {
     let names: Vec<&str> = shape.iter().map(|field| field.name).collect();

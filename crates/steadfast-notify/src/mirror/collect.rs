@@ -56,12 +56,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::mirror::drivers::haproxy::SHAPE;
+    use crate::shape::SERVER;
     use crate::mirror::entry::entries;
 
     fn sent(entry: [(&str, u16, bool); 1]) -> Sent {
         let [(key, port, ready)] = entry;
-        entries(&json!({"key": key, "address": "10.0.0.1", "port": port, "ready": ready}), SHAPE, &Value::Null)
+        entries(&json!({"key": key, "address": "10.0.0.1", "port": port, "ready": ready}), SERVER, &Value::Null)
     }
 
     #[test]

@@ -229,7 +229,7 @@ mod tests {
     use steadfast_outside::haproxy::Server;
 
     use super::*;
-    use crate::mirror::drivers::haproxy::SHAPE;
+    use crate::shape::SERVER;
     use crate::mirror::entry::entries;
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         });
         let weights = |all: [(&str, bool); 2]| {
             let pods = all.map(|(key, ready)| json!({"key": key, "address": "10.0.0.1", "port": 80, "ready": ready}));
-            let read = entries(&json!(pods), SHAPE, &serde_json::Value::Null).expect("they are entries");
+            let read = entries(&json!(pods), SERVER, &serde_json::Value::Null).expect("they are entries");
             let read = read.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
             let (there, wrong) = values(&read);
             assert_eq!(wrong, None);

@@ -2,24 +2,22 @@
 //!
 //! Another kind is a file here, a field of [`Sink`], and a line in each of these two functions.
 
-pub(crate) mod dns;
-pub(crate) mod etcd;
-pub(crate) mod haproxy;
-pub(crate) mod ipvs;
-pub(crate) mod nftables;
+mod dns;
+mod etcd;
+mod haproxy;
+mod ipvs;
+mod nftables;
 
 use std::path::Path;
 
 use super::driver::{AnyDriver, Refused};
 use crate::config::sinks::Sink;
-use crate::shape::Shape;
+use crate::shape::{SERVER, Shape};
 
 /// What entries of `sink` have; none where it is no mirror.
 pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
     match sink.kind()? {
-        "haproxy" => Some(haproxy::SHAPE),
-        "nftables" => Some(nftables::SHAPE),
-        "ipvs" => Some(ipvs::SHAPE),
+        "haproxy" | "nftables" | "ipvs" => Some(SERVER),
         "dns" => Some(dns::SHAPE),
         "etcd" => Some(etcd::SHAPE),
         _ => None,

@@ -121,10 +121,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::mirror::drivers::haproxy::SHAPE;
+    use crate::shape::SERVER;
 
     fn read(value: &Value, object: &Value) -> Result<Vec<Entry>, String> {
-        entries(value, SHAPE, object)
+        entries(value, SERVER, object)
     }
 
     #[test]

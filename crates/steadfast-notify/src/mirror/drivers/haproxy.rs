@@ -7,15 +7,6 @@ use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
 use crate::mirror::entry::Entry;
-use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
-
-pub(crate) const SHAPE: Shape = &[
-    KEY,
-    needed("address", FieldKind::Text),
-    needed("port", FieldKind::Number),
-    optional("weight", FieldKind::Number),
-    READY,
-];
 
 pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
     let target = Haproxy::new(&folder.join(&config.socket), &config.backend, &config.prefix);

@@ -2,15 +2,6 @@
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Refused};
-use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
-
-pub(crate) const SHAPE: Shape = &[
-    KEY,
-    needed("address", FieldKind::Text),
-    needed("port", FieldKind::Number),
-    optional("weight", FieldKind::Number),
-    READY,
-];
 
 #[cfg(target_os = "linux")]
 pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused> {

@@ -5,15 +5,6 @@ use steadfast_outside::nftables::{Backend, Nftables};
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
 use crate::mirror::entry::Entry;
-use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
-
-pub(crate) const SHAPE: Shape = &[
-    KEY,
-    needed("address", FieldKind::Text),
-    needed("port", FieldKind::Number),
-    optional("weight", FieldKind::Number),
-    READY,
-];
 
 pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, Refused> {
     let name = config.name.as_deref().unwrap_or(name);
