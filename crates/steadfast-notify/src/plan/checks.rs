@@ -331,14 +331,17 @@ impl<'a> Checks<'a> {
 
 /// Where a mirror is: two in one place would be at odds.
 fn place(name: &str, sink: &Sink) -> Option<String> {
-    if let Some(one) = &sink.etcd {
-        return Some(format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark));
-    }
-    match (&sink.haproxy, &sink.nftables, &sink.ipvs, &sink.dns) {
-        (Some(one), ..) => Some(format!("haproxy {} {}", one.socket.display(), one.backend)),
-        (_, Some(one), ..) => Some(format!("nftables {}", one.name.as_deref().unwrap_or(name))),
-        (_, _, Some(one), _) => Some(format!("ipvs {:?} {}", one.protocol, one.address)),
-        (.., Some(one)) => Some(format!("dns {} {} {}", one.server, one.zone, one.mark)),
-        _ => None,
-    }
+    Some(if let Some(one) = &sink.haproxy {
+        format!("haproxy {} {}", one.socket.display(), one.backend)
+    } else if let Some(one) = &sink.nftables {
+        format!("nftables {}", one.name.as_deref().unwrap_or(name))
+    } else if let Some(one) = &sink.ipvs {
+        format!("ipvs {:?} {}", one.protocol, one.address)
+    } else if let Some(one) = &sink.dns {
+        format!("dns {} {} {}", one.server, one.zone, one.mark)
+    } else if let Some(one) = &sink.etcd {
+        format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark)
+    } else {
+        return None;
+    })
 }
