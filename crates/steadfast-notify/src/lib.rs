@@ -53,7 +53,7 @@ mod ticket;
 pub use courier::SinkCounts;
 pub use engine::{Counts, Engine, Streams};
 pub use follow::{Following, Source};
-pub use mirror::{Approvals, How, Keeper, MirrorStatus, Openings, Play, Seen, View, previewed};
+pub use mirror::{Approvals, How, Keeper, Openings, Play, Seen, View, previewed};
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use redrive::{Redriven, redrive};
 pub use state::State;

@@ -56,8 +56,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::shape::SERVER;
     use crate::mirror::entry::entries;
+    use crate::shape::SERVER;
 
     fn sent(entry: [(&str, u16, bool); 1]) -> Sent {
         let [(key, port, ready)] = entry;

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use steadfast_outside::{Ask, Kept, Memory, Mirror, Rehearsal, Settings, Status, Target, Value, Wanted, preview};
 use tokio::sync::watch;
 
@@ -31,27 +30,6 @@ pub(crate) struct Gathered {
     pub(crate) entries: BTreeMap<String, Entry>,
     /// Why that may not be how things are.
     pub(crate) doubt: Option<Arc<str>>,
-}
-
-/// How a mirror is, by what was last seen.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct MirrorStatus {
-    /// How many entries are to be there.
-    pub wanted: usize,
-    /// How many of the mirror's own are there.
-    pub there: usize,
-    /// How often it was looked.
-    pub looks: u64,
-    /// Whether all was as it is wanted, but for what is kept.
-    pub settled: bool,
-    /// What is not as it is wanted, and why.
-    pub kept: BTreeMap<String, String>,
-    /// What waits to be approved of.
-    pub ask: Option<Ask>,
-    /// Why nothing is taken out, where what is wanted is in doubt.
-    pub doubt: Option<String>,
-    /// Why it could not be seen what there is, or not be changed.
-    pub failing: Option<String>,
 }
 
 /// What a mirror would do now.
@@ -97,8 +75,8 @@ pub(crate) trait AnyMirror: Send + Sync {
     /// Has it look now.
     fn nudge(&self);
 
-    /// How it is.
-    fn status(&self) -> MirrorStatus;
+    /// What waits to be approved of, and why it could not be seen what there is, or not be changed.
+    fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>);
 
     /// Ends it, when what is being done is done.
     fn stop(&self) -> Later<'_, ()>;
@@ -144,7 +122,7 @@ impl<T: Target> AnyDriver for Driver<T> {
             Some(say) => Mirror::start(name, Rehearsal::new(target, say), settings, memory),
         };
         let status = mirror.status();
-        Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values, wanted: Mutex::default() })
+        Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values })
     }
 
     fn preview<'a>(
@@ -178,14 +156,11 @@ struct Running<V> {
     mirror: Mutex<Option<Mirror<V>>>,
     status: watch::Receiver<Status<V>>,
     values: Values<V>,
-    /// How many entries are wanted, and the doubt about them.
-    wanted: Mutex<(usize, Option<Arc<str>>)>,
 }
 
 impl<V: Value> AnyMirror for Running<V> {
     fn want(&self, gathered: &Gathered) -> Option<String> {
         let (wanted, wrong) = wanted(gathered, &self.values);
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = (wanted.entries.len(), wanted.doubt.clone());
         if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
             mirror.want(wanted);
         }
@@ -198,19 +173,9 @@ impl<V: Value> AnyMirror for Running<V> {
         }
     }
 
-    fn status(&self) -> MirrorStatus {
-        let (wanted, doubt) = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>) {
         let status = self.status.borrow();
-        MirrorStatus {
-            wanted,
-            there: status.entries,
-            looks: status.looks,
-            settled: status.settled,
-            kept: told(&status.kept),
-            ask: status.ask.clone(),
-            doubt: doubt.map(|why| why.to_string()),
-            failing: status.failing.as_ref().map(ToString::to_string),
-        }
+        (status.ask.clone(), status.failing.clone())
     }
 
     fn stop(&self) -> Later<'_, ()> {
@@ -229,8 +194,8 @@ mod tests {
     use steadfast_outside::haproxy::Server;
 
     use super::*;
-    use crate::shape::SERVER;
     use crate::mirror::entry::entries;
+    use crate::shape::SERVER;
 
     #[test]
     fn an_address_that_a_pod_left_behind_is_that_of_whoever_is_ready_there() {

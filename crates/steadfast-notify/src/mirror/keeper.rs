@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{Collected, collect};
-use super::driver::{AnyMirror, MirrorStatus, Seen};
+use super::driver::{AnyMirror, Seen};
 use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
@@ -44,7 +44,6 @@ pub struct How {
 
 /// A mirror that is kept as its rules say. Dropped, it ends where it is.
 pub struct Keeper {
-    name: String,
     mirror: Arc<dyn AnyMirror>,
     task: JoinHandle<()>,
 }
@@ -66,18 +65,8 @@ impl Keeper {
             Box::new(move |words| say(&name, words)) as Box<_>
         });
         let mirror = driver.start(&name, settings, how.memory.clone(), say);
-        let work = Work { name: name.clone(), mirror: mirror.clone(), views, shape, how, told: Told::default() };
-        Self { name, mirror, task: tokio::spawn(work.run()) }
-    }
-
-    /// Which mirror it is.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How it is.
-    pub fn status(&self) -> MirrorStatus {
-        self.mirror.status()
+        let work = Work { name, mirror: mirror.clone(), views, shape, how, told: Told::default() };
+        Self { mirror, task: tokio::spawn(work.run()) }
     }
 
     /// Ends it: what is being done is done, and what is there stays there.
@@ -110,24 +99,25 @@ pub async fn previewed(
         for view in &views {
             view.until_fresh(until.saturating_duration_since(Instant::now())).await;
         }
-        let Collected { gathered, .. } = gathered(&mut views, shape).await;
+        let (_, doubt) = caught_up(&mut views, shape).await;
+        let Collected { gathered, .. } = collect(views.iter().flat_map(View::sent), doubt);
         let seen = driver.preview(name, settings, memory, &gathered).await;
         previewed.insert(name.clone(), seen);
     }
     previewed
 }
 
-/// What all views send now, and whether that is how things are.
-async fn gathered(views: &mut [View], shape: Shape) -> Collected {
+/// Has all views send what there is now. Whether anything of that has changed, and why it may not be how things are.
+async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Option<String>) {
     // Before and after: what was read in between was read of a cache that was in no doubt.
     let before = views.iter().find_map(View::doubt);
+    let mut is_news = false;
     for view in &mut *views {
-        view.catch_up(shape).await;
+        is_news |= view.catch_up(shape).await;
     }
     let doubt = before.or_else(|| views.iter().find_map(View::doubt));
     // Nobody has said anything: that is not to say that there is to be nothing.
-    let doubt = doubt.or_else(|| views.is_empty().then(|| "no rule feeds it".to_owned()));
-    collect(views.iter().flat_map(View::sent), doubt)
+    (is_news, doubt.or_else(|| views.is_empty().then(|| "no rule feeds it".to_owned())))
 }
 
 struct Work {
@@ -145,7 +135,7 @@ struct Told {
     unclear: Option<Arc<str>>,
     contested: BTreeSet<String>,
     ask: Option<Ask>,
-    failing: Option<String>,
+    failing: Option<Arc<str>>,
 }
 
 impl Work {
@@ -161,12 +151,18 @@ impl Work {
                 }
             });
         }
+        // None before it was said for the first time what is wanted.
+        let mut said = None;
         loop {
             let begun = Instant::now();
-            let mut collected = gathered(&mut self.views, self.shape).await;
-            let wrong = self.mirror.want(&collected.gathered);
-            collected.unclear = collected.unclear.or_else(|| wrong.map(|why| (why.into(), 1)));
-            self.tell_of_entries(&collected);
+            let (is_news, doubt) = caught_up(&mut self.views, self.shape).await;
+            if is_news || said.as_ref() != Some(&doubt) {
+                let mut collected = collect(self.views.iter().flat_map(View::sent), doubt.clone());
+                let wrong = self.mirror.want(&collected.gathered);
+                collected.unclear = collected.unclear.or_else(|| wrong.map(|why| (why.into(), 1)));
+                self.tell_of_entries(&collected);
+                said = Some(doubt);
+            }
             self.tell_of_the_mirror();
             self.take_approval();
             sleep((begun.elapsed() * 10).clamp(TOGETHER, TOGETHER_AT_MOST)).await;
@@ -195,20 +191,20 @@ impl Work {
     }
 
     fn tell_of_the_mirror(&mut self) {
-        let status = self.mirror.status();
-        if self.told.ask != status.ask {
-            if let Some(ask) = &status.ask {
+        let (ask, failing) = self.mirror.troubles();
+        if self.told.ask != ask {
+            if let Some(ask) = &ask {
                 (self.how.tell)(Notice::Asks { mirror: self.name.clone(), ask: ask.clone() });
             }
-            self.told.ask = status.ask;
+            self.told.ask = ask;
         }
-        if self.told.failing != status.failing {
+        if self.told.failing != failing {
             let mirror = self.name.clone();
-            (self.how.tell)(match &status.failing {
-                Some(why) => Notice::Failing { mirror, why: why.clone() },
+            (self.how.tell)(match &failing {
+                Some(why) => Notice::Failing { mirror, why: why.to_string() },
                 None => Notice::Works { mirror },
             });
-            self.told.failing = status.failing;
+            self.told.failing = failing;
         }
     }
 

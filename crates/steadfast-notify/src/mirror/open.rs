@@ -48,11 +48,6 @@ impl Openings {
         Err(Problems(problems))
     }
 
-    /// The names of the mirrors.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
