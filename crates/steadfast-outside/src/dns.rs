@@ -23,6 +23,7 @@ use domain::base::Name;
 use domain::base::iana::Rcode;
 
 use crate::entry::{Found, Step, Target};
+use crate::together::{Sender, together};
 use contents::Seen;
 pub use error::{Asked, DnsError};
 pub use key::Key;
@@ -66,13 +67,6 @@ impl Zone {
         Connection::open(&self.server).await.map_err(|error| self.told(Asked::Transfer, &[], error.into()))
     }
 
-    /// Has the server carry out `updates`, all of them or none.
-    async fn send(&self, connection: &mut Connection, updates: &[Update]) -> Result<(), DnsError> {
-        let fill = |builder| update::write(updates, &self.mark, builder);
-        let sent = connection.update(&self.wire, &self.key, fill).await;
-        sent.map_err(|trouble| self.told(Asked::Update, updates, trouble))
-    }
-
     fn told(&self, what: Asked, updates: &[Update], trouble: Trouble) -> DnsError {
         let (server, zone) = (self.server.clone(), self.name.clone());
         let names = || updates.iter().map(|update| update.name.clone()).collect();
@@ -106,12 +100,28 @@ fn with_port(server: &str) -> String {
     }
 }
 
-/// Whether it may be about one of several names, so that the others can be changed without it.
-fn is_of_one(error: &DnsError) -> bool {
-    match error {
-        DnsError::Taken { .. } | DnsError::TooMuch { .. } => true,
-        DnsError::Refused { rcode, .. } => !matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
-        _ => false,
+/// A zone, and a connection to its server.
+struct Conversation<'a> {
+    zone: &'a Zone,
+    connection: Connection,
+}
+
+impl Sender for Conversation<'_> {
+    type Change = Update;
+    type Error = DnsError;
+
+    async fn send(&mut self, updates: &[Update]) -> Result<(), DnsError> {
+        let Zone { wire, key, mark, .. } = self.zone;
+        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, builder)).await;
+        sent.map_err(|trouble| self.zone.told(Asked::Update, updates, trouble))
+    }
+
+    fn is_of_one(error: &DnsError) -> bool {
+        match error {
+            DnsError::Taken { .. } | DnsError::TooMuch { .. } => true,
+            DnsError::Refused { rcode, .. } => !matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
+            _ => false,
+        }
     }
 }
 
@@ -129,26 +139,9 @@ impl Target for Zone {
     }
 
     async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
-        let (updates, mut first) = update::updates(&self.name, &self.seen(), steps);
-        let mut connection = self.connect().await?;
-        for together in updates.chunks(TOGETHER) {
-            match self.send(&mut connection, together).await {
-                Ok(()) => {}
-                // What is wrong with one name keeps no other waiting.
-                Err(error) if is_of_one(&error) && together.len() > 1 => {
-                    for update in together.chunks(1) {
-                        let done = self.send(&mut connection, update).await;
-                        match done {
-                            Err(error) if !is_of_one(&error) => return first.and(Err(error)),
-                            done => first = first.and(done),
-                        }
-                    }
-                }
-                Err(error) if is_of_one(&error) => first = first.and(Err(error)),
-                Err(error) => return first.and(Err(error)),
-            }
-        }
-        first
+        let (updates, first) = update::updates(&self.name, &self.seen(), steps);
+        let conversation = Conversation { zone: self, connection: self.connect().await? };
+        first.and(together(conversation, &updates, TOGETHER).await)
     }
 
     fn describe(&self, found: &Found<Record>, steps: &[Step<Record>]) -> Vec<String> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::entry::{Found, Step, Target, Value};
+use crate::together::{Sender, together};
 use answers::{Kv, bytes};
 pub use gateway::EtcdError;
 use gateway::Gateway;
@@ -111,16 +112,6 @@ impl Etcd {
         format!("{}{name}", self.prefix)
     }
 
-    /// All of `steps`, or none.
-    async fn transact(&self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
-        let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
-        let answer = self.gateway.ask("kv/txn", &json!({ "compare": compared, "success": done })).await?;
-        if answer["succeeded"] == true {
-            return Ok(());
-        }
-        Err(EtcdError::Taken { keys: steps.iter().map(|step| self.key(step.name())).collect() })
-    }
-
     /// What a step takes, and what it does.
     fn transaction(&self, step: &Step<Text>) -> (Json, Json) {
         let key = bytes(self.key(step.name()).as_bytes());
@@ -135,6 +126,28 @@ impl Etcd {
             }
             Step::Change { to, .. } => (own, put(to)),
             Step::Remove { .. } => (own, json!({ "request_delete_range": { "key": key } })),
+        }
+    }
+}
+
+impl Sender for &Etcd {
+    type Change = Step<Text>;
+    type Error = EtcdError;
+
+    async fn send(&mut self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
+        let (compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
+        let answer = self.gateway.ask("kv/txn", &json!({ "compare": compared, "success": done })).await?;
+        if answer["succeeded"] == true {
+            return Ok(());
+        }
+        Err(EtcdError::Taken { keys: steps.iter().map(|step| self.key(step.name())).collect() })
+    }
+
+    fn is_of_one(error: &EtcdError) -> bool {
+        match error {
+            EtcdError::Taken { .. } => true,
+            EtcdError::Refused { answer, .. } => answer.contains("too large") || answer.contains("permission denied"),
+            _ => false,
         }
     }
 }
@@ -175,23 +188,7 @@ impl Target for Etcd {
 
     async fn act(&self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
         self.grant().await?;
-        let mut first = Ok(());
-        for together in steps.chunks(TOGETHER) {
-            match self.transact(together).await {
-                Ok(()) => {}
-                // What is wrong with one key keeps no other waiting.
-                Err(error) if error.is_of_one() => {
-                    for step in together.chunks(1) {
-                        match self.transact(step).await {
-                            Err(error) if !error.is_of_one() => return first.and(Err(error)),
-                            done => first = first.and(done),
-                        }
-                    }
-                }
-                Err(error) => return first.and(Err(error)),
-            }
-        }
-        first
+        together(self, steps, TOGETHER).await
     }
 
     fn describe(&self, _found: &Found<Text>, steps: &[Step<Text>]) -> Vec<String> {

@@ -27,6 +27,7 @@
 //! | `mirror` | one mirror at work: looks, plans, acts, looks again |
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
+//! | `together` | many changes by few messages, of which what is wrong keeps no other waiting |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
 //! | `etcd` | keys under a prefix of etcd, with a lease |
@@ -40,6 +41,7 @@ mod mirror;
 mod plan;
 mod preview;
 mod rehearsal;
+mod together;
 
 pub mod dns;
 pub mod etcd;

@@ -55,14 +55,6 @@ pub enum EtcdError {
     },
 }
 
-impl EtcdError {
-    /// Whether it may be about one of several keys, so that the others can be changed without it.
-    pub(super) fn is_of_one(&self) -> bool {
-        matches!(self, Self::Taken { .. })
-            || matches!(self, Self::Refused { answer, .. } if answer.contains("too large") || answer.contains("permission denied"))
-    }
-}
-
 /// What to do about an answer.
 fn remedy(answer: &str) -> &'static str {
     match answer {
