@@ -5,43 +5,38 @@
 mod guest;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use guest::{GUEST, Guest};
-
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use guest::{Result, holds_in_a_guest, in_the_guest, load};
 
 const SERVICE: &str = "10.9.0.1:80";
-
-/// What the copy says at its end.
-const ALL_HELD: &str = "all of it held in the guest";
 
 /// Where alone a guest can write.
 const FOLDER: &str = "/mnt";
 
 #[test]
 fn pods_are_real_servers_of_lvs_while_they_are_ready() -> Result {
-    let Some(guest) = Guest::start("a_copy_of_this_program")? else { return Ok(()) };
-    let said = guest.said()?;
-    assert!(said.contains(ALL_HELD), "{said}");
-    Ok(())
+    holds_in_a_guest("a_copy_of_this_program")
 }
 
 /// Not a test, but what a copy of this program does in the guest.
 #[test]
 fn a_copy_of_this_program() -> Result {
-    let Some(modules) = env::var_os(GUEST) else { return Ok(()) };
+    in_the_guest(all_that_is_to_hold)
+}
+
+fn all_that_is_to_hold(modules: &OsStr) -> Result {
     for module in ["ip_vs", "ip_vs_wrr"] {
-        let loaded = Command::new("modprobe").arg("-d").arg(&modules).arg(module).status()?;
-        assert!(loaded.success(), "{module}: {loaded}");
+        load(modules, module)?;
     }
     for number in 2..=4 {
         backend(number)?;
@@ -81,7 +76,6 @@ fn a_copy_of_this_program() -> Result {
     assert_eq!(asked(4), BTreeSet::from([2]));
     drop(acting);
     drop(runtime);
-    println!("{ALL_HELD}");
     Ok(())
 }
 

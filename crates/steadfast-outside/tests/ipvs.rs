@@ -7,11 +7,12 @@
 mod guest;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use steadfast_outside::ipvs::{Forward, Ipvs, IpvsError, Server, Service};
@@ -19,9 +20,7 @@ use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Ta
 use tokio::runtime;
 use tokio::time::timeout;
 
-use guest::{GUEST, Guest};
-
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use guest::{Result, holds_in_a_guest, in_the_guest, load};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -29,38 +28,33 @@ const SERVICE: &str = "10.9.0.1:80";
 const A: &str = "10.8.0.2:8001";
 const B: &str = "10.8.0.3:8002";
 
-/// What the copy says at its end.
-const ALL_HELD: &str = "all of it held in the guest";
-
 #[test]
 fn a_real_ipvs_is_made_as_it_is_wanted() -> Result {
-    let Some(guest) = Guest::start("a_copy_of_this_program")? else { return Ok(()) };
-    let said = guest.said()?;
-    assert!(said.contains(ALL_HELD), "{said}");
-    Ok(())
+    holds_in_a_guest("a_copy_of_this_program")
 }
 
 /// Not a test, but what a copy of this program does in the guest.
 #[test]
 fn a_copy_of_this_program() -> Result {
-    let Some(modules) = env::var_os(GUEST) else { return Ok(()) };
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        without_ipvs_it_says_what_to_load().await;
-        for module in ["ip_vs", "ip_vs_wrr", "ip_vs_rr", "ip_vs_wlc"] {
-            run(Command::new("modprobe").arg("-d").arg(&modules).arg(module))?;
-        }
-        without_the_capability_it_says_which()?;
-        a_scheduler_that_is_not_loaded_is_told().await?;
-        what_ipvsadm_is_told_does_the_same().await?;
-        both_families_and_all_methods_are_written_and_read_alike().await?;
-        many_servers_are_read_in_pieces().await?;
-        run(Command::new("ipvsadm").arg("-C"))?;
-        traffic_goes_where_it_is_wanted().await?;
-        whoever_stays_too_long_is_not_waited_for().await
-    })?;
-    println!("{ALL_HELD}");
-    Ok(())
+    in_the_guest(|modules| {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(all_that_is_to_hold(modules))
+    })
+}
+
+async fn all_that_is_to_hold(modules: &OsStr) -> Result {
+    without_ipvs_it_says_what_to_load().await;
+    for module in ["ip_vs", "ip_vs_wrr", "ip_vs_rr", "ip_vs_wlc"] {
+        load(modules, module)?;
+    }
+    without_the_capability_it_says_which()?;
+    a_scheduler_that_is_not_loaded_is_told().await?;
+    what_ipvsadm_is_told_does_the_same().await?;
+    both_families_and_all_methods_are_written_and_read_alike().await?;
+    many_servers_are_read_in_pieces().await?;
+    run(Command::new("ipvsadm").arg("-C"))?;
+    traffic_goes_where_it_is_wanted().await?;
+    whoever_stays_too_long_is_not_waited_for().await
 }
 
 async fn without_ipvs_it_says_what_to_load() {

@@ -1,6 +1,7 @@
 //! A kernel that has IPVS and runs as a process of its own (user-mode Linux), with this machine's files to read, a network of its own, and
 //! /mnt to write to.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,26 +14,52 @@ use std::{env, fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// As long as a guest may take for all of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Says to a copy of this program that it is in a guest, and where its modules are.
-pub(crate) const GUEST: &str = "STEADFAST_IPVS_GUEST";
+const GUEST: &str = "STEADFAST_IPVS_GUEST";
+
+/// What the copy says at its end.
+const ALL_HELD: &str = "all of it held in the guest";
+
+/// Has a copy of this program run its `test` in a guest, and hold there; or says that it is skipped.
+pub(crate) fn holds_in_a_guest(test: &str) -> Result {
+    let Some(guest) = Guest::start(test)? else { return Ok(()) };
+    let said = guest.said()?;
+    assert!(said.contains(ALL_HELD), "{said}");
+    Ok(())
+}
+
+/// What the copy does, which is told where the modules are; elsewhere nothing.
+pub(crate) fn in_the_guest(what: impl FnOnce(&OsStr) -> Result) -> Result {
+    if let Some(modules) = env::var_os(GUEST) {
+        what(&modules)?;
+        println!("{ALL_HELD}");
+    }
+    Ok(())
+}
+
+/// Loads a module of the guest's kernel.
+pub(crate) fn load(modules: &OsStr, module: &str) -> Result {
+    let loaded = Command::new("modprobe").arg("-d").arg(modules).arg(module).status()?;
+    if loaded.success() { Ok(()) } else { Err(format!("modprobe {module}: {loaded}").into()) }
+}
 
 /// Where programs are that only root needs.
 const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A kernel that runs as a process, and its folder. Both are gone when this is dropped.
-pub(crate) struct Guest {
+struct Guest {
     folder: PathBuf,
     process: Child,
 }
 
 impl Guest {
     /// One in which the `test` of this program is run again, and nothing else; `None` where it cannot be, and may be missing.
-    pub(crate) fn start(test: &str) -> Result<Option<Self>> {
+    fn start(test: &str) -> Result<Option<Self>> {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders: Vec<_> = env::split_paths(&path).chain(env::split_paths(FOLDERS)).collect();
         let program = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -89,7 +116,7 @@ impl Guest {
     }
 
     /// All that it says until its end.
-    pub(crate) fn said(mut self) -> Result<String> {
+    fn said(mut self) -> Result<String> {
         let output = self.process.stdout.take().ok_or("a process without pipes")?;
         let (told, lines) = mpsc::channel();
         thread::spawn(move || {
