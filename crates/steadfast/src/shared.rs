@@ -218,9 +218,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         // The driver alone changes that, and it is here.
         let withheld = self.withheld.load(Ordering::Acquire);
         #[cfg(feature = "checkpoint")]
-        let (shown, before) = (withheld && viewed, self.snapshot());
-        #[cfg(feature = "checkpoint")]
-        let owed = changes;
+        let (before, owed) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
         // Before the lock is taken, for it is the user's code that says what passes.
@@ -245,7 +243,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         let told = deliver(&mut handlers, changes, screened, viewed);
         #[cfg(feature = "checkpoint")]
-        self.owe(owed, shown.then_some(&*before));
+        self.owe(owed, before.as_deref());
         drop(handlers);
         told.iter().for_each(Runner::start);
         #[cfg(feature = "checkpoint")]

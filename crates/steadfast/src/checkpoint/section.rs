@@ -244,11 +244,11 @@ impl<T: Send + Sync + 'static> Section<T> {
 
     /// Writes what handlers are owed beside what `now` has.
     fn write_owed(&self, owed: &[Owed<Lazy<T>>], now: &Snapshot<Lazy<T>>, rows: &mut dyn Rows) -> Result<(), Fault> {
-        let (mut key, mut row) = (Vec::new(), Vec::new());
-        let mut key_of = |handler: &str, of: Option<&ObjectKey>| {
-            key.clear();
+        let mut row = Vec::new();
+        let key_of = |handler: &str, of: Option<&ObjectKey>| {
+            let mut key = Vec::new();
             OwedKey::write(handler, of, &mut key);
-            key.clone()
+            key
         };
         for owed in owed {
             let (handler, is_new, changed) = match owed {
