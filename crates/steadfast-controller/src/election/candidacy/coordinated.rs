@@ -60,6 +60,16 @@ fn held_before(breaches: Breaches) -> (Server, Candidacy) {
     (server, a)
 }
 
+/// A lease that nobody has held before `a`, who leads from 2 on.
+fn a_leader() -> (Server, Candidacy) {
+    let mut server = Server::default();
+    let mut a = coordinated("a", 0.0);
+    play(&mut a, &mut server, 0.0);
+    give(&mut server, "a", 1);
+    leads_at(&mut a, &mut server, 2.0);
+    (server, a)
+}
+
 /// When `a`, to whom the lease is given and who plays on from `seconds`, comes to lead.
 fn leads_at(a: &mut Candidacy, server: &mut Server, mut seconds: f64) -> f64 {
     for _ in 0..100 {
@@ -205,11 +215,7 @@ fn another_lease_of_that_name_does_not_end_who_held_the_one_before() {
 
 #[test]
 fn who_gets_back_a_lease_that_another_had_meanwhile_begins_a_term_of_its_own() {
-    let mut server = Server::default();
-    let mut a = coordinated("a", 0.0);
-    play(&mut a, &mut server, 0.0);
-    give(&mut server, "a", 1);
-    leads_at(&mut a, &mut server, 2.0);
+    let (mut server, mut a) = a_leader();
     give(&mut server, "b", 3);
     renew(&mut server, "b", 3);
     give(&mut server, "a", 4);
@@ -246,11 +252,7 @@ fn a_lease_that_was_taken_up_by_a_request_without_an_answer_is_held() {
 
 #[test]
 fn a_leader_makes_way_for_whom_the_coordinator_prefers() {
-    let mut server = Server::default();
-    let mut a = coordinated("a", 0.0);
-    play(&mut a, &mut server, 0.0);
-    give(&mut server, "a", 1);
-    leads_at(&mut a, &mut server, 2.0);
+    let (mut server, mut a) = a_leader();
     server.change(|lease| lease.spec.get_or_insert_default().preferred_holder = Some("b".into()));
     play(&mut a, &mut server, 4.0);
     assert!(a.is_to_yield(at(4.0)) && is_leader(&a, 4.0), "what is done in its name is to be ended first");
@@ -264,11 +266,7 @@ fn a_leader_makes_way_for_whom_the_coordinator_prefers() {
 
 #[test]
 fn who_is_to_make_way_and_could_not_give_up_the_lease_lets_it_run_out() {
-    let mut server = Server::default();
-    let mut a = coordinated("a", 0.0);
-    play(&mut a, &mut server, 0.0);
-    give(&mut server, "a", 1);
-    leads_at(&mut a, &mut server, 2.0);
+    let (mut server, mut a) = a_leader();
     server.change(|lease| lease.spec.get_or_insert_default().preferred_holder = Some("b".into()));
     play(&mut a, &mut server, 4.0);
     a.resign(at(4.0));
