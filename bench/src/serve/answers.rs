@@ -27,9 +27,10 @@ const KUBE_SYSTEM: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"
 
 /// The answer to `request`; its bytes are counted.
 pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
-    let served = collection.served.clone();
+    let counting = collection.clone();
     of(collection, request).map(|pieces| {
-        let counted = pieces.inspect(move |piece| served.sent(piece.len())).map(|piece| Ok(Frame::data(piece)));
+        let counted =
+            pieces.inspect(move |piece| counting.served.sent(piece.len())).map(|piece| Ok(Frame::data(piece)));
         StreamBody::new(counted.boxed())
     })
 }

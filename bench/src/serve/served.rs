@@ -1,16 +1,10 @@
 //! What was asked for, and what was sent.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the server has done so far.
-#[derive(Clone, Default)]
-pub(super) struct Served {
-    counts: Arc<Counts>,
-}
-
 #[derive(Default)]
-struct Counts {
+pub(super) struct Served {
     lists: AtomicU64,
     bytes: AtomicU64,
 }
@@ -18,19 +12,19 @@ struct Counts {
 impl Served {
     /// A list was asked for, a page of it, or a stream that begins with all objects.
     pub(super) fn list(&self) {
-        self.counts.lists.fetch_add(1, Ordering::Relaxed);
+        self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many bytes of an answer were handed to HTTP.
     pub(super) fn sent(&self, bytes: usize) {
-        self.counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn lists(&self) -> u64 {
-        self.counts.lists.load(Ordering::Relaxed)
+        self.lists.load(Ordering::Relaxed)
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.counts.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 }
