@@ -137,10 +137,15 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>) -> Result<ExitCode,
         aside::say(format_args!("mirror {mirror}: {count} of {of} may be taken out: {names}"));
     }
     let until = Instant::now() + TAKEN_WITHIN;
-    while asked.keys().any(|mirror| approvals.waits(mirror)) && Instant::now() < until {
+    let mut now = asks()?;
+    // Taken first, and then remembered, which takes a moment.
+    let is_open = |(mirror, ask): (&String, &Ask), now: &BTreeMap<String, Ask>| {
+        approvals.waits(mirror) || now.get(mirror).is_some_and(|now| now.id == ask.id)
+    };
+    while asked.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
         sleep(Duration::from_millis(50)).await;
+        now = asks()?;
     }
-    let now = asks()?;
     let mut others = Vec::new();
     for mirror in asked.keys() {
         if approvals.waits(mirror) {

@@ -11,7 +11,7 @@ use steadfast_apiserver::{Answer, ApiServer, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, backend, eventually, throughout};
-use crate::run::{said, signal, start, steadfast};
+use crate::run::{finish, said, signal, start, steadfast};
 
 /// A cluster, a `HAProxy`, and a configuration by which one follows the other.
 struct World {
@@ -263,4 +263,33 @@ fn a_cache_that_is_not_there_yet_is_no_empty_cluster_and_what_nobody_understands
     eventually("an empty mirror", || world.haproxy.serving().is_empty());
     drop(acting);
     drop(world.runtime);
+}
+
+#[test]
+fn an_approval_that_was_taken_and_not_remembered_yet_was_told_to_be_of_something_else() {
+    let folder = std::env::temp_dir().join(format!("steadfast-approval-{}", std::process::id()));
+    let state = folder.join("steadfast-state");
+    std::fs::create_dir_all(&state).expect("there is room");
+    let configuration = folder.join("notify.toml");
+    let text = "[sinks.web]\nhaproxy = {socket = \"admin.sock\", backend = \"web\"}\n\
+                [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nto = [\"web\"]\n\
+                send = \"{'key': object.metadata.name, 'address': '127.0.0.1', 'port': 80}\"\n";
+    std::fs::write(&configuration, text).expect("there is room");
+    let remembered = |ask: Value| {
+        let text = json!({"web": {"gone": [], "approved": [], "ask": ask}}).to_string();
+        std::fs::write(state.join("new"), text).expect("there is room");
+        std::fs::rename(state.join("new"), state.join("mirrors.json")).expect("there is room");
+    };
+    remembered(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
+
+    // Here is who acts, and is slow: the file is gone, and what it says is not yet remembered.
+    let approving = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
+    let approval = state.join("approved-web");
+    eventually("an approval", || approval.exists());
+    std::fs::remove_file(&approval).expect("it is there");
+    std::thread::sleep(Duration::from_millis(300));
+    remembered(Value::Null);
+    let output = finish(approving);
+    assert!(output.status.success(), "{}", said(&output));
+    std::fs::remove_dir_all(&folder).expect("it is there");
 }
