@@ -10,7 +10,7 @@ use steadfast_testing::{WorldError, config_map};
 
 use crate::files::Folder;
 use crate::judge::{Seen, Word, judge};
-use crate::life::{Life, lists};
+use crate::life::{Life, config_maps, lists};
 
 /// What a handler has seen and done.
 pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
@@ -118,7 +118,7 @@ async fn what_is_acknowledged_is_not_told_again_and_what_is_missed_is_told() -> 
     let mut now = told(&log)[2..].to_vec();
     now.sort();
     assert_eq!(now, ["+ b", "+ c", "- b", "~ a"]);
-    assert_eq!(judge(&server, &log.lock().expect("no panic"))?.again, 0);
+    assert_eq!(judge(&config_maps(&server)?, &log.lock().expect("no panic"))?.again, 0);
     assert_eq!(lists(&server), 1);
     Ok(())
 }
@@ -168,7 +168,7 @@ async fn what_was_not_acknowledged_is_told_by_the_next_life_with_the_same_id() -
     let (uid, version) = (c["metadata"]["uid"].as_str(), c["metadata"]["resourceVersion"].as_str());
     let last = format!("{}@{}", uid.unwrap_or_default(), version.unwrap_or_default());
     assert!(now.len() == 3 && now.contains(&last), "{now:?}");
-    judge(&server, &log.lock().expect("no panic"))?;
+    judge(&config_maps(&server)?, &log.lock().expect("no panic"))?;
     Ok(())
 }
 
@@ -191,7 +191,7 @@ async fn what_was_told_and_not_acknowledged_and_is_gone_has_its_end_told() -> Re
     life.settle(&server).await?;
     pause(5).await;
     assert_eq!(told(&log)[2..], ["+ c", "- c"]);
-    judge(&server, &log.lock().expect("no panic"))?;
+    judge(&config_maps(&server)?, &log.lock().expect("no panic"))?;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::durable::{Does, Log, mirror};
 use crate::files::Folder;
 use crate::histories::{below, change};
 use crate::judge::{Seen, judge, lines};
-use crate::life::Life;
+use crate::life::{Life, config_maps};
 
 /// What a run came to.
 struct Run {
@@ -51,7 +51,8 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     }
     // Full or not: nobody is told nothing for longer than this.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    judge(&server, &log.lock().expect("no panic")).map_err(|wrong| format!("{many} changes from {from}: {wrong}"))?;
+    judge(&config_maps(&server)?, &log.lock().expect("no panic"))
+        .map_err(|wrong| format!("{many} changes from {from}: {wrong}"))?;
     let unwritten = registration.counts().unwritten;
     let was_noted = !life.noted(|note| matches!(note, Note::ToldUnwritten { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
@@ -74,7 +75,7 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     }
     log.extend(again.lock().expect("no panic").iter().cloned());
     if is_well {
-        judge(&server, &log)
+        judge(&config_maps(&server)?, &log)
             .map_err(|wrong| format!("{many} changes from {from}, the next life: {wrong}\n{}", lines(&log)))?;
     }
     Ok(Some(Run { changes: number, unwritten, was_noted }))

@@ -1,9 +1,9 @@
-//! Whether what a durable handler was told over several lives of its program is right: judged by the server's own history, and by
-//! nothing of the library.
+//! Whether what a durable handler of the config maps in `default` was told over several lives of its program is right: judged by the
+//! server's own history, and by nothing of the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steadfast_apiserver::ApiServer;
+use steadfast_contract::{Change, History};
 
 /// What a handler saw and did, in its order, over all lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +75,15 @@ struct Stay {
     has_ended: bool,
 }
 
+/// What happened to those that are told of: a real server has others too.
+pub(crate) fn told_of(history: &History) -> impl Iterator<Item = &Change> {
+    history.changes().iter().filter(|change| change.namespace.as_deref() == Some("default"))
+}
+
 /// The stays of each name in turn, as the server has them.
-fn stays(server: &ApiServer) -> BTreeMap<String, Vec<Stay>> {
+fn stays(history: &History) -> BTreeMap<String, Vec<Stay>> {
     let mut stays = BTreeMap::<String, Vec<Stay>>::new();
-    for change in server.history().of("", "configmaps") {
+    for change in told_of(history) {
         let of = stays.entry(change.name.clone()).or_default();
         let is_new = of.last().is_none_or(|stay| stay.uid != change.uid);
         if is_new {
@@ -86,7 +91,7 @@ fn stays(server: &ApiServer) -> BTreeMap<String, Vec<Stay>> {
         }
         if let Some(stay) = of.last_mut() {
             match change.object {
-                Some(_) => stay.versions.push(change.revision),
+                Some(_) => stay.versions.push(change.version),
                 None => stay.has_ended = true,
             }
         }
@@ -161,9 +166,9 @@ impl Name {
     }
 }
 
-/// Judges all of a log; in the end everything is told that there is.
-pub(crate) fn judge(server: &ApiServer, log: &[Seen]) -> Result<Sum, String> {
-    let stays = stays(server);
+/// Judges all of a log by the history of config maps; in the end everything is told that there is.
+pub(crate) fn judge(history: &History, log: &[Seen]) -> Result<Sum, String> {
+    let stays = stays(history);
     let (mut names, mut sum) = (BTreeMap::<String, Name>::new(), Sum::default());
     let mut who = BTreeMap::new();
     for seen in log {

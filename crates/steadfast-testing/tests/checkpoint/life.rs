@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Checkpoint, Event, Informer, InformerFactory, Lazy, Note, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
+use steadfast_contract::History;
 use steadfast_testing::{InMemory, WorldError};
 
 use crate::files::Folder;
@@ -111,6 +112,11 @@ pub(crate) fn there(server: &ApiServer, names: impl Iterator<Item = String>) -> 
     let mut there: Vec<String> = names.filter_map(shown).collect();
     there.sort();
     there
+}
+
+/// What happened to config maps on `server`.
+pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testing::Error> {
+    steadfast_testing::history(server, "", "configmaps")
 }
 
 /// How often all config maps were transferred.

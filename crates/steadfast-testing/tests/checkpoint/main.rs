@@ -12,4 +12,6 @@ mod killed;
 mod life;
 mod refusals;
 mod restarts;
+mod server;
 mod told;
+mod victim;

@@ -13,7 +13,7 @@ use crate::durable::{Does, Log, mirror};
 use crate::files::Folder;
 use crate::histories::{below, change};
 use crate::judge::{Seen, Sum, judge, lines};
-use crate::life::Life;
+use crate::life::{Life, config_maps};
 
 fn does(random: &Mutex<Random>, is_last: bool) -> Does {
     let mut random = random.lock().expect("no panic");
@@ -87,7 +87,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         }
     }
     let log = log.lock().expect("no panic");
-    Ok(judge(&server, &log).map_err(|wrong| format!("seed {seed}: {wrong}\n{}", lines(&log)))?)
+    Ok(judge(&config_maps(&server)?, &log).map_err(|wrong| format!("seed {seed}: {wrong}\n{}", lines(&log)))?)
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! A server whose config maps are changed a hundred times a second, and what it says of that itself: the embedded one, or a real
+//! one.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::Value;
+use steadfast_apiserver::ApiServer;
+use steadfast_contract::History;
+use steadfast_core::random::Random;
+use steadfast_testing::reference::Reference;
+use steadfast_testing::{WorldError, config_map};
+use tokio::task::JoinHandle;
+
+use crate::files::Folder;
+use crate::life::{config_maps, lists};
+
+/// How many names there are.
+const NAMES: u64 = 40;
+
+/// Requests for config maps, each once, when it comes: one that streams is not answered before it ends.
+const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseStarted, ResponseComplete, Panic]
+rules:
+  - level: Metadata
+    namespaces: [default]
+    resources: [{group: "", resources: [configmaps]}]
+  - level: None
+"#;
+
+/// The one or the other.
+pub(crate) enum Server {
+    Embedded { server: Arc<ApiServer>, kubeconfig: PathBuf },
+    Real { reference: Box<Reference>, audit: PathBuf },
+}
+
+impl Server {
+    pub(crate) async fn embedded(folder: &Folder) -> Result<Self, WorldError> {
+        let (server, kubeconfig) = (Arc::new(ApiServer::start().await?), folder.file());
+        std::fs::write(&kubeconfig, server.kubeconfig())?;
+        Ok(Self::Embedded { server, kubeconfig })
+    }
+
+    /// None where it is not built, which is told.
+    pub(crate) async fn real(folder: &Folder) -> Result<Option<Self>, WorldError> {
+        let (policy, audit) = (folder.file(), folder.file());
+        std::fs::write(&policy, POLICY)?;
+        let flags =
+            [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
+        let reference = Reference::start_with(&[&flags[0], &flags[1]]).await?;
+        Ok(reference.map(|reference| Self::Real { reference: Box::new(reference), audit }))
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        match self {
+            Self::Embedded { kubeconfig, .. } => kubeconfig.clone(),
+            Self::Real { reference, .. } => reference.kubeconfig(),
+        }
+    }
+
+    /// Begins to change them, until `ended`.
+    pub(crate) async fn change(
+        &self,
+        seed: u64,
+        ended: Arc<AtomicBool>,
+    ) -> Result<JoinHandle<Result<(), WorldError>>, WorldError> {
+        let writer = match self {
+            Self::Embedded { server, .. } => Writer::Embedded(server.clone()),
+            Self::Real { reference, .. } => {
+                Writer::Real(Box::new(Api::namespaced(reference.connection().await?.client(), "default")))
+            }
+        };
+        Ok(tokio::spawn(change(writer, seed, ended)))
+    }
+
+    /// What happened to config maps until `version`, and perhaps a little more.
+    pub(crate) async fn history_until(&self, version: u64) -> Result<History, WorldError> {
+        Ok(match self {
+            Self::Embedded { server, .. } => config_maps(server)?,
+            Self::Real { reference, .. } => reference.history_until(version, "", "configmaps").await?,
+        })
+    }
+
+    /// All that happened to them; nothing does any more.
+    pub(crate) async fn history(&mut self) -> Result<History, WorldError> {
+        Ok(match self {
+            Self::Embedded { server, .. } => config_maps(server)?,
+            Self::Real { reference, .. } => reference.history("", "configmaps").await?,
+        })
+    }
+
+    /// How often all of them were transferred.
+    pub(crate) fn lists(&self) -> Result<usize, WorldError> {
+        let Self::Real { audit, .. } = self else {
+            let Self::Embedded { server, .. } = self else { unreachable!("it is one of two") };
+            return Ok(lists(server));
+        };
+        let mut lists = 0;
+        // The last line may be half written.
+        let text = std::fs::read_to_string(audit)?;
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let request: Value = serde_json::from_str(line)?;
+            let path = request["requestURI"].as_str().ok_or("a request without a path")?;
+            let is_streamed = request["verb"] == "watch" && path.contains("sendInitialEvents=true");
+            lists += usize::from(request["verb"] == "list" || is_streamed);
+        }
+        Ok(lists)
+    }
+}
+
+/// Who changes them.
+enum Writer {
+    Embedded(Arc<ApiServer>),
+    Real(Box<Api<ConfigMap>>),
+}
+
+impl Writer {
+    async fn write(&self, name: &str, value: &str, is_there: bool) -> Result<(), WorldError> {
+        let object = config_map(name, value);
+        match self {
+            Self::Embedded(server) if is_there => drop(server.replace(&object)?),
+            Self::Embedded(server) => drop(server.create(&object)?),
+            Self::Real(api) => {
+                let object = serde_json::from_value(serde_json::to_value(object)?)?;
+                let parameters = PostParams::default();
+                if is_there {
+                    api.replace(name, &parameters, &object).await
+                } else {
+                    api.create(&parameters, &object).await
+                }?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), WorldError> {
+        match self {
+            Self::Embedded(server) => drop(server.delete_named("configmaps", "default", name)?),
+            Self::Real(api) => drop(api.delete(name, &DeleteParams::default()).await?),
+        }
+        Ok(())
+    }
+}
+
+/// A hundred changes a second: of four of an object that is there one is its end, and of two of those one is followed by another
+/// object of the name.
+async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(), WorldError> {
+    let mut random = Random::new(seed);
+    let mut there = BTreeSet::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    for round in 0_u64.. {
+        ticks.tick().await;
+        if ended.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("a-{}", random.draw() % NAMES);
+        let (value, was_there) = (round.to_string(), there.contains(&name));
+        if was_there && random.draw().is_multiple_of(4) {
+            writer.delete(&name).await?;
+            if random.draw().is_multiple_of(2) {
+                writer.write(&name, &value, false).await?;
+            } else {
+                there.remove(&name);
+            }
+        } else {
+            writer.write(&name, &value, was_there).await?;
+            there.insert(name);
+        }
+    }
+    Ok(())
+}
