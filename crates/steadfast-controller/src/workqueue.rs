@@ -167,6 +167,10 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     ///
     /// Nothing is lost where this is given up before it has returned.
     pub async fn next(&self) -> Option<Work<T>> {
+        // Without a word to those who wait, as long as nobody has to.
+        if let Some(work) = self.next_ready() {
+            return Some(work);
+        }
         let mut awaiting = Awaiting { shared: &self.shared, is_first: false };
         loop {
             let mut ready = pin!(self.shared.ready.notified());
@@ -188,10 +192,18 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         }
     }
 
+    /// The next key, if one is ready.
+    pub(crate) fn next_ready(&self) -> Option<Work<T>> {
+        self.with(|state, now| match state.schedule.next(now) {
+            Next::Key(number, key, priority) => Some(Work::new(self.clone(), number, key, priority)),
+            Next::Over | Next::Later(_) => None,
+        })
+    }
+
     /// Takes what is next; `is_first` says whether whoever asks is the one that waits for the first delay, and is to.
     fn take(&self, is_first: &mut bool) -> Taken<T> {
         self.with(|state, now| match state.schedule.next(now) {
-            Next::Key(number, key, priority) => Taken::Key(Work { queue: self.clone(), number, key, priority }),
+            Next::Key(number, key, priority) => Taken::Key(Work::new(self.clone(), number, key, priority)),
             Next::Over => Taken::Over,
             Next::Later(Some(due)) if *is_first || !state.is_awaited => {
                 state.is_awaited = true;
@@ -392,9 +404,15 @@ pub struct Work<T: Clone + Eq + Hash> {
     number: Number,
     key: T,
     priority: Priority,
+    /// Whether it has ended as done.
+    is_done: bool,
 }
 
 impl<T: Clone + Eq + Hash> Work<T> {
+    fn new(queue: Workqueue<T>, number: Number, key: T, priority: Priority) -> Self {
+        Self { queue, number, key, priority, is_done: false }
+    }
+
     /// The key.
     pub fn key(&self) -> &T {
         &self.key
@@ -406,8 +424,8 @@ impl<T: Clone + Eq + Hash> Work<T> {
     }
 
     /// Ends the work as done: the failures of the key are forgotten, and with them a retry that it waits for.
-    pub fn finish(self) {
-        self.queue.with(|state, _| state.schedule.forget_number(self.number));
+    pub fn finish(mut self) {
+        self.is_done = true;
     }
 
     /// Ends the work as failed: the key is added again after a wait, which is returned. That doubles with each failure,
@@ -434,7 +452,12 @@ impl<T: Clone + Eq + Hash> Deref for Work<T> {
 
 impl<T: Clone + Eq + Hash> Drop for Work<T> {
     fn drop(&mut self) {
-        self.queue.with(|state, now| state.schedule.done(self.number, now));
+        self.queue.with(|state, now| {
+            if self.is_done {
+                state.schedule.forget_number(self.number);
+            }
+            state.schedule.done(self.number, now);
+        });
     }
 }
 

@@ -11,6 +11,7 @@ use steadfast::environment::SharedEnvironment;
 use steadfast::{Connection, ObjectKey, Recording};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::coop::consume_budget;
 
 use super::action::{Action, Next};
 use super::figures::{ControllerFigures, Counted};
@@ -152,17 +153,7 @@ impl Member {
         let mut stage = self.crew.stage.clone();
         stage.working().await;
         loop {
-            let taken = async {
-                self.crew.gate.opened().await;
-                self.crew.queue.next().await
-            };
-            let mut ending = stage.clone();
-            let work = tokio::select! {
-                biased;
-                () = ending.ending() => return,
-                work = taken => work,
-            };
-            let Some(work) = work else { return };
+            let Some(work) = self.next(&mut stage).await else { return };
             // What the user's code does when it is dropped may panic too, and ends nothing but the call.
             let (key, priority) = (work.key().clone(), work.priority());
             if let Err(panic) = AssertUnwindSafe(self.take(work, &mut stage)).catch_unwind().await {
@@ -174,6 +165,31 @@ impl Member {
             if self.pulse.is_replaced() {
                 return;
             }
+        }
+    }
+
+    /// The next key, when there is one and the gate is open; none where no more calls are begun.
+    async fn next(&self, stage: &mut Stage) -> Option<Work<ObjectKey>> {
+        let Crew { gate, queue, .. } = &*self.crew;
+        // Calls that end at once leave their thread to others too.
+        consume_budget().await;
+        if stage.is_ending() {
+            return None;
+        }
+        // Nobody enters a list of those who wait, which all share, before there is something to wait for.
+        if !gate.is_closed()
+            && let Some(work) = queue.next_ready()
+        {
+            return Some(work);
+        }
+        let taken = async {
+            gate.opened().await;
+            queue.next().await
+        };
+        tokio::select! {
+            biased;
+            () = stage.ending() => None,
+            work = taken => work,
         }
     }
 
@@ -235,12 +251,13 @@ impl Member {
         };
         tokio::select! {
             biased;
-            () = stage.cancelled() => End::Cancelled,
+            // First, so that a call that ends at once has nothing to do with who waits for the end of all.
             ended = call => match ended {
                 Ok(Ok(action)) => End::Well(action),
                 Ok(Err(failed)) => End::Failed(failed),
                 Err(panic) => End::Panicked(told(panic)),
             },
+            () = stage.cancelled() => End::Cancelled,
             timeout = late => End::TimedOut(timeout),
         }
     }
