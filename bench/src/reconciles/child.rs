@@ -84,12 +84,13 @@ async fn measure(args: ReconcilerArgs) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us)));
-    let client = kube::Client::try_from(config.clone())?;
+    let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
     let running = match args.library {
         Library::Steadfast => Running::Ours(Ours::start(config, args.keys, args.concurrency, work.clone())?),
         Library::Kube => Running::Theirs(Theirs::start(config, args.concurrency, work.clone())?),
     };
-    if args.urgent > 0 {
+    // A client that only the changes need would be memory that no controller takes.
+    if let Some(client) = changes {
         return urgent(&args, &client, &work).await;
     }
     work.reach(args.keys as u64).await;

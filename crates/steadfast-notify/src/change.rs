@@ -20,6 +20,8 @@ pub struct Change {
     pub kind: EventKind,
     /// Whether the object was there when the program began to look.
     pub initial: bool,
+    /// Whether it was handed over before by this program, and what it caused may not be settled.
+    pub again: bool,
     /// Which object it happened to.
     pub subject: Subject,
     /// The state before; none where the object came to be.
@@ -105,6 +107,14 @@ impl Change {
         at(&self.old) != at(&self.new)
     }
 
+    /// The state before it as if the object had come to be in that state; none where there was none.
+    pub(crate) fn before(&self) -> Option<Self> {
+        let old = self.old.clone()?;
+        let before =
+            Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };
+        Some(before)
+    }
+
     /// The object as it is, or as it last was.
     pub(crate) fn object(&self) -> Option<&State> {
         self.new.as_ref().or(self.old.as_ref())
@@ -157,6 +167,7 @@ mod tests {
             id: "1".to_owned(),
             kind: EventKind::Updated,
             initial: false,
+            again: false,
             subject,
             old: Some(old),
             new: Some(new),

@@ -126,11 +126,13 @@ pub struct StateFolder {
     /// The folder, which is made where it is not there; one that is not absolute lies beside the configuration. One program at a
     /// time acts by it.
     pub folder: PathBuf,
+    /// Whether caches are kept there, and what rules have still to send, so that a restart misses no change; Secrets never are.
+    pub checkpoint: bool,
 }
 
 impl Default for StateFolder {
     fn default() -> Self {
-        Self { folder: "steadfast-state".into() }
+        Self { folder: "steadfast-state".into(), checkpoint: true }
     }
 }
 

@@ -153,18 +153,31 @@ impl Engine {
                 None
             }
             (Verdict::Failed { expression, why }, _) => {
-                let rule = acting.rule.config.name.clone();
-                let times = counts.failed.entry(rule.clone()).or_default();
-                *times += 1;
-                let times = *times;
                 drop(counts);
-                // Told ever more rarely: an expression that fails for one object fails for many.
-                if times.is_power_of_two() {
-                    (self.shared.tell)(Notice::Failed { rule, expression, object: change.subject.told(), why, times });
-                }
+                self.failed(&acting.rule.config.name, expression, change.subject.told(), why);
                 None
             }
             (Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold, _) => None,
+        }
+    }
+
+    /// Counts and tells that the rule of this name could not be asked about an object.
+    pub(crate) fn overlook(&self, rule: &str, object: String, why: String) {
+        lock(&self.shared.counts).changes += 1;
+        self.failed(rule, "object", object, why);
+    }
+
+    fn failed(&self, rule: &str, expression: &'static str, object: String, why: String) {
+        let rule = rule.to_owned();
+        let times = {
+            let mut counts = lock(&self.shared.counts);
+            let times = counts.failed.entry(rule.clone()).or_default();
+            *times += 1;
+            *times
+        };
+        // Told ever more rarely: an expression that fails for one object fails for many.
+        if times.is_power_of_two() {
+            (self.shared.tell)(Notice::Failed { rule, expression, object, why, times });
         }
     }
 

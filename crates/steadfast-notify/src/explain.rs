@@ -58,6 +58,7 @@ pub fn explain(rule: &Compiled, subject: &Subject, looked_at: Result<&Value, Ove
             id: String::new(),
             kind,
             initial: false,
+            again: false,
             subject: subject.clone(),
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),

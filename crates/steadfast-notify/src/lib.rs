@@ -20,8 +20,9 @@
 //! | [`dead`], `redrive` | what could not be delivered, and trying it again |
 //! | `engine`, [`notice`] | all of it together, and what it tells |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
-//! | `state` | the folder of what no restart may forget, and its lock |
-//! | `follow` | the handlers of informers that changes come from |
+//! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
+//! | `source` | what a rule looks at in one place, and the informer of it |
+//! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
 
 mod chance;
 pub mod change;
@@ -46,15 +47,18 @@ mod redrive;
 pub mod rule;
 mod secret;
 mod shape;
+mod short_hash;
 pub mod sink;
+mod source;
 pub mod state;
 mod ticket;
 
 pub use courier::SinkCounts;
 pub use engine::{Counts, Engine, Streams};
-pub use follow::{Following, Source};
+pub use follow::{Following, forget_others};
 pub use mirror::{Approvals, How, Keeper, Openings, Play, Seen, View, previewed};
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use redrive::{Redriven, redrive};
+pub use source::Source;
 pub use state::State;
 pub use steadfast_outside::{Ask, Memory};

@@ -21,6 +21,20 @@ pub enum Notice {
         /// How often that has happened to this rule: it is told the first time, the second, the fourth and so on.
         times: u64,
     },
+    /// What an earlier life of the program has kept is of no use: what has changed since is told to no rule.
+    Anew {
+        /// Of what: the resource and the cluster.
+        of: String,
+        /// Why.
+        why: String,
+    },
+    /// What is held, or owed to rules, cannot be written to the state folder.
+    Unkept {
+        /// Of what: the resource and the cluster.
+        of: String,
+        /// Why.
+        why: String,
+    },
     /// A sink takes nothing; it is tried on.
     Troubled {
         /// Which sink.
@@ -120,6 +134,13 @@ impl fmt::Display for Notice {
                 let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
                 write!(f, "rule {rule}: `{expression}` failed for {object}, so that it does not fire: {why}{often}")
             }
+            Self::Anew { of, why } => {
+                write!(
+                    f,
+                    "{of}: {why}; all is listed anew, and what has changed since it was written may be missed by rules"
+                )
+            }
+            Self::Unkept { of, why } => write!(f, "{of}: {why}"),
             Self::Troubled { sink, why, waiting } => {
                 write!(f, "sink {sink}: {why}; it is tried on, {waiting} waiting")
             }

@@ -27,6 +27,8 @@ pub struct Plan {
     pub most_dead_letters: usize,
     /// The folder of what no restart may forget.
     pub state: PathBuf,
+    /// Whether caches, and what rules have still to send, are kept there.
+    pub keeps: bool,
     /// The folder of the configuration, from which relative paths begin.
     pub folder: PathBuf,
     document: Document,
@@ -84,6 +86,7 @@ impl Plan {
             dead_letters: folder.join(config.dead_letters.file),
             most_dead_letters: config.dead_letters.most,
             state: folder.join(config.state.folder),
+            keeps: config.state.checkpoint,
             folder,
             document,
         })

@@ -1,6 +1,10 @@
 //! What rules have sent: a change after which a rule would send what it has sent already is no news.
+//!
+//! What is not remembered, for the program was started since, is found out: the rule is asked what it sends of the state before
+//! the change, which was settled, or the change would be another one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
@@ -26,6 +30,10 @@ impl Projections {
     /// Takes in what `rule` makes of `change`.
     pub(crate) fn take_in(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict) -> News {
         let subject = &change.subject;
+        // What is remembered may be this very change, of which nobody knows that it was sent.
+        if change.again {
+            self.0.remove(subject);
+        }
         if change.kind == EventKind::Deleted {
             self.0.remove(subject);
             return if matches!(verdict, Verdict::Fires(_)) { News::Changed } else { News::Unchanged };
@@ -34,7 +42,7 @@ impl Projections {
             Verdict::Fires(_) if !rule.is_of_states() => News::Changed,
             Verdict::Fires(value) => {
                 let hash = hash(value);
-                let before = self.0.insert(subject.clone(), hash);
+                let before = self.0.insert(subject.clone(), hash).or_else(|| sent_before(rule, change));
                 if before == Some(hash) { News::Unchanged } else { News::Changed }
             }
             // Not sent, but known: what does not change it is no news.
@@ -51,6 +59,14 @@ impl Projections {
             }
             Verdict::OtherKind | Verdict::Failed { .. } => News::Unchanged,
         }
+    }
+}
+
+/// What the rule has sent of the state before, if it had to be asked.
+fn sent_before(rule: &Compiled, change: &Change) -> Option<[u8; 32]> {
+    match rule.project(&Arc::new(change.before()?)) {
+        Verdict::Fires(value) => Some(hash(&value)),
+        _ => None,
     }
 }
 

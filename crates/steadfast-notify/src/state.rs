@@ -6,7 +6,12 @@ use std::path::{Path, PathBuf};
 
 use steadfast_outside::Memory;
 
+use crate::config::Cluster;
 use crate::mirror::Approvals;
+use crate::short_hash::short_hash;
+
+/// So much of a cluster's name is in that of its file.
+const LONGEST: usize = 64;
 
 /// The folder of what no restart may forget, in the hands of this program as long as this is there.
 #[derive(Debug)]
@@ -41,6 +46,14 @@ impl State {
     /// What mirrors remember.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Where the caches of this cluster are kept beyond the program's life; another file for each way to name one.
+    pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+        let readable: String = name.chars().take(LONGEST).map(plain).collect();
+        let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
+        self.folder.join(format!("{readable}-{}.checkpoint", short_hash(&said, 4)))
     }
 
     /// Where approvals come from.

@@ -17,7 +17,7 @@ use steadfast_core::Lazy;
 use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
 use steadfast_core::event::{Event, Rules};
-use steadfast_core::reflector::{Reflector, ReflectorSettings};
+use steadfast_core::reflector::{Note, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use tokio::sync::mpsc;
@@ -39,7 +39,7 @@ use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType};
 use crate::runner::drop_contained;
 use crate::scope::Scope;
-use crate::shared::{Shared, Undelivered};
+use crate::shared::{NoteCallback, Shared, Undelivered};
 use crate::writes::Writes;
 
 /// A cache that has been in doubt for longer is not waited for.
@@ -216,6 +216,7 @@ impl InformerFactory {
                 breaches: Breaches::NONE,
             },
             transform: None,
+            notes: Vec::new(),
             #[cfg(feature = "checkpoint")]
             keeping: Keeping::Nothing,
         }
@@ -410,6 +411,7 @@ pub struct InformerBuilder<'a, K> {
     scope: Scope,
     choices: Choices,
     transform: Option<Transform<K>>,
+    notes: Vec<NoteCallback>,
     #[cfg(feature = "checkpoint")]
     keeping: Keeping<K>,
 }
@@ -457,6 +459,12 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
+    /// Tells `callback` what [`Informer::on_note`] would, from the very first note on: what became of a checkpoint is one.
+    pub fn on_note(mut self, callback: impl Fn(&Note) + Send + Sync + 'static) -> Self {
+        self.notes.push(Arc::new(callback));
+        self
+    }
+
     /// Keeps `metadata.managedFields`, which are skipped otherwise.
     pub fn keep_managed_fields(mut self) -> Self {
         self.choices.managed_fields = true;
@@ -597,6 +605,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>() {
+                self.notes.into_iter().for_each(|callback| informer.shared().on_note(callback));
                 return Ok(informer.clone());
             }
         }
@@ -673,6 +682,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.evidence().clone(),
         ));
+        self.notes.into_iter().for_each(|callback| shared.on_note(callback));
         let origin = Origin {
             server: connection.recordings().server().clone(),
             group: self.collection.group().to_owned(),

@@ -73,7 +73,7 @@ pub(crate) struct Shared<K> {
     pub(crate) counted: Arc<Counted>,
 }
 
-type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
+pub(crate) type NoteCallback = Arc<dyn Fn(&Note) + Send + Sync>;
 
 /// What passes a handler's filter.
 type Screened<K> = (Arc<Runner<K>>, Vec<Change<K>>);

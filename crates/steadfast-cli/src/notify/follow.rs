@@ -1,20 +1,38 @@
 //! What rules look at: followed by those that send to streams, and there for those that feed mirrors.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kube::core::DynamicObject;
-use steadfast::Informer;
-use steadfast_notify::{Engine, Following, Plan, Source, View};
+use steadfast::{Informer, Lazy};
+use steadfast_notify::{Engine, Following, Plan, Source, View, forget_others};
 
 use super::places::Places;
+use crate::aside;
 use crate::failure::Failure;
 
 /// What a rule looks at in one place.
 pub(super) struct Followed {
     pub(super) source: Source,
-    pub(super) informer: Informer<DynamicObject>,
+    pub(super) informer: Informer<Lazy<DynamicObject>>,
     /// Where the rule sends to streams.
-    _following: Option<Following>,
+    following: Option<Following>,
+}
+
+impl Followed {
+    fn looks_at(&self, source: &Source) -> bool {
+        let Source { cluster, resource, scope, .. } = &self.source;
+        (cluster, resource, scope) == (&source.cluster, &source.resource, &source.scope)
+    }
+}
+
+/// Forgets what is kept for rules that send to no stream any more: it would be kept for ever.
+pub(super) fn forget_rules(followed: &[Followed]) {
+    for Followed { source, informer, .. } in followed {
+        let same = followed.iter().filter(|other| other.following.is_some() && other.looks_at(source));
+        let rules: Vec<&str> = same.map(|other| other.source.rule.as_str()).collect();
+        forget_others(informer, &rules);
+    }
 }
 
 /// Looks at all of `sources`; whoever of `before` looks already at one of them goes on, others look no more.
@@ -28,20 +46,20 @@ pub(super) fn follow(
     let mut followed = Vec::new();
     for source in sources {
         let has_streams = plan.rule(&source.rule).is_some_and(|rule| plan.has_streams(&rule.config));
-        let is_same = |Followed { source: known, _following: following, .. }: &Followed| {
-            let is_same = (&known.rule, &known.cluster, &known.resource, &known.scope)
-                == (&source.rule, &source.cluster, &source.resource, &source.scope);
-            is_same && following.is_some() == has_streams
-        };
+        let is_same = |known: &Followed| known.source == source && known.following.is_some() == has_streams;
         if let Some(at) = before.iter().position(is_same) {
             followed.push(before.swap_remove(at));
             continue;
         }
         let Some(place) = places.get(&source.cluster) else { continue };
-        let informer = place.factory.informer_with(&source.resource, source.scope.clone()).map_err(Failure::run)?;
-        let begin = || Following::begin(&place.factory, source.clone(), engine).map_err(Failure::run);
+        let (factory, checkpoint) = (&place.factory, place.checkpoint.as_ref());
+        // One that is shared tells what is to be known of it once.
+        let is_first = !before.iter().chain(&followed).any(|other| other.looks_at(&source));
+        let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
+        let informer = source.informer(factory, checkpoint, tell).map_err(Failure::run)?;
+        let begin = || Following::begin(factory, source.clone(), checkpoint, engine).map_err(Failure::run);
         let following = if has_streams { Some(begin()?) } else { None };
-        followed.push(Followed { source, informer, _following: following });
+        followed.push(Followed { source, informer, following });
     }
     Ok(followed)
 }
@@ -52,7 +70,8 @@ pub(super) fn views(plan: &Plan, places: &Places, sources: &[Source]) -> Result<
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = View::begin(&place.factory, source.clone(), rule.clone()).map_err(Failure::run)?;
+            let view = View::begin(&place.factory, source.clone(), place.checkpoint.as_ref(), rule.clone())
+                .map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

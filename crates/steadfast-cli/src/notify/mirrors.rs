@@ -23,7 +23,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(3);
 /// The mirrors at work, and what they remember.
 pub(super) struct Mirrors {
     keepers: Vec<Keeper>,
-    /// None before there is a mirror, and where it is all only played.
+    /// None before there is something to remember, and where it is all only played.
     state: Option<State>,
     is_played: bool,
 }
@@ -34,9 +34,9 @@ impl Mirrors {
         Self { keepers: Vec::new(), state: None, is_played }
     }
 
-    /// Makes sure that what they remember is in the hands of this program, where there is a mirror.
+    /// Makes sure that what no restart may forget is in the hands of this program, where there is such a thing.
     pub(super) fn prepare(&mut self, plan: &Plan, openings: &Openings) -> Result<(), Failure> {
-        if !openings.is_empty() && !self.is_played && self.state.is_none() {
+        if (plan.keeps || !openings.is_empty()) && !self.is_played && self.state.is_none() {
             self.state = Some(State::take(&plan.state).map_err(Failure::run)?);
         }
         Ok(())
@@ -53,6 +53,11 @@ impl Mirrors {
             tell: Arc::new(aside::say),
         };
         self.keepers = Keeper::start_all(openings, views, &how);
+    }
+
+    /// What no restart may forget.
+    pub(super) fn state(&self) -> Option<&State> {
+        self.state.as_ref()
     }
 
     /// Ends them, when what they are doing is done.

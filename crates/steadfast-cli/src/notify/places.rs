@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast::{Connection, InformerFactory, Scope};
+use steadfast::{Checkpoint, Connection, InformerFactory, Scope};
 use steadfast_notify::config::{Cluster, Rule};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{Plan, Source};
+use steadfast_notify::{Plan, Source, State};
 
 use crate::catalog::{Catalog, Found};
 use crate::connect::connect;
@@ -25,6 +25,8 @@ pub(super) struct Place {
     pub(super) catalog: Catalog,
     /// The informers on it: rules that look at the same thing share one.
     pub(super) factory: InformerFactory,
+    /// Where its caches are kept beyond this life of the program.
+    pub(super) checkpoint: Option<Checkpoint>,
 }
 
 impl Place {
@@ -35,6 +37,7 @@ impl Place {
             connection: self.connection.clone(),
             catalog: Catalog::default(),
             factory: self.factory.clone(),
+            checkpoint: self.checkpoint.clone(),
         }
     }
 
@@ -76,14 +79,23 @@ pub(super) async fn connected(
         };
         let catalog = discovery::catalog(&connection, patience).await?;
         let factory = InformerFactory::new(&connection);
-        places.insert(name.clone(), Place { cluster: cluster.clone(), connection, catalog, factory });
+        places.insert(name.clone(), Place { cluster: cluster.clone(), connection, catalog, factory, checkpoint: None });
     }
     Ok(places)
 }
 
+/// Has the caches of all clusters kept in the folder of `state`, beyond this life of the program.
+pub(super) fn keep(places: &mut Places, state: &State) -> Result<(), Failure> {
+    for (name, place) in places.iter_mut().filter(|(_, place)| place.checkpoint.is_none()) {
+        let file = state.checkpoint_of(name, &place.cluster);
+        place.checkpoint = Some(Checkpoint::open(file).map_err(Failure::run)?);
+    }
+    Ok(())
+}
+
 /// What the rules look at; the error has all that the servers do not have.
 pub(super) async fn sources(plan: &Plan, places: &Places) -> Result<Vec<Source>, Problems> {
-    let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
+    let (mut sources, mut problems) = (Vec::<Source>::new(), Vec::<Problem>::new());
     for rule in &plan.rules {
         for cluster in plan.clusters_of(&rule.config) {
             let Some(place) = places.get(cluster) else { continue };
@@ -107,7 +119,11 @@ pub(super) async fn sources(plan: &Plan, places: &Places) -> Result<Vec<Source>,
                     }
                     let Found { described, .. } = found.clone();
                     let (rule, cluster) = (rule.config.name.clone(), cluster.to_owned());
-                    sources.push(Source { rule, cluster, resource: described, scope });
+                    let source = Source { rule, cluster, resource: described, scope };
+                    // One resource may go by several names.
+                    if !sources.contains(&source) {
+                        sources.push(source);
+                    }
                 }
             }
         }

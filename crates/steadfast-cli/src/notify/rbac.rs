@@ -28,7 +28,11 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
     for cluster in places.keys() {
         let of_cluster = sources.iter().filter(|source| source.cluster == *cluster);
         let _ = writeln!(text, "# For the cluster {cluster}.");
-        text.push_str(&manifests(&roles(of_cluster), namespace));
+        let mut roles = roles(of_cluster);
+        if plan.keeps {
+            roles.entry(None).or_default();
+        }
+        text.push_str(&manifests(&roles, namespace, plan.keeps));
     }
     print(&text)
 }
@@ -51,7 +55,11 @@ fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
     roles
 }
 
-fn manifests(roles: &Roles, account_in: &str) -> String {
+/// What tells one cluster from another: by it a checkpoint is known to be of this one.
+const IDENTITY: &str =
+    "- apiGroups: [\"\"]\n  resources: [namespaces]\n  resourceNames: [kube-system]\n  verbs: [get]\n";
+
+fn manifests(roles: &Roles, account_in: &str, keeps: bool) -> String {
     let mut text =
         format!("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_in}\n---\n");
     for (namespace, role) in roles {
@@ -62,6 +70,9 @@ fn manifests(roles: &Roles, account_in: &str) -> String {
         for (group, resources) in role {
             let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
+        }
+        if keeps && namespace.is_none() {
+            text.push_str(IDENTITY);
         }
         let _ = write!(
             text,

@@ -6,16 +6,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Engine, Openings, Plan};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::doubts::{Doubts, LOOK_EVERY};
-use super::follow::{Followed, follow, views};
+use super::follow::{Followed, follow, forget_rules, views};
 use super::mirrors::Mirrors;
-use super::places::{PATIENCE, Places, connected, sources};
+use super::places::{PATIENCE, Places, connected, keep, sources};
 use crate::aside;
 use crate::cli::NotifyArgs;
 use crate::failure::Failure;
@@ -78,13 +79,16 @@ impl Acting {
         let mut mirrors = Mirrors::new(embedded);
         mirrors.prepare(&plan, &openings)?;
         let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
-        let places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
+        let mut places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
+        if let Some(state) = mirrors.state().filter(|_| plan.keeps) {
+            keep(&mut places, state)?;
+        }
         let sources = sources(&plan, &places).await.map_err(Failure::config)?;
         let engine = Engine::start(&plan, streams, seed(), aside::say);
         let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
         aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", file.display()));
+        let followed = follow(&plan, &places, &engine, Vec::new(), sources.clone())?;
         let views = views(&plan, &places, &sources)?;
-        let followed = follow(&plan, &places, &engine, Vec::new(), sources)?;
         mirrors.keep(openings, views).await;
         Ok(Self { file, plan, fleet, stdout, places, engine, followed, mirrors })
     }
@@ -119,7 +123,10 @@ impl Acting {
                         Err(why) => aside::say(format_args!("the configuration stays as it was: {why}")),
                     }
                 }
-                _ = look.tick() => doubts.look(&self.followed),
+                _ = look.tick() => {
+                    doubts.look(&self.followed);
+                    forget_rules(&self.followed);
+                }
             }
         }
     }
@@ -132,7 +139,7 @@ impl Acting {
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("dead letters are moved by a restart alone; leave `dead_letters` as it was"));
         }
-        if plan.state != self.plan.state {
+        if (&plan.state, plan.keeps) != (&self.plan.state, self.plan.keeps) {
             return Err(Failure::config("the state is moved by a restart alone; leave `state` as it was"));
         }
         let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
@@ -145,11 +152,14 @@ impl Acting {
             let sources = sources(&plan, &places).await.map_err(Failure::config)?;
             Ok::<_, Failure>((places, sources))
         };
-        let (places, sources) = tokio::select! {
+        let (mut places, sources) = tokio::select! {
             biased;
             () = stop.told() => return Ok(false),
             asked = asked => asked?,
         };
+        if let Some(state) = self.mirrors.state().filter(|_| plan.keeps) {
+            keep(&mut places, state)?;
+        }
         // A cluster that is another one now is looked at anew.
         let is_kept = |name: &str| match (self.places.get(name), places.get(name)) {
             (Some(before), Some(now)) => before.is(now),
@@ -171,12 +181,18 @@ impl Acting {
     /// Looks at nothing more, and delivers what waits.
     async fn finish(mut self, deadline: Duration, stop: &mut Stop) -> Result<ExitCode, Failure> {
         self.mirrors.stop().await;
-        self.followed.clear();
+        let until = Instant::now() + deadline;
+        let drained = async {
+            // Also what they are owed is told, and what is settled is written down.
+            let factories = self.places.values().map(|place| place.factory.shutdown_drained(deadline));
+            join_all(factories).await;
+            self.engine.drain(until.saturating_duration_since(Instant::now())).await
+        };
         let left = tokio::select! {
             biased;
             // Whoever asks twice is in a hurry.
             () = stop.told() => self.engine.drain(Duration::ZERO).await,
-            left = self.engine.drain(deadline) => left,
+            left = drained => left,
         };
         let counts = self.engine.counts();
         let sum = |of: fn(&steadfast_notify::SinkCounts) -> u64| counts.sinks.values().map(of).sum::<u64>();

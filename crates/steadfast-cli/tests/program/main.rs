@@ -8,6 +8,8 @@ mod lab;
 #[cfg(unix)]
 mod mirrors;
 mod notify;
+#[cfg(unix)]
+mod restarts;
 mod run;
 mod secrets;
 mod serve;

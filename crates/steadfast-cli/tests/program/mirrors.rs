@@ -46,6 +46,12 @@ impl World {
         std::fs::write(&self.configuration, text).expect("there is room");
     }
 
+    /// Selectors are asked about before anything begins, and may be in the way of that.
+    fn configure_without_selectors(&self) {
+        let text = std::fs::read_to_string(&self.configuration).expect("it is there");
+        std::fs::write(&self.configuration, text.replace("labels = \"app=web\"\n", "")).expect("there is room");
+    }
+
     /// A pod behind which somebody answers with its name.
     fn pod(&self, name: &str, is_ready: bool) {
         let port = backend(name).to_string();
@@ -231,9 +237,7 @@ fn a_cache_that_is_not_there_yet_is_no_empty_cluster_and_what_nobody_understands
     let Some(world) = World::start("unsynced") else { return };
     // So that only the doubt is in the way.
     world.configure("object.metadata.name", "guard = {share = 1.0}");
-    // Selectors are asked about before anything begins, and are to be in nobody's way either.
-    let text = std::fs::read_to_string(&world.configuration).expect("it is there");
-    std::fs::write(&world.configuration, text.replace("labels = \"app=web\"\n", "")).expect("there is room");
+    world.configure_without_selectors();
     for name in ["web-0", "web-1", "web-2"] {
         world.pod(name, true);
     }
@@ -292,4 +296,38 @@ fn an_approval_that_was_taken_and_not_remembered_yet_was_told_to_be_of_something
     let output = finish(approving);
     assert!(output.status.success(), "{}", said(&output));
     std::fs::remove_dir_all(&folder).expect("it is there");
+}
+
+#[test]
+fn a_cache_that_was_kept_and_is_not_confirmed_yet_takes_nothing_out() {
+    let Some(world) = World::start("kept") else { return };
+    world.configure_without_selectors();
+    let end = |acting: &mut Acting| {
+        signal(&acting.child, "TERM");
+        assert!(acting.child.wait().expect("it can be waited for").success());
+    };
+    world.pod("web-0", true);
+    let mut acting = world.begin();
+    world.until_serving(&["web-0"]);
+    end(&mut acting);
+    let folder = world.haproxy.folder.join("steadfast-state");
+    let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
+    let mut files = std::fs::read_dir(folder).expect("it is there").map(|file| file.expect("it can be listed").path());
+    let checkpoint = files.find(is_checkpoint).expect("the cache is kept");
+    let before = std::fs::read(&checkpoint).expect("it can be read");
+
+    world.pod("web-1", true);
+    let mut acting = world.begin();
+    world.until_serving(&["web-0", "web-1"]);
+    end(&mut acting);
+
+    // As if it had died before the second was written down: what is kept does not have it, and one may be taken out unasked.
+    std::fs::write(&checkpoint, before).expect("there is room");
+    world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
+    let mut acting = world.begin();
+    acting.until_said("acting by");
+    throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
+    world.server.faults().answer_truly();
+    world.pod("web-2", true);
+    world.until_serving(&["web-0", "web-1", "web-2"]);
 }

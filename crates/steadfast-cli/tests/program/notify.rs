@@ -63,7 +63,14 @@ fn no_more_has_to_be_allowed_than_is_looked_at() {
     // Of all namespaces, and so of the one that a rule names.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
     let all = "  verbs: [list, watch]";
-    assert_eq!(rules, ["  resources: [pods]", all, "  resources: [deployments]", all], "{text}");
+    // By the UID of that namespace a checkpoint is known to be of this cluster.
+    let identity = ["  resources: [namespaces]", "  verbs: [get]"];
+    assert_eq!(
+        rules,
+        [&["  resources: [pods]", all, "  resources: [deployments]", all][..], &identity].concat(),
+        "{text}"
+    );
+    assert!(text.contains("  resourceNames: [kube-system]\n"), "{text}");
     let documents: Vec<Value> = text
         .split("---\n")
         .filter(|part| part.contains("kind:"))
@@ -144,20 +151,22 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 fn it_reads_its_configuration_anew_keeps_a_good_one_and_ends_when_told() {
     use std::io::{BufRead, BufReader};
 
-    use crate::run::{Serving, finish, signal, start};
+    use crate::run::{Serving, finish, place, signal, start};
 
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}});
     let manifest = file("notify-manifest.json", &manifest.to_string());
     let serving = Serving::start("notify.kubeconfig", &["-f", &manifest]);
     let configuration = |send: &str| {
         format!(
-            "[clusters.here]\nkubeconfig = \"{}\"\n[sinks.log.stdout]\n[[rules]]\nname = \"r\"\ninitial = true\n\
+            "[state]\nfolder = \"notify-again\"\n[clusters.here]\nkubeconfig = \"{}\"\n[sinks.log.stdout]\n[[rules]]\nname = \"r\"\ninitial = true\n\
              resources = [\"cm\"]\nfields = \"metadata.name=a\"\nsend = \"{send}\"\nto = [\"log\"]\n\
              [[rules]]\nname = \"r-{}\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nto = [\"log\"]\n",
             serving.kubeconfig,
             send.len(),
         )
     };
+    // What a run of long ago left.
+    let _ = std::fs::remove_dir_all(place("notify-again"));
     let path = file("notify-again.toml", &configuration("object.data.k"));
     let mut child = start(&["notify", "-c", &path]);
     let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));

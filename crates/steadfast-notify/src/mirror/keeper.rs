@@ -109,6 +109,7 @@ pub async fn previewed(
 
 /// Has all views send what there is now. Whether anything of that has changed, and why it may not be how things are.
 async fn caught_up(views: &mut [View], shape: Shape) -> (bool, Option<String>) {
+    views.iter_mut().for_each(View::confirm);
     // Before and after: what was read in between was read of a cache that was in no doubt.
     let before = views.iter().find_map(View::doubt);
     let mut is_news = false;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Entry as Cached, Informer, InformerFactory, ObjectKey, Snapshot};
+use steadfast::{Checkpoint, Entry as Cached, Informer, InformerFactory, Lazy, Object, ObjectKey, Snapshot};
 use tokio::sync::watch;
 
 use super::entry::{Entry, entries};
 use crate::change::{Change, State};
 use crate::config::EventKind;
-use crate::follow::{Source, subject, whole};
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
+use crate::source::{Source, subject, whole};
 
 /// After so many objects others have their turn.
 const AT_ONCE: usize = 256;
@@ -26,10 +26,12 @@ pub(super) type Sent = Result<Vec<Entry>, String>;
 pub struct View {
     source: Source,
     rule: Arc<Compiled>,
-    informer: Informer<DynamicObject>,
+    informer: Informer<Lazy<DynamicObject>>,
     /// The state of the cache that `sent` is of.
-    seen: Option<Arc<Snapshot<DynamicObject>>>,
+    seen: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     sent: BTreeMap<ObjectKey, Sent>,
+    /// Whether there was a moment without doubt: what an earlier life of the program has kept is no ground to put anything in.
+    is_confirmed: bool,
 }
 
 impl View {
@@ -38,10 +40,14 @@ impl View {
     /// # Errors
     ///
     /// Where there is no such informer, in its words.
-    pub fn begin(factory: &InformerFactory, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
-        let informer = factory.informer_with::<DynamicObject>(&source.resource, source.scope.clone());
-        let informer = informer.map_err(|error| error.to_string())?;
-        Ok(Self { source, rule, informer, seen: None, sent: BTreeMap::new() })
+    pub fn begin(
+        factory: &InformerFactory,
+        source: Source,
+        checkpoint: Option<&Checkpoint>,
+        rule: Arc<Compiled>,
+    ) -> Result<Self, String> {
+        let informer = source.informer(factory, checkpoint, None)?;
+        Ok(Self { source, rule, informer, seen: None, sent: BTreeMap::new(), is_confirmed: false })
     }
 
     /// Tells of what changes in the cache, or in what it is worth.
@@ -49,8 +55,18 @@ impl View {
         self.informer.changed()
     }
 
+    /// From the first moment without doubt on there is something to go by.
+    pub(super) fn confirm(&mut self) {
+        self.is_confirmed = self.is_confirmed || self.doubt_now().is_none();
+    }
+
     /// Why the cache may not be how things are, where it may not.
     pub(super) fn doubt(&self) -> Option<String> {
+        let unconfirmed = || (!self.is_confirmed).then(|| "the server has not confirmed yet what was kept".to_owned());
+        self.doubt_now().or_else(unconfirmed)
+    }
+
+    fn doubt_now(&self) -> Option<String> {
         let freshness = self.informer.freshness();
         let why = freshness.doubt().map(|doubt| doubt.why.clone());
         let why = why.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".into()))?;
@@ -61,19 +77,22 @@ impl View {
     /// Waits until there is no doubt, for so long at most.
     pub(super) async fn until_fresh(&self, patience: Duration) {
         let mut changed = self.changed();
-        let fresh = async { while self.doubt().is_some() && changed.changed().await.is_ok() {} };
+        let fresh = async { while self.doubt_now().is_some() && changed.changed().await.is_ok() {} };
         // What is in doubt then is told so.
         let _ = tokio::time::timeout(patience, fresh).await;
     }
 
     /// Asks the rule about what has changed since the last time. Whether anything has is the answer.
     pub(super) async fn catch_up(&mut self, shape: Shape) -> bool {
+        if !self.is_confirmed {
+            return false;
+        }
         let now = self.informer.snapshot();
         if self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
             return false;
         }
         let (mut gone, mut come) = (Vec::new(), Vec::new());
-        let mut differ = |old: Option<&Cached<DynamicObject>>, new: Option<&Cached<DynamicObject>>| {
+        let mut differ = |old: Option<&Cached<Lazy<DynamicObject>>>, new: Option<&Cached<Lazy<DynamicObject>>>| {
             gone.extend(old.map(|old| old.key().clone()));
             come.extend(new.cloned());
         };
@@ -100,17 +119,18 @@ impl View {
         self.sent.values()
     }
 
-    fn ask(&self, entry: &Cached<DynamicObject>, shape: Shape) -> Sent {
-        let Some(object) = entry.object() else {
+    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Sent {
+        let Some(Ok(object)) = entry.object().map(Object::decoded) else {
             return Err(format!("{} {} cannot be decoded", self.source.resource_name(), entry.key()));
         };
-        let subject = subject(&self.source, &self.source.resource_name(), object);
+        let subject = subject(&self.source, &self.source.resource_name(), &object);
         let told = subject.told();
-        let state = State::new(whole(object, &self.source.resource));
+        let state = State::new(whole(&object, &self.source.resource));
         let change = Arc::new(Change {
             id: String::new(),
             kind: EventKind::Added,
             initial: true,
+            again: false,
             subject,
             old: None,
             new: Some(state.clone()),

@@ -43,6 +43,7 @@ fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
         id: format!("uid-of-{name}@{version}"),
         kind: EventKind::Updated,
         initial: false,
+        again: false,
         subject: subject(name),
         old: Some(State::new(json!({}))),
         new: Some(State::new(object)),

@@ -31,7 +31,18 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
     let (old, new) = (state(old), state(new));
     let (certainty, reason) = (None, None);
     let at = Timestamp::UNIX_EPOCH;
-    Arc::new(Change { id: "1".into(), kind, initial: false, subject: subject(), old, new, certainty, reason, at })
+    Arc::new(Change {
+        id: "1".into(),
+        kind,
+        initial: false,
+        again: false,
+        subject: subject(),
+        old,
+        new,
+        certainty,
+        reason,
+        at,
+    })
 }
 
 /// What can be said of something: that it holds, that it does not, or nothing.

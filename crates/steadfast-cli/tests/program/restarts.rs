@@ -1,0 +1,426 @@
+//! `steadfast notify` ends, also by `SIGKILL`, and begins anew: what changes meanwhile is told, and what was told is not told again
+//! under another id. The server's own history is the judge.
+//!
+//! `STEADFAST_KILLS=100` kills it so often.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_apiserver::{ApiServer, Verb};
+use steadfast_contract::Change;
+use steadfast_testing::config_map;
+use tokio::runtime::Runtime;
+
+use crate::haproxy::eventually;
+use crate::run::{place, signal, start};
+
+/// Of each config map what it says, after what.
+const EACH: &str = "[[rules]]\nname = \"each\"\nresources = [\"cm\"]\nnamespaces = [\"default\"]\ninitial = true\n\
+                    send = \"{'old': old == null ? '' : old.metadata.resourceVersion, 'now': object.metadata.resourceVersion}\"\n\
+                    to = [\"log\"]\n";
+
+/// A cluster, and a configuration of a program that is started time and again.
+struct World {
+    runtime: Runtime,
+    server: Arc<ApiServer>,
+    folder: PathBuf,
+}
+
+impl World {
+    fn start(name: &str, rules: &str) -> Self {
+        let folder = PathBuf::from(place(&format!("restarts-{name}")));
+        // What a run of long ago left.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let runtime = Runtime::new().expect("there are threads");
+        let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        let world = Self { runtime, server: Arc::new(server), folder };
+        world.configure(rules);
+        world
+    }
+
+    fn configure(&self, rules: &str) {
+        let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.log.stdout]\n{rules}");
+        std::fs::write(self.folder.join("notify.toml"), text).expect("there is room");
+    }
+
+    fn begin(&self) -> Life {
+        Life::begin(self.folder.join("notify.toml").to_str().expect("the target's path is text"))
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        set(&self.server, name, value);
+    }
+
+    fn delete(&self, name: &str) {
+        self.server.delete_named("configmaps", "default", name).expect("it is there");
+    }
+
+    /// How often all config maps were transferred.
+    fn lists(&self) -> usize {
+        let requests = self.server.requests();
+        let lists = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList));
+        lists.filter(|request| request.path.ends_with("/configmaps")).count()
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let history = steadfast_testing::history(&self.server, "", "configmaps").expect("it has one");
+        history.changes().iter().filter(|change| change.namespace.as_deref() == Some("default")).cloned().collect()
+    }
+}
+
+fn set(server: &ApiServer, name: &str, value: &str) {
+    let object = config_map(name, value);
+    server.replace(&object).or_else(|_| server.create(&object)).expect("it is a config map");
+}
+
+/// The program from its start to its end, and what it writes.
+struct Life {
+    child: Child,
+    lines: Arc<std::sync::Mutex<Vec<Value>>>,
+    readers: Vec<JoinHandle<()>>,
+    said: Arc<std::sync::Mutex<String>>,
+}
+
+impl Life {
+    fn begin(configuration: &str) -> Self {
+        let mut child = start(&["notify", "-c", configuration]);
+        let (lines, said) =
+            (Arc::<std::sync::Mutex<Vec<Value>>>::default(), Arc::<std::sync::Mutex<String>>::default());
+        let (stdout, to) = (BufReader::new(child.stdout.take().expect("it is piped")), lines.clone());
+        let out = std::thread::spawn(move || {
+            // A line that was cut off by its end is none.
+            for line in stdout.lines().map_while(Result::ok) {
+                if let Ok(line) = serde_json::from_str(&line) {
+                    to.lock().expect("no panic").push(line);
+                }
+            }
+        });
+        let (stderr, to) = (BufReader::new(child.stderr.take().expect("it is piped")), said.clone());
+        let err = std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *to.lock().expect("no panic") += &(line + "\n");
+            }
+        });
+        Self { child, lines, readers: vec![out, err], said }
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.lines.lock().expect("no panic").clone()
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().expect("no panic").clone()
+    }
+
+    /// What it tells in short, when that is as much as `count`.
+    fn told(&self, count: usize) -> Vec<String> {
+        eventually(&format!("{count} lines"), || self.lines().len() >= count);
+        self.lines().iter().map(short).collect()
+    }
+
+    /// Ends it by `signal`; returns what it has told, and said.
+    fn end(mut self, name: &str) -> (Vec<Value>, String) {
+        signal(&self.child, name);
+        let status = self.child.wait().expect("it can be waited for");
+        self.readers.drain(..).for_each(|reader| reader.join().expect("no panic"));
+        assert!(name == "KILL" || status.success(), "{status}: {}", self.said());
+        (self.lines(), self.said())
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn short(line: &Value) -> String {
+    let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+    format!("{} {} {}", text("rule"), text("type"), text("name"))
+}
+
+#[test]
+fn what_changes_while_it_is_down_is_told_and_nothing_that_was_told_before() {
+    let world = World::start("down", EACH);
+    for name in ["a", "b", "c", "d"] {
+        world.set(name, "1");
+    }
+    let life = world.begin();
+    assert_eq!(life.told(4).len(), 4);
+    life.end("TERM");
+    let lists = world.lists();
+
+    world.set("a", "2");
+    world.set("a", "3");
+    world.delete("b");
+    world.delete("c");
+    world.set("c", "2");
+    world.set("e", "1");
+    world.set("f", "1");
+    world.delete("f");
+    let life = world.begin();
+    let told: BTreeSet<String> = life.told(5).into_iter().collect();
+    let expected = ["each Updated a", "each Deleted b", "each Deleted c", "each Added c", "each Added e"];
+    assert_eq!(told, expected.map(str::to_owned).into());
+    world.set("d", "2");
+    assert_eq!(life.told(6)[5], "each Updated d");
+    let (lines, _) = life.end("TERM");
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    assert_eq!(world.lists(), lists, "it went on watching where it was");
+}
+
+#[test]
+fn the_same_is_not_sent_again_by_the_next_life() {
+    let rule = EACH.replace(
+        "{'old': old == null ? '' : old.metadata.resourceVersion, 'now': object.metadata.resourceVersion}",
+        "object.data.value",
+    );
+    let world = World::start("same", &rule);
+    world.set("a", "1");
+    let life = world.begin();
+    assert_eq!(life.told(1), ["each Added a"]);
+    life.end("TERM");
+    // It changes, and what is sent of it does not.
+    let relabel = |label: &str| {
+        let labels = json!({"metadata": {"labels": {"x": label}}});
+        world.server.merge_patch("configmaps", "default", "a", labels).expect("it is there");
+    };
+    relabel("y");
+    world.set("b", "1");
+    let life = world.begin();
+    assert_eq!(life.told(1), ["each Added b"]);
+    relabel("z");
+    world.set("b", "2");
+    assert_eq!(life.told(2)[1], "each Updated b");
+    let (lines, said) = life.end("TERM");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(said.contains("2 not sent again since nothing in them changed"), "{said}");
+}
+
+#[test]
+fn what_a_sink_has_not_taken_when_it_dies_is_tried_by_the_next_life_under_the_same_id() {
+    let world = World::start("undelivered", "");
+    let (flag, taken) = (world.folder.join("flag"), world.folder.join("taken"));
+    let rules = EACH.replace("[\"log\"]", "[\"log\", \"program\"]");
+    let program = format!(
+        "[sinks.program]\nexec = {{command = [\"sh\", \"-c\", \"test -e {} && cat >> {}\"]}}\nretry = {{first = \"50ms\", longest = \"100ms\"}}\n",
+        flag.display(),
+        taken.display(),
+    );
+    world.configure(&(program + &rules));
+    world.set("a", "1");
+    let life = world.begin();
+    assert_eq!(life.told(1), ["each Added a"]);
+    let (lines, _) = life.end("KILL");
+    std::fs::write(&flag, "").expect("there is room");
+    let life = world.begin();
+    let read = || std::fs::read_to_string(&taken).unwrap_or_default();
+    eventually("the message", || read().ends_with('\n'));
+    let (again, _) = life.end("TERM");
+    let taken: Value = serde_json::from_str(&read()).expect("it was taken once");
+    assert_eq!(taken["id"], lines[0]["id"]);
+    assert_eq!(again.iter().map(|line| &line["id"]).collect::<Vec<_>>(), [&lines[0]["id"]], "to all of its sinks");
+}
+
+#[test]
+fn a_rule_that_was_gone_for_a_while_begins_as_at_a_start() {
+    let both = format!("{EACH}{}", EACH.replace("\"each\"", "\"other\""));
+    let world = World::start("gone", &both);
+    world.set("a", "1");
+    let life = world.begin();
+    assert_eq!(life.told(2).into_iter().collect::<BTreeSet<_>>().len(), 2);
+    life.end("TERM");
+    world.configure(EACH);
+    let life = world.begin();
+    world.set("a", "2");
+    assert_eq!(life.told(1), ["each Updated a"]);
+    // So that it was looked once more who is owed anything.
+    std::thread::sleep(Duration::from_secs(1));
+    life.end("TERM");
+    world.configure(&both);
+    let life = world.begin();
+    assert_eq!(life.told(1), ["other Added a"]);
+    assert_eq!(life.end("TERM").0.len(), 1);
+}
+
+#[test]
+fn what_a_secret_keeps_is_not_written_to_the_state_folder() {
+    let rules = EACH.replace("[\"cm\"]", "[\"secrets\", \"cm\"]");
+    let world = World::start("secrets", &rules);
+    world.set("a", "1");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"},
+        "data": {"password": "aHVudGVyMg=="}});
+    world.server.create(&secret).expect("it is a secret");
+    let life = world.begin();
+    assert_eq!(life.told(2).len(), 2);
+    life.end("TERM");
+    let (mut files, mut checkpoints) = (0, 0);
+    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("it is there") {
+        let path = file.expect("it can be listed").path();
+        let mut bytes = Vec::new();
+        std::fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it can be read");
+        assert!(!bytes.windows(8).any(|part| part == b"aHVudGVy"), "{}", path.display());
+        files += 1;
+        checkpoints += usize::from(path.extension().is_some_and(|ending| ending == "checkpoint"));
+    }
+    assert!(files > checkpoints && checkpoints == 1, "{files} files");
+    // It is as it was at a start, where nothing is kept.
+    let life = world.begin();
+    assert_eq!(life.told(1), ["each Added s"]);
+    drop(world.runtime);
+}
+
+/// What was told of one name over all lives, held against what the server says that there was.
+#[derive(Default)]
+struct Name<'a> {
+    last: Option<&'a Value>,
+    ids: BTreeSet<&'a str>,
+    life: usize,
+}
+
+fn text<'a>(line: &'a Value, field: &str) -> &'a str {
+    line[field].as_str().unwrap_or_default()
+}
+
+/// Judges what all lives have told by the server's history; returns how much was told again, and how many ends.
+fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), String> {
+    let (mut names, mut again, mut ends) = (BTreeMap::<&str, Name<'_>>::new(), 0, 0);
+    let versions = |uid: &str| -> Vec<u64> {
+        changes
+            .iter()
+            .filter(|change| change.uid == uid && change.object.is_some())
+            .map(|change| change.version)
+            .collect()
+    };
+    let order = |uid: &str| changes.iter().position(|change| change.uid == uid);
+    for (life, line) in lives.iter().enumerate().flat_map(|(life, lines)| lines.iter().map(move |line| (life, line))) {
+        let name = names.entry(text(line, "name")).or_default();
+        let wrong = |why: &str| Err(format!("life {life}: {why}: {line} after {:?}", name.last));
+        let (id, uid) = (text(line, "id"), text(line, "uid"));
+        if let Some(last) = name.last.filter(|last| text(last, "id") == id) {
+            if name.life == life {
+                return wrong("told twice in one life");
+            }
+            if (&last["type"], &last["data"]) != (&line["type"], &line["data"]) {
+                return wrong("the same id says another thing");
+            }
+            (name.life, again) = (life, again + 1);
+            continue;
+        }
+        if !name.ids.insert(id) {
+            return wrong("told before something else");
+        }
+        let version: u64 = text(&line["data"], "now").parse().map_err(|_| format!("no version: {line}"))?;
+        let of = versions(uid);
+        if !of.contains(&version) && text(line, "type") != "Deleted" {
+            return wrong("it never had that version");
+        }
+        let last = name.last.map(|last| (text(last, "type"), text(last, "uid"), text(&last["data"], "now")));
+        let is_next = match (text(line, "type"), last) {
+            ("Added", None) => true,
+            ("Added", Some((kind, before, _))) => kind == "Deleted" && order(before) < order(uid),
+            ("Updated", Some((kind, before, known))) => {
+                kind != "Deleted" && before == uid && text(&line["data"], "old") == known
+            }
+            ("Deleted", Some((kind, before, _))) => {
+                let has_ended = changes.iter().any(|change| change.uid == uid && change.object.is_none());
+                kind != "Deleted" && before == uid && has_ended
+            }
+            _ => false,
+        };
+        if !is_next {
+            return wrong("it cannot come there");
+        }
+        ends += usize::from(text(line, "type") == "Deleted");
+        (name.last, name.life) = (Some(line), life);
+    }
+    let mut there = BTreeMap::<&str, Option<u64>>::new();
+    for change in changes {
+        there.insert(&change.name, change.object.as_ref().map(|_| change.version));
+    }
+    for (name, version) in there {
+        let last = names.get(name).and_then(|name| name.last);
+        let known = last.filter(|last| text(last, "type") != "Deleted").map(|last| text(&last["data"], "now"));
+        if known != version.map(|version| version.to_string()).as_deref() {
+            return Err(format!("{name}: {version:?} is there, and the last that was told is {last:?}"));
+        }
+    }
+    Ok((again, ends))
+}
+
+/// Numbers that look random, the same each time.
+struct Chance(u64);
+
+impl Chance {
+    fn draw(&mut self) -> u64 {
+        // SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[test]
+fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_same_id() {
+    let usually = 5;
+    let kills: usize = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usually);
+    let world = World::start("killed", EACH);
+    let ended = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (server, ended) = (world.server.clone(), ended.clone());
+        std::thread::spawn(move || {
+            let (mut random, mut there) = (Chance(1), BTreeSet::new());
+            for round in 0.. {
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+                let name = format!("a-{}", random.draw() % 40);
+                if there.contains(&name) && random.draw().is_multiple_of(4) {
+                    server.delete_named("configmaps", "default", &name).expect("it is there");
+                    if random.draw().is_multiple_of(2) {
+                        there.remove(&name);
+                        continue;
+                    }
+                }
+                set(&server, &name, &round.to_string());
+                there.insert(name);
+            }
+        })
+    };
+    let (mut random, mut written) = (Chance(2), Vec::new());
+    for _ in 0..kills {
+        let life = world.begin();
+        eventually("its first line", || !life.lines().is_empty());
+        std::thread::sleep(Duration::from_millis(random.draw() % 600));
+        let (lines, said) = life.end("KILL");
+        assert!(!said.contains("listed anew"), "{said}");
+        written.push(lines);
+    }
+    ended.store(true, Ordering::Relaxed);
+    writer.join().expect("no panic");
+    let life = world.begin();
+    let changes = world.changes();
+    let so_far = |life: &Life| judge(&changes, &[&written[..], &[life.lines()]].concat());
+    eventually("all of it", || so_far(&life).is_ok());
+    let (lines, said) = life.end("TERM");
+    assert!(said.contains("0 dead letters, 0 failed expressions"), "{said}");
+    written.push(lines);
+    let (again, ends) = judge(&changes, &written).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let told: usize = written.iter().map(Vec::len).sum();
+    println!("{kills} kills: {told} told, {again} of them again, {ends} ends, {} lists", world.lists());
+    assert!(ends * 2 > kills && told > 20 * kills, "{told} told, {ends} ends");
+    // One that is killed before its first state is on the disk leaves nothing to the next.
+    assert!(world.lists() * 2 <= kills + 1, "{} lists", world.lists());
+}

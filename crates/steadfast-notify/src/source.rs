@@ -1,0 +1,98 @@
+//! What a rule looks at in one place, and the informer of it: rules that look at the same thing share one.
+
+use std::sync::Arc;
+
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::Value;
+use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Note, Object, Scope};
+
+use crate::change::Subject;
+use crate::notice::{Notice, Tell};
+
+/// What a rule looks at in one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The rule, by name.
+    pub rule: String,
+    /// The cluster, as the configuration calls it.
+    pub cluster: String,
+    /// The resource, as the server describes it.
+    pub resource: ApiResource,
+    /// Which of its objects.
+    pub scope: Scope,
+}
+
+impl Source {
+    /// What the resource is called, with its group.
+    pub fn resource_name(&self) -> String {
+        let ApiResource { plural, group, .. } = &self.resource;
+        if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+    }
+
+    /// Whether what it looks at may be written to disk: Secrets may not.
+    pub fn may_be_kept(&self) -> bool {
+        !(self.resource.group.is_empty() && self.resource.plural == "secrets")
+    }
+
+    /// The informer of it, which goes on from `checkpoint` where it may be kept there; `tell` is told what that comes to where
+    /// it is less than could be.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such informer, in its words.
+    pub fn informer(
+        &self,
+        factory: &InformerFactory,
+        checkpoint: Option<&Checkpoint>,
+        tell: Option<Arc<Tell>>,
+    ) -> Result<Informer<Lazy<DynamicObject>>, String> {
+        let informer = factory.build_with::<Lazy<DynamicObject>>(&self.resource, self.scope.clone());
+        let informer = match checkpoint.filter(|_| self.may_be_kept()) {
+            Some(checkpoint) => informer.checkpoint(checkpoint),
+            None => informer,
+        };
+        let informer = match tell {
+            Some(tell) => {
+                let of = format!("{} of {}", self.resource_name(), self.cluster);
+                informer.on_note(move |note| {
+                    if let Some(notice) = notice(&of, note) {
+                        tell(notice);
+                    }
+                })
+            }
+            None => informer,
+        };
+        informer.start().map_err(|error| error.to_string())
+    }
+}
+
+/// What whoever runs the program should know of a note.
+fn notice(of: &str, note: &Note) -> Option<Notice> {
+    let of = of.to_owned();
+    match note {
+        Note::NotRestored { why } => Some(Notice::Anew { of, why: why.to_string() }),
+        Note::NotKept { .. } | Note::ToldUnwritten { .. } => Some(Notice::Unkept { of, why: note.to_string() }),
+        _ => None,
+    }
+}
+
+/// Which object it is.
+pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicObject>) -> Subject {
+    Subject {
+        cluster: source.cluster.clone(),
+        resource: resource.to_owned(),
+        namespace: object.key().namespace().unwrap_or_default().to_owned(),
+        name: object.key().name().to_owned(),
+        uid: object.identity().uid.to_string(),
+    }
+}
+
+/// The object as JSON; items of lists do not say what kind they are of.
+pub(crate) fn whole(object: &DynamicObject, resource: &ApiResource) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+        fields.insert("kind".to_owned(), resource.kind.clone().into());
+    }
+    value
+}
