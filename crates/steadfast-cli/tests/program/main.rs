@@ -1,6 +1,8 @@
 //! The built program, as its users run it.
 
 mod bad_input;
+#[cfg(unix)]
+mod chance;
 mod endpoint;
 #[cfg(unix)]
 mod haproxy;
@@ -9,8 +11,14 @@ mod lab;
 mod mirrors;
 mod notify;
 #[cfg(unix)]
+mod outsides;
+#[cfg(unix)]
+mod removals;
+#[cfg(unix)]
 mod restarts;
 mod run;
 mod secrets;
 mod serve;
+#[cfg(unix)]
+mod story;
 mod watch;

@@ -18,6 +18,7 @@ use steadfast_contract::Change;
 use steadfast_testing::config_map;
 use tokio::runtime::Runtime;
 
+use crate::chance::Chance;
 use crate::haproxy::eventually;
 use crate::run::{place, signal, start};
 
@@ -358,19 +359,6 @@ fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), Str
     Ok((again, ends))
 }
 
-/// Numbers that look random, the same each time.
-struct Chance(u64);
-
-impl Chance {
-    fn draw(&mut self) -> u64 {
-        // SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
-
 #[test]
 fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_same_id() {
     let usually = 5;
@@ -386,10 +374,10 @@ fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_s
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(10));
-                let name = format!("a-{}", random.draw() % 40);
-                if there.contains(&name) && random.draw().is_multiple_of(4) {
+                let name = format!("a-{}", random.below(40));
+                if there.contains(&name) && random.below(4) == 0 {
                     server.delete_named("configmaps", "default", &name).expect("it is there");
-                    if random.draw().is_multiple_of(2) {
+                    if random.below(2) == 0 {
                         there.remove(&name);
                         continue;
                     }
@@ -403,7 +391,7 @@ fn killed_at_any_moment_it_tells_all_changes_in_order_and_again_only_under_the_s
     for _ in 0..kills {
         let life = world.begin();
         eventually("its first line", || !life.lines().is_empty());
-        std::thread::sleep(Duration::from_millis(random.draw() % 600));
+        std::thread::sleep(Duration::from_millis(random.below(600)));
         let (lines, said) = life.end("KILL");
         assert!(!said.contains("listed anew"), "{said}");
         written.push(lines);

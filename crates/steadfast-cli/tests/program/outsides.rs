@@ -1,0 +1,143 @@
+//! A real DNS server and a real etcd, each with a folder of its own; read by their own tools.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::haproxy::eventually;
+
+/// The key by which the zone is changed and read, as `nsupdate` and `dig` take it.
+pub(crate) const KEY: &str = "hmac-sha256:mirror:bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=";
+
+const ZONE: &str = "$ORIGIN example.org.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n";
+
+/// Where a program is; where it is not, that is told, or is an error.
+pub(crate) fn found(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()));
+    if found.is_none() {
+        let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
+        assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {program} on the path");
+        // Past the capture of tests that pass.
+        let told = format!("skipped: there is no {program} on the path\n");
+        std::io::stderr().write_all(told.as_bytes()).expect("it can be told");
+    }
+    found
+}
+
+fn free() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
+}
+
+/// What a tool answers; none where it cannot.
+fn answered(command: &mut Command) -> Option<String> {
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Knot with the zone `example.org`; killed when this is dropped.
+pub(crate) struct Knot {
+    pub(crate) port: u16,
+    process: Child,
+}
+
+impl Knot {
+    pub(crate) fn start(folder: &Path) -> Option<Self> {
+        let (knotd, _) = (found("knotd")?, found("dig")?);
+        let folder = folder.join("knot");
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let (port, place) = (free(), folder.display());
+        let secret = KEY.rsplit(':').next().unwrap_or_default();
+        let text = format!(
+            "server:\n    rundir: {place}\n    listen: 127.0.0.1@{port}\n    tcp-workers: 2\n    udp-workers: 1\ndatabase:\n    \
+             storage: {place}\n    journal-db-max-size: 16M\nkey:\n  - id: mirror\n    algorithm: hmac-sha256\n    secret: {secret}\n\
+             acl:\n  - id: mirror\n    key: mirror\n    action: [transfer, update]\nzone:\n  - domain: example.org\n    \
+             storage: {place}\n    file: zone\n    zonefile-sync: -1\n    acl: mirror\n"
+        );
+        std::fs::write(folder.join("conf"), text).expect("there is room");
+        std::fs::write(folder.join("zone"), ZONE).expect("there is room");
+        let mut command = Command::new(knotd);
+        command.arg("-c").arg(folder.join("conf")).stdout(Stdio::null()).stderr(Stdio::null());
+        let knot = Self { port, process: command.spawn().expect("it can be started") };
+        eventually("the zone", || knot.names().is_some());
+        Some(knot)
+    }
+
+    /// The names that have an address; none where it does not answer.
+    pub(crate) fn names(&self) -> Option<BTreeSet<String>> {
+        let (port, mut command) = (self.port.to_string(), Command::new("dig"));
+        command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
+        let text = answered(&mut command).filter(|text| text.contains("SOA"))?;
+        let records = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let addresses = records.filter(|record| record.get(3) == Some(&"A"));
+        let names = addresses.filter_map(|record| record[0].strip_suffix(".example.org.").map(str::to_owned));
+        Some(names.filter(|name| name != "ns").collect())
+    }
+
+    /// Somebody's hand takes out a name, and the mark of whose it is.
+    pub(crate) fn take_out(&self, name: &str) {
+        let lines = format!(
+            "server 127.0.0.1 {}\nzone example.org\nupdate delete {name}.example.org A\nupdate delete \
+             _steadfast.{name}.example.org TXT\nsend\n",
+            self.port
+        );
+        let mut command = Command::new("nsupdate");
+        let mut child = command.args(["-v", "-y", KEY]).stdin(Stdio::piped()).spawn().expect("it is there beside dig");
+        child.stdin.take().expect("it is piped").write_all(lines.as_bytes()).expect("it reads");
+        assert!(child.wait().expect("it can be waited for").success());
+    }
+}
+
+impl Drop for Knot {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An etcd of one member; killed when this is dropped.
+pub(crate) struct Etcd {
+    pub(crate) url: String,
+    process: Child,
+}
+
+impl Etcd {
+    pub(crate) fn start(folder: &Path) -> Option<Self> {
+        let (etcd, _) = (found("etcd")?, found("etcdctl")?);
+        let (url, peer) = (format!("http://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
+        let mut command = Command::new(etcd);
+        command.arg("--data-dir").arg(folder.join("etcd")).args(["--listen-client-urls", &url]);
+        command.args(["--advertise-client-urls", &url, "--listen-peer-urls", &peer]);
+        command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started");
+        let etcd = Self { url, process };
+        eventually("etcd", || etcd.keys().is_some());
+        Some(etcd)
+    }
+
+    /// The keys under `/services/`; none where it does not answer.
+    pub(crate) fn keys(&self) -> Option<BTreeSet<String>> {
+        let text = self.etcdctl(&["get", "/services/", "--prefix", "--keys-only"])?;
+        Some(text.lines().filter_map(|line| line.strip_prefix("/services/").map(str::to_owned)).collect())
+    }
+
+    /// Somebody's hand takes out a key.
+    pub(crate) fn take_out(&self, key: &str) {
+        self.etcdctl(&["del", &format!("/services/{key}")]).expect("it answers");
+    }
+
+    fn etcdctl(&self, arguments: &[&str]) -> Option<String> {
+        let mut command = Command::new("etcdctl");
+        answered(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,63 @@
+//! Whether what was taken out of a mirror was gone: what the mirrors' own tools have shown, held against what was done to the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// So long after something was there for the last time it may be taken out, though it is there again.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What one outside has shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) outside: &'static str,
+    /// When it was asked.
+    pub(crate) asked: Instant,
+    /// When it had answered.
+    pub(crate) answered: Instant,
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// What was done to the cluster: from when on which name is to be outside, or is not.
+#[derive(Debug, Default)]
+pub(crate) struct Truth(BTreeMap<String, Vec<(Instant, bool)>>);
+
+impl Truth {
+    /// Is told before something goes, and after it has come.
+    pub(crate) fn note(&mut self, name: &str, is_there: bool) {
+        let of = self.0.entry(name.to_owned()).or_default();
+        if of.last().is_none_or(|(_, before)| *before != is_there) {
+            of.push((Instant::now(), is_there));
+        }
+    }
+
+    /// What is to be outside now.
+    pub(crate) fn now(&self) -> BTreeSet<String> {
+        let there = self.0.iter().filter(|(_, of)| of.last().is_some_and(|(_, is_there)| *is_there));
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether `name` was to be there all the time between the two.
+    fn was_there(&self, name: &str, from: Instant, to: Instant) -> bool {
+        let Some(of) = self.0.get(name) else { return false };
+        let at_first = of.iter().rev().find(|(when, _)| *when <= from).is_some_and(|(_, is_there)| *is_there);
+        at_first && of.iter().all(|(when, is_there)| *is_there || *when <= from || *when > to)
+    }
+}
+
+/// How much was taken out in all; an error names what was there.
+pub(crate) fn judge(truth: &Truth, samples: &[Sample]) -> Result<usize, String> {
+    let (mut last, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
+    for sample in samples {
+        if let Some(before) = last.insert(sample.outside, sample) {
+            let from = before.asked.checked_sub(GRACE).unwrap_or(before.asked);
+            for name in before.names.difference(&sample.names) {
+                removals += 1;
+                if truth.was_there(name, from, sample.answered) {
+                    let (outside, of, left) = (sample.outside, before.names.len(), sample.names.len());
+                    return Err(format!("{outside}: {name} was taken out, and was there ({left} of {of} are left)"));
+                }
+            }
+        }
+    }
+    Ok(removals)
+}
