@@ -17,6 +17,7 @@
 //! | [`outbox`], [`outcome`] | what waits for one sink: what goes next, and when; without clock or task |
 //! | `courier`, `chance` | an outbox at work: time, tasks, the stream at its end |
 //! | [`sink`], `secret` | the streams: standard output, programs, webhooks; what nobody else is to see |
+//! | `reach` | whether what lies outside is there, asked before anything is sent |
 //! | [`dead`], `redrive` | what could not be delivered, and trying it again |
 //! | `engine`, [`notice`] | all of it together, and what it tells |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
@@ -43,6 +44,7 @@ mod path;
 mod plan;
 pub mod problem;
 mod projections;
+mod reach;
 mod redrive;
 pub mod rule;
 mod secret;
@@ -58,6 +60,7 @@ pub use engine::{Counts, Engine, Streams};
 pub use follow::{Following, forget_others};
 pub use mirror::{Approvals, How, Keeper, Openings, Play, Seen, View, previewed};
 pub use plan::{DEFAULT_CLUSTER, Plan};
+pub use reach::reach;
 pub use redrive::{Redriven, redrive};
 pub use source::Source;
 pub use state::State;

@@ -14,7 +14,7 @@ use steadfast_notify::explain::{Overlooked, explain as told};
 use steadfast_notify::rule::Compiled;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Openings, Plan, config};
+use steadfast_notify::{Openings, Plan, config, reach};
 
 use super::places::{PATIENCE, Place, Places, connected, sources};
 use crate::aside::{self, print};
@@ -32,13 +32,14 @@ fn stdout() -> Arc<dyn Stream> {
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     plan.open(&stdout()).await.map_err(Failure::config)?;
-    Openings::of(&plan).map_err(Failure::config)?;
+    let openings = Openings::of(&plan).map_err(Failure::config)?;
     let asked = if online {
+        reach(&plan, &openings).await.map_err(Failure::config)?;
         let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;
         sources(&plan, &places).await.map_err(Failure::config)?;
-        ", and its clusters have what it looks at"
+        ", its sinks can be reached, and its clusters have what it looks at"
     } else {
-        "; --online asks its clusters, too"
+        "; --online asks its sinks and clusters, too"
     };
     let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
     print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))

@@ -20,5 +20,7 @@ mod run;
 mod secrets;
 mod serve;
 #[cfg(unix)]
+mod sinks;
+#[cfg(unix)]
 mod story;
 mod watch;

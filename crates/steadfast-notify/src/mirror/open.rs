@@ -1,10 +1,13 @@
 //! The mirrors of a plan, made of what the configuration says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use steadfast_outside::{Limits, Settings};
+use steadfast_outside::{Limits, Memory, Settings};
+use tokio::time::timeout;
 
-use super::driver::AnyDriver;
+use super::driver::{AnyDriver, Gathered};
 use super::drivers;
 use crate::config::sinks::Sink;
 use crate::plan::Plan;
@@ -46,6 +49,20 @@ impl Openings {
         }
         problems.sort_by_key(|problem| problem.place);
         Err(Problems(problems))
+    }
+
+    /// Those whose outside cannot be looked at within `patience`, and why; nothing is changed there.
+    pub(crate) async fn blind(&self, patience: Duration) -> Vec<(String, Arc<str>)> {
+        let (mut blind, memory, nothing) = (Vec::new(), Memory::volatile(), Gathered::default());
+        for (name, Opening { driver, settings, .. }) in &self.0 {
+            let looked = driver.preview(name, settings, &memory, &nothing);
+            match timeout(patience, looked).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(why)) => blind.push((name.clone(), why)),
+                Err(_) => blind.push((name.clone(), format!("nobody answers within {} s", patience.as_secs()).into())),
+            }
+        }
+        blind
     }
 
     /// Whether there is none.

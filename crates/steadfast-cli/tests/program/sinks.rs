@@ -1,0 +1,125 @@
+//! Sinks that are not there, or do not know who comes: each has its error, with its place and what to do.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::outsides::{KEY, Knot};
+use crate::run::{place, said, steadfast};
+
+const RULE: &str = "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"it\"]\n";
+
+/// A folder with a cluster's kubeconfig; what `check --online` says of a sink there, and whether it ends so.
+struct World {
+    folder: PathBuf,
+    _runtime: Runtime,
+    _server: ApiServer,
+}
+
+impl World {
+    fn start(name: &str) -> Self {
+        let folder = PathBuf::from(place(&format!("sinks-{name}")));
+        // What a run of long ago left.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let runtime = Runtime::new().expect("there are threads");
+        let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        Self { folder, _runtime: runtime, _server: server }
+    }
+
+    fn check(&self, sink: &str, send: &str) -> (Option<i32>, String) {
+        let path = self.folder.join("notify.toml");
+        let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.it]\n{sink}\n{RULE}{send}");
+        std::fs::write(&path, text).expect("there is room");
+        let output = steadfast(&["notify", "check", "--online", "-c", path.to_str().expect("it is text")]);
+        (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output)))
+    }
+}
+
+/// A port at which nobody listens.
+fn nobody() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
+}
+
+const SERVER: &str = "send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"\n";
+const VALUE: &str = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"\n";
+const NAME: &str = "send = \"{'key': object.metadata.name, 'name': object.metadata.name + '.example.org', 'type': 'A', 'data': object.status.podIP}\"\n";
+
+#[test]
+fn a_sink_that_nobody_answers_for_is_told_with_its_place() {
+    let world = World::start("nobody");
+    std::fs::write(world.folder.join("key"), KEY).expect("there is room");
+    let port = nobody();
+    let sinks = [
+        (
+            format!("webhook = {{url = \"http://127.0.0.1:{port}/events?token=hunter2\"}}"),
+            "",
+            "nobody answers at http://127.0.0.1:",
+        ),
+        (
+            format!("webhook = {{url = \"https://example.test/\", proxy = \"http://127.0.0.1:{port}\"}}"),
+            "",
+            "nobody answers at http://127.0.0.1:",
+        ),
+        ("haproxy = {socket = \"none.sock\", backend = \"web\"}".to_owned(), SERVER, "none.sock"),
+        (
+            format!("etcd = {{endpoints = [\"http://127.0.0.1:{port}\"], prefix = \"/x/\", mark = \"m\"}}"),
+            VALUE,
+            &format!("127.0.0.1:{port}"),
+        ),
+        (
+            format!(
+                "dns = {{server = \"127.0.0.1:{port}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"m\"}}"
+            ),
+            NAME,
+            "does not answer over TCP",
+        ),
+    ];
+    for (sink, send, told) in sinks {
+        let (code, said) = world.check(&sink, send);
+        assert_eq!(code, Some(3), "{sink}: {said}");
+        // Where what is said of it begins.
+        let column = sink.find('=').unwrap_or_default() + 3;
+        assert!(said.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {said}");
+        assert!(said.contains(told) && said.contains("correct what is said of it here"), "{sink}: {said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_zone_that_the_server_does_not_have_and_a_key_that_it_does_not_know_are_told_with_what_to_do() {
+    let world = World::start("zone");
+    let Some(knot) = Knot::start(&world.folder) else { return };
+    let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("there is room");
+    let sink = |zone: &str| {
+        format!(
+            "dns = {{server = \"127.0.0.1:{}\", zone = \"{zone}\", secret = {{file = \"key\"}}, mark = \"m\"}}",
+            knot.port
+        )
+    };
+    key(KEY);
+    let (code, said) = world.check(&sink("example.org"), NAME);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("its sinks can be reached, and its clusters have what it looks at"), "{said}");
+
+    let (code, said) = world.check(&sink("example.net"), NAME);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("notify.toml:4:7: ")
+            && said.contains("example.net.: NOTAUTH; it is not authoritative for the zone"),
+        "{said}"
+    );
+
+    let name = |text: &str| KEY.replacen("mirror", text, 1);
+    for (wrong, told) in [(name("nobody"), "BADKEY"), (KEY.replace("bWly", "eHl6"), "BADSIG")] {
+        key(&wrong);
+        let (code, said) = world.check(&sink("example.org"), NAME);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("notify.toml:4:7: ") && said.contains(told), "{said}");
+        let secret = wrong.rsplit(':').next().expect("it has a secret");
+        assert!(!said.contains(secret), "{said}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether what lies outside can be reached: asked before anything is sent there, and without sending anything.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::config::sinks::{Sink, Webhook};
+use crate::mirror::Openings;
+use crate::plan::Plan;
+use crate::problem::{Problem, Problems};
+
+/// How long one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the outside of each sink whether it is there and lets itself be looked at; nothing is changed anywhere, and no message sent.
+///
+/// # Errors
+///
+/// Those that cannot be reached, or do not know the key that they are given, each with its place in the configuration.
+pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
+    let mut problems = Vec::<Problem>::new();
+    let remedy = "put that right, or correct what is said of it here; the program itself would try on";
+    for (name, why) in openings.blind(PATIENCE).await {
+        let kind = plan.sinks.get(&name).map_or("", mirror_kind);
+        problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), why.to_string(), remedy));
+    }
+    for (name, sink) in &plan.sinks {
+        let Some(webhook) = &sink.webhook else { continue };
+        if let Err(why) = connect(webhook).await {
+            problems.push(plan.problem_with_sink(&format!("{name}.webhook"), why, remedy));
+        }
+    }
+    problems.sort_by_key(|problem| problem.place);
+    if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
+}
+
+/// Under which key a sink says which mirror it is.
+fn mirror_kind(sink: &Sink) -> &'static str {
+    match sink {
+        Sink { haproxy: Some(_), .. } => "haproxy",
+        Sink { nftables: Some(_), .. } => "nftables",
+        Sink { ipvs: Some(_), .. } => "ipvs",
+        Sink { dns: Some(_), .. } => "dns",
+        _ => "etcd",
+    }
+}
+
+/// Connects to who would be connected to, and says nothing.
+async fn connect(webhook: &Webhook) -> Result<(), String> {
+    let Some((url, host, port)) = way(webhook) else { return Ok(()) };
+    match timeout(PATIENCE, TcpStream::connect((&*host, port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("nobody answers at {url}: {error}")),
+        Err(_) => Err(format!("nobody answers at {url} within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// The proxy, or the server itself; nothing where the environment may name a proxy, of which only a request finds out.
+fn way(webhook: &Webhook) -> Option<(String, String, u16)> {
+    let by_environment = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    let url = match &webhook.proxy {
+        Some(proxy) => proxy,
+        None if by_environment.iter().any(|name| std::env::var_os(name).is_some()) => return None,
+        None => &webhook.url,
+    };
+    let parsed: http::Uri = url.parse().ok()?;
+    let usual = if parsed.scheme_str() == Some("https") { 443 } else { 80 };
+    let host = parsed.host()?.trim_matches(['[', ']']).to_owned();
+    let port = parsed.port_u16().unwrap_or(usual);
+    // What else is in it may be a secret.
+    Some((format!("{}://{host}:{port}", parsed.scheme_str()?), host, port))
+}
