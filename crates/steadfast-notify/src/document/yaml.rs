@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{Error, Location, Spanned};
 
 use super::found::{Refused, Stand, Stands, below};
 use crate::problem::Place;
@@ -16,6 +16,10 @@ pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
     }
     let node: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
         let place = error.location().map_or(Place::START, place);
+        if matches!(error.without_snippet(), Error::RecursiveReferencesRequireWeakTypes { .. }) {
+            let what = "the alias stands within what it is an alias of, a cycle that has no end";
+            return (place, what.to_owned(), "write out what is meant".to_owned());
+        }
         // The first line of it: what follows would quote the file.
         let what = error.without_snippet().to_string();
         let what = what.lines().next().unwrap_or_default().to_owned();

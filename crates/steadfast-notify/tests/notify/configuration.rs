@@ -169,6 +169,21 @@ fn each_mistake_has_its_error_with_its_place_and_what_to_do() {
 }
 
 #[test]
+fn a_cycle_of_aliases_and_one_that_grows_without_end_are_told_with_their_places() {
+    let cycle = "sinks: &all\n  log: *all\nrules: []\n";
+    let told_of = told("a.yaml", cycle);
+    assert!(told_of.starts_with("a.yaml:2:8: the alias stands within") && told_of.contains("write out"), "{told_of}");
+
+    let mut bomb = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
+    for level in 1..9 {
+        let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
+        bomb += &format!("x{level}: &x{level} [{aliases}]\n");
+    }
+    let told_of = told("a.yaml", &bomb);
+    assert!(told_of.starts_with("a.yaml:") && told_of.contains("budget breached"), "{told_of}");
+}
+
+#[test]
 fn mistakes_in_yaml_have_their_places_too() {
     let good = "sinks:\n  log:\n    stdout: {}\nrules:\n  - name: pods\n    resources: [pods]\n    to: [log]\n";
     for (line, instead, place, what) in [
