@@ -50,6 +50,8 @@ fn mirrors_of_an_embedded_fleet_are_played_in_the_words_of_their_tools() {
     assert!(told.contains("web | echo 'add server web/sf-web-"), "{told}");
     assert!(told.contains("web | echo 'set server web/sf-web-") && told.contains("weight 0'"), "one goes: {told}");
     assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
+    assert!(told.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{told}");
+    assert!(told.contains("registry | etcdctl ") && told.contains(" del -- '/services/cart/cart-"), "{told}");
     // Nothing is left behind, for nothing was done.
     assert!(!std::path::Path::new(&example("steadfast-state")).exists());
 }
@@ -82,9 +84,11 @@ fn no_more_has_to_be_allowed_than_is_looked_at() {
 
     // Of one namespace alone.
     let text = std::fs::read_to_string(example("traffic.toml")).expect("it is there");
-    let (first, rest) = text.split_once("[[rules]]\nname = \"web\"").expect("it has that rule");
-    let named =
-        file("notify-rbac.toml", &format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"web\"{rest}"));
+    let text = ["web", "names", "registry"].iter().fold(text, |text, rule| {
+        let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("it has that rule");
+        format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"{rule}\"{rest}")
+    });
+    let named = file("notify-rbac.toml", &text);
     let output = steadfast(&["notify", "rbac", "--embedded", "-c", &named]);
     let text = String::from_utf8(output.stdout).expect("it is text");
     assert_eq!(text.matches("kind: Role\n").count(), 4, "two roles, and two bindings to them: {text}");

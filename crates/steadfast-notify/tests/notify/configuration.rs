@@ -177,7 +177,7 @@ fn a_cycle_of_aliases_and_one_that_grows_without_end_are_told_with_their_places(
     let mut bomb = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
     for level in 1..9 {
         let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
-        bomb += &format!("x{level}: &x{level} [{aliases}]\n");
+        bomb += &["x", &level.to_string(), ": &x", &level.to_string(), " [", &aliases, "]\n"].concat();
     }
     let told_of = told("a.yaml", &bomb);
     assert!(told_of.starts_with("a.yaml:") && told_of.contains("budget breached"), "{told_of}");
