@@ -9,6 +9,8 @@ mod haproxy;
 mod lab;
 #[cfg(unix)]
 mod mirrors;
+#[cfg(target_os = "linux")]
+mod nftables;
 mod notify;
 #[cfg(unix)]
 mod outsides;

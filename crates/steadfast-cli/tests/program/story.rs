@@ -5,6 +5,8 @@
 //! `STEADFAST_SEEDS=20` tells so many stories, `STEADFAST_SEED=7` that one.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -36,6 +38,7 @@ struct World {
     truth: Truth,
     pods: u64,
     log: Vec<String>,
+    said: Arc<Mutex<String>>,
 }
 
 impl World {
@@ -80,6 +83,7 @@ impl World {
             truth: Truth::default(),
             pods: 0,
             log: Vec::new(),
+            said: Arc::default(),
         })
     }
 
@@ -131,6 +135,12 @@ impl World {
             let is_ready = pod.is_some_and(|pod| pod["status"]["conditions"][0]["status"] == "True");
             self.truth.note(&name, is_ready);
         }
+    }
+
+    fn how_it_is(&self) -> String {
+        let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
+        let (web, names, keys) = (self.haproxy.serving(), self.knot.names(), self.etcd.keys());
+        format!("{now:?} are there, {web:?} in HAProxy, {names:?} in DNS, {keys:?} in etcd; it said\n{said}")
     }
 
     fn outside_is_equal(&self) -> bool {
@@ -231,11 +241,14 @@ fn meanwhile(world: &mut World, chance: &mut Chance) {
     }
 }
 
-fn begin(world: &World) -> std::process::Child {
+fn begin(world: &World) -> Child {
     let mut child = start(&["notify", "-c", &world.configuration]);
-    // Nobody reads it, and a pipe that is full would hold it up.
-    let mut stderr = child.stderr.take().expect("it is piped");
-    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    let (stderr, said) = (BufReader::new(child.stderr.take().expect("it is piped")), world.said.clone());
+    std::thread::spawn(move || {
+        for line in stderr.lines().map_while(Result::ok) {
+            *said.lock().expect("no panic") += &format!("{line}\n");
+        }
+    });
     child
 }
 
@@ -296,7 +309,12 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
         }
         meanwhile(&mut world, &mut chance);
     }
-    eventually(&format!("seed {seed}, {:?}: all three as the cluster is", world.log), || world.outside_is_equal());
+    let begun = Instant::now();
+    while !world.outside_is_equal() {
+        let told = || format!("seed {seed}, {:?}: {}", world.log, world.how_it_is());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", told());
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let samples = witness.end();
     let removals = judge(&world.truth, &samples).unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
     signal(&acting, "TERM");

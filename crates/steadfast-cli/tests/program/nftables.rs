@@ -1,0 +1,165 @@
+//! `steadfast notify` with the kernel's nftables in a network of its own: who answers is the judge.
+//!
+//! It takes root, `ip` and `nft`, and is skipped where there are none. Backends and client are a copy of this program.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::haproxy::eventually;
+use crate::outsides::found;
+use crate::run::{place, signal, start};
+
+/// Says to a copy of this program that it is one.
+const ROLE: &str = "STEADFAST_NOTIFY_NFTABLES";
+
+const SERVICE: &str = "10.99.0.1:80";
+const BACKENDS: [(&str, &str); 2] = [("a", "10.78.0.2:8001"), ("b", "10.78.0.3:8002")];
+
+/// Not a test, but what a copy of this program does in that network: it answers, and it asks who does.
+#[test]
+fn a_copy_of_this_program() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    for (name, address) in BACKENDS {
+        let listener = TcpListener::bind(address).expect("the network has this address");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                // Whoever has hung up wants no answer.
+                let _ = stream.and_then(|mut stream| stream.write_all(name.as_bytes()));
+            }
+        });
+    }
+    let service: SocketAddr = SERVICE.parse().expect("an address");
+    for _ in std::io::stdin().lines().map_while(Result::ok) {
+        let mut name = String::new();
+        if let Ok(mut stream) = TcpStream::connect_timeout(&service, Duration::from_secs(1)) {
+            let _ = stream.read_to_string(&mut name);
+        }
+        println!("answer {name}");
+    }
+}
+
+/// A network with the copy in it; gone when this is dropped.
+struct Network {
+    name: String,
+    copy: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Network {
+    /// None, with the reason told, where this cannot be.
+    fn start() -> Option<Self> {
+        let (ip, _) = (found("ip")?, found("nft")?);
+        let name = format!("steadfast-notify-{}", std::process::id());
+        let made = format!(
+            "netns add {name}\n-n {name} link set lo up\n-n {name} addr add 10.99.0.1/32 dev lo\n\
+             -n {name} addr add 10.78.0.2/32 dev lo\n-n {name} addr add 10.78.0.3/32 dev lo"
+        );
+        let is_made = made.lines().all(|line| {
+            let status = Command::new(&ip).args(line.split(' ')).stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        });
+        if !is_made {
+            let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
+            assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: this user may make no networks");
+            // Past the capture of tests that pass.
+            std::io::stderr().write_all(b"skipped: this user may make no networks\n").expect("it can be told");
+            return None;
+        }
+        let mut command = Command::new(ip);
+        command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("it has a path"));
+        command.args(["--exact", "nftables::a_copy_of_this_program", "--nocapture"]).env(ROLE, "1");
+        let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+        let (asks, answers) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
+        Some(Self { name, copy, asks, answers: BufReader::new(answers) })
+    }
+
+    /// Who answers, asked so often.
+    fn asked(&mut self, times: usize) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for _ in 0..times {
+            writeln!(self.asks, "ask").expect("it reads");
+            let mut line = String::new();
+            while !line.contains("answer ") {
+                line.clear();
+                assert!(self.answers.read_line(&mut line).expect("it can be read") > 0, "it has ended");
+            }
+            names.extend(line.split_once("answer ").map(|(_, name)| name.trim().to_owned()));
+        }
+        names
+    }
+
+    fn until_answered_by(&mut self, names: &[&str]) {
+        let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
+        eventually(&format!("{names:?} to answer"), || self.asked(6) == names);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.copy.kill();
+        let _ = self.copy.wait();
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn packets_go_to_pods_while_they_are_ready() {
+    let Some(mut network) = Network::start() else { return };
+    let folder = PathBuf::from(place("notify-nftables"));
+    // What a run of long ago left.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("there is room");
+    let runtime = Runtime::new().expect("there are threads");
+    let server = runtime.block_on(ApiServer::start()).expect("it starts");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    write("kubeconfig", &server.kubeconfig());
+    let text = format!(
+        "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.web]\nguard = {{share = 1.0}}\ndrain = \"0s\"\n\
+         nftables = {{address = \"{SERVICE}\", command = [\"ip\", \"netns\", \"exec\", \"{}\", \"nft\"]}}\n\
+         [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nwhen = \"has(object.status.podIP)\"\nto = [\"web\"]\n\
+         send = \"{{'key': object.metadata.name, 'address': object.status.podIP, 'port': int(object.metadata.annotations.port)}}\"\n",
+        network.name
+    );
+    write("notify.toml", &text);
+    let status = |address: &str, is_ready: bool| {
+        let told = if is_ready { "True" } else { "False" };
+        json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
+    };
+    for (name, address) in BACKENDS {
+        let (address, port) = address.split_once(':').expect("it has a port");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "default", "name": name, "annotations": {"port": port}},
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]}, "status": status(address, true),
+        });
+        server.create(&pod).expect("it is a pod");
+    }
+    let path = folder.join("notify.toml").display().to_string();
+    let mut acting = start(&["notify", "-c", &path]);
+    network.until_answered_by(&["a", "b"]);
+    let change = |is_ready: bool| {
+        let status = json!({"status": status("10.78.0.3", is_ready)});
+        server.merge_patch("pods", "default", "b", status).expect("it is there");
+    };
+    change(false);
+    network.until_answered_by(&["a"]);
+    change(true);
+    network.until_answered_by(&["a", "b"]);
+    server.delete_named("pods", "default", "a").expect("it is there");
+    network.until_answered_by(&["b"]);
+    signal(&acting, "TERM");
+    assert!(acting.wait().expect("it can be waited for").success());
+    network.until_answered_by(&["b"]);
+    drop(runtime);
+}
