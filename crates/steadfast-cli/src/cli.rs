@@ -158,6 +158,10 @@ pub(crate) struct NotifyArgs {
     #[arg(long = "for", value_name = "SECONDS")]
     pub(crate) lasts: Option<u64>,
 
+    /// Serve `/metrics` for Prometheus, `/livez`, `/readyz` and `/status` here; port 0 takes a free one, which is reported.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// How long to go on delivering what waits when requested to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) drain: u64,
@@ -166,6 +170,17 @@ pub(crate) struct NotifyArgs {
 /// What `steadfast notify` can do beside acting on changes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NotifyCommand {
+    /// Say how things stand: rules and what they look at, sinks and what waits for them, mirrors, dead letters.
+    Status {
+        /// The configuration, TOML or YAML.
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+
+        /// How it is written.
+        #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+
     /// Say what is wrong with a configuration, each mistake with its place and what to do.
     Check {
         /// The configuration, TOML or YAML.

@@ -10,6 +10,7 @@
 //! | `connect` | a connection from flags and kubeconfig, and what a server that does not answer means |
 //! | `catalog` | what a server has, and which of it a name means |
 //! | `discovery` | asks a server for it, and waits where it cannot be reached |
+//! | `endpoint` | what a monitor asks of the program, over HTTP |
 //! | `clock` | times, for people and for programs |
 //! | `fleet` | the small world of `--embedded` |
 //! | `watch` | every change of some resources, as lines |
@@ -23,6 +24,7 @@ mod cli;
 mod clock;
 mod connect;
 mod discovery;
+mod endpoint;
 mod failure;
 mod fleet;
 mod lab;

@@ -9,16 +9,21 @@
 //! | `follow` | what rules look at |
 //! | `mirrors` | the mirrors of a configuration at work; what they would do; approvals |
 //! | `doubts` | what rules look at, in doubt and fresh again |
+//! | `standing`, `figures` | how things stand, for a monitor |
+//! | `status` | the same for who asks |
 //! | `rbac` | what the program has to be allowed |
 //! | `commands` | `check`, `explain`, `schema`, `redrive` |
 
 mod commands;
 mod doubts;
+mod figures;
 mod follow;
 mod mirrors;
 mod places;
 mod rbac;
 mod run;
+mod standing;
+mod status;
 
 use std::process::ExitCode;
 
@@ -37,6 +42,7 @@ pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
         }
         Some(NotifyCommand::Approve { config, sink }) => mirrors::approve(&config, sink.as_deref()).await,
         Some(NotifyCommand::Rbac { config, namespace, embedded }) => rbac::rbac(&config, &namespace, embedded).await,
+        Some(NotifyCommand::Status { config, output }) => status::status(&config, output).await,
         Some(NotifyCommand::Schema) => commands::schema(),
         Some(NotifyCommand::Redrive { config, sink }) => commands::redrive(&config, sink.as_deref()).await,
     }

@@ -5,10 +5,10 @@
 //! | `line` | one event, or one change of freshness, as one line |
 //! | `printer` | standard output: one thread, one line after the other, a count |
 //! | `doubts` | what is in doubt, since when and why |
-//! | `endpoint` | metrics, health and readiness, for a monitor |
+//! | `followed` | what is followed, for a monitor |
 
 mod doubts;
-mod endpoint;
+mod followed;
 mod line;
 mod printer;
 
@@ -26,10 +26,12 @@ use crate::cli::{Output, WatchArgs};
 use crate::clock::Clock;
 use crate::connect::connect;
 use crate::discovery;
+use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::names::Wanted;
 use crate::signals::Stop;
+use followed::Followed;
 use line::{Style, Subject};
 use printer::{End, Printer};
 
@@ -59,9 +61,9 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
     };
-    let followed = endpoint::Followed::default();
+    let followed = Followed::new(&connection);
     if let Some(address) = args.metrics {
-        endpoint::serve(address, &connection, followed.clone()).await?;
+        endpoint::serve(address, followed.clone()).await?;
     }
     let catalog = discovery::catalog(&connection, patience).await?;
     let Sorted { found, missing } = sorted(&args, &catalog)?;

@@ -7,6 +7,7 @@ mod span;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,6 +43,21 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// The context within it; its current one unless given.
     pub context: Option<String>,
+    /// How often what is held is compared with what the server has, by a list of versions; `10m` unless given. It finds what a
+    /// server has lost, or what a backup that was restored has changed unseen.
+    pub audit: Option<Span>,
+}
+
+impl Cluster {
+    /// How often what is held is compared with what the server has.
+    pub fn audit_every(&self) -> Duration {
+        self.audit.map_or(Duration::from_secs(600), |span| span.0)
+    }
+
+    /// Whether it is the same as `other`, however often each is compared.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        (&self.kubeconfig, &self.context) == (&other.kubeconfig, &other.context)
+    }
 }
 
 /// What is sent, and when.

@@ -52,6 +52,8 @@ pub struct SinkCounts {
     pub given_up: u64,
     /// Messages that are not settled.
     pub waiting: usize,
+    /// How long the oldest of these has waited.
+    pub oldest: Option<Duration>,
 }
 
 impl Courier {
@@ -91,7 +93,8 @@ impl Courier {
 
     pub(crate) fn counts(&self) -> SinkCounts {
         let state = self.state();
-        SinkCounts { delivered: state.delivered, given_up: state.given_up, waiting: state.outbox.len() }
+        let oldest = state.outbox.oldest().map(|put| self.begun.elapsed().saturating_sub(put));
+        SinkCounts { delivered: state.delivered, given_up: state.given_up, waiting: state.outbox.len(), oldest }
     }
 
     /// Waits until there is room, and puts a message behind the others.

@@ -9,8 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use steadfast::{
-    AsyncHandler, Call, Checkpoint, DurableRegistration, Event, HandlerError, Informer, InformerFactory, Lazy, Object,
-    Registration, Told,
+    AsyncHandler, Call, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, Registration, Told,
 };
 use tokio::sync::oneshot;
 
@@ -18,7 +17,7 @@ use crate::change::{Change, State};
 use crate::config::EventKind;
 use crate::engine::Engine;
 use crate::short_hash::short_hash;
-use crate::source::{Source, subject, whole};
+use crate::source::{Lookout, Source, subject, whole};
 
 /// How many changes of a rule may wait for it to be asked; of what comes then, the newest state of each object does.
 const WAITING: usize = 1024;
@@ -50,14 +49,9 @@ impl Following {
     /// # Errors
     ///
     /// Where there is no such informer, in its words.
-    pub fn begin(
-        factory: &InformerFactory,
-        source: Source,
-        checkpoint: Option<&Checkpoint>,
-        engine: &Engine,
-    ) -> Result<Self, String> {
-        let informer = source.informer(factory, checkpoint, None)?;
-        let is_kept = checkpoint.is_some() && source.may_be_kept();
+    pub fn begin(lookout: &Lookout, source: Source, engine: &Engine) -> Result<Self, String> {
+        let informer = source.informer(lookout, None)?;
+        let is_kept = lookout.checkpoint.is_some() && source.may_be_kept();
         let hand_over = HandOver { resource: source.resource_name(), source, engine: engine.clone() };
         let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
         Ok(Self { registered: registered.map_err(|error| error.to_string())? })

@@ -13,7 +13,7 @@ mod open;
 mod view;
 
 pub use approvals::Approvals;
-pub use driver::Seen;
+pub use driver::{MirrorStanding, Seen};
 pub use keeper::{How, Keeper, Play, previewed};
 pub use open::Openings;
 pub use view::View;

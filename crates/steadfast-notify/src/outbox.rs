@@ -109,6 +109,12 @@ impl<T> Outbox<T> {
         self.waiting == 0
     }
 
+    /// When the oldest message was put that is not settled.
+    pub fn oldest(&self) -> Option<Duration> {
+        let queued = self.lanes.values().filter_map(VecDeque::front).map(|waiting| waiting.put);
+        queued.chain(self.under_way.values().flatten().map(|(_, waiting)| waiting.put)).min()
+    }
+
     /// Puts a message behind those of the same object.
     pub fn put(&mut self, now: Duration, message: Arc<Message>, token: T) {
         let lane = message.lane();

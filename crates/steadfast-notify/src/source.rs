@@ -1,6 +1,7 @@
 //! What a rule looks at in one place, and the informer of it: rules that look at the same thing share one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
@@ -8,6 +9,17 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Note, Object, Scope
 
 use crate::change::Subject;
 use crate::notice::{Notice, Tell};
+
+/// How a cluster is looked at: rules that look at the same thing share one informer.
+#[derive(Clone, Debug)]
+pub struct Lookout {
+    /// The informers on it.
+    pub factory: InformerFactory,
+    /// Where their caches are kept beyond this life of the program.
+    pub checkpoint: Option<Checkpoint>,
+    /// How often they are compared with what the server has.
+    pub audit: Duration,
+}
 
 /// What a rule looks at in one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,20 +46,20 @@ impl Source {
         !(self.resource.group.is_empty() && self.resource.plural == "secrets")
     }
 
-    /// The informer of it, which goes on from `checkpoint` where it may be kept there; `tell` is told what that comes to where
-    /// it is less than could be.
+    /// The informer of it, as `lookout` has its informers; `tell` is told what its checkpoint comes to, where that is less than could be.
     ///
     /// # Errors
     ///
     /// Where there is no such informer, in its words.
     pub fn informer(
         &self,
-        factory: &InformerFactory,
-        checkpoint: Option<&Checkpoint>,
+        lookout: &Lookout,
         tell: Option<Arc<Tell>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
+        let Lookout { factory, checkpoint, audit } = lookout;
         let informer = factory.build_with::<Lazy<DynamicObject>>(&self.resource, self.scope.clone());
-        let informer = match checkpoint.filter(|_| self.may_be_kept()) {
+        let informer = informer.audit_every(*audit);
+        let informer = match checkpoint.as_ref().filter(|_| self.may_be_kept()) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
             None => informer,
         };

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use steadfast_outside::Memory;
@@ -10,8 +11,8 @@ use crate::config::Cluster;
 use crate::mirror::Approvals;
 use crate::short_hash::short_hash;
 
-/// So much of a cluster's name is in that of its file.
-const LONGEST: usize = 64;
+/// The file that says where the program tells how things are, for as long as it holds the folder.
+const ADDRESS: &str = "address";
 
 /// The folder of what no restart may forget, in the hands of this program as long as this is there.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ impl State {
             let why = format!("{}: {holder} acts by it already; {remedy}", folder.display());
             io::Error::new(io::ErrorKind::AddrInUse, why)
         })?;
+        // It was that of an earlier life.
+        let _ = fs::remove_file(folder.join(ADDRESS));
         let memory = Memory::open(&memory_in(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
     }
@@ -48,18 +51,47 @@ impl State {
         &self.memory
     }
 
+    /// Says where the program that acts by the folder tells how things are.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be written.
+    pub fn tells_at(&self, address: SocketAddr) -> io::Result<()> {
+        fs::write(self.folder.join(ADDRESS), address.to_string())
+    }
+
     /// Where the caches of this cluster are kept beyond the program's life; another file for each way to name one.
     pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-        let readable: String = name.chars().take(LONGEST).map(plain).collect();
         let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
-        self.folder.join(format!("{readable}-{}.checkpoint", short_hash(&said, 4)))
+        self.folder.join(format!("{name}-{}.checkpoint", short_hash(&said, 4)))
     }
 
     /// Where approvals come from.
     pub fn approvals(&self) -> Approvals {
         Approvals::at(&self.folder)
     }
+}
+
+/// Who acts by this folder now, and where it tells how things are; none where nobody does.
+///
+/// # Errors
+///
+/// Where that cannot be found out.
+pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>> {
+    let mut file = match File::open(folder.join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // Shared, and given back at once: nobody who begins now is kept from it for longer than this takes.
+    match file.try_lock_shared() {
+        Ok(()) => return Ok(None),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let holder = holder(&mut file)?;
+    let address = fs::read_to_string(folder.join(ADDRESS)).ok();
+    Ok(Some((holder, address.and_then(|text| text.parse().ok()))))
 }
 
 /// What mirrors remember in this folder, for who only looks: as it is now, and as nothing where there is nothing.
@@ -83,6 +115,14 @@ fn make(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
+/// Who has the lock that is this file, as it says itself.
+fn holder(file: &mut File) -> io::Result<String> {
+    let mut holder = String::new();
+    file.take(256).read_to_string(&mut holder)?;
+    let holder = holder.trim();
+    Ok(if holder.is_empty() { "another program".to_owned() } else { holder.to_owned() })
+}
+
 /// The lock that is this file, or who has it.
 fn lock(path: &Path) -> io::Result<Result<File, String>> {
     let mut options = OpenOptions::new();
@@ -93,10 +133,7 @@ fn lock(path: &Path) -> io::Result<Result<File, String>> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            file.take(256).read_to_string(&mut holder)?;
-            let holder = holder.trim();
-            return Ok(Err(if holder.is_empty() { "another program".to_owned() } else { holder.to_owned() }));
+            return Ok(Err(holder(&mut file)?));
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }

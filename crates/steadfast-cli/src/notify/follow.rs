@@ -52,12 +52,11 @@ pub(super) fn follow(
             continue;
         }
         let Some(place) = places.get(&source.cluster) else { continue };
-        let (factory, checkpoint) = (&place.factory, place.checkpoint.as_ref());
         // One that is shared tells what is to be known of it once.
         let is_first = !before.iter().chain(&followed).any(|other| other.looks_at(&source));
         let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
-        let informer = source.informer(factory, checkpoint, tell).map_err(Failure::run)?;
-        let begin = || Following::begin(factory, source.clone(), checkpoint, engine).map_err(Failure::run);
+        let informer = source.informer(&place.lookout, tell).map_err(Failure::run)?;
+        let begin = || Following::begin(&place.lookout, source.clone(), engine).map_err(Failure::run);
         let following = if has_streams { Some(begin()?) } else { None };
         followed.push(Followed { source, informer, following });
     }
@@ -70,8 +69,7 @@ pub(super) fn views(plan: &Plan, places: &Places, sources: &[Source]) -> Result<
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = View::begin(&place.factory, source.clone(), place.checkpoint.as_ref(), rule.clone())
-                .map_err(Failure::run)?;
+            let view = View::begin(&place.lookout, source.clone(), rule.clone()).map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

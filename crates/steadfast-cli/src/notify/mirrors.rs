@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::follow::views;
 use super::places::{PATIENCE, Places, connected, sources};
+use super::standing::Asking;
 use crate::aside::{self, print};
 use crate::failure::Failure;
 
@@ -53,6 +54,11 @@ impl Mirrors {
             tell: Arc::new(aside::say),
         };
         self.keepers = Keeper::start_all(openings, views, &how);
+    }
+
+    /// What tells how each stands.
+    pub(super) fn standing(&self) -> Vec<(String, Asking)> {
+        self.keepers.iter().map(|keeper| (keeper.name().to_owned(), keeper.standing())).collect()
     }
 
     /// What no restart may forget.

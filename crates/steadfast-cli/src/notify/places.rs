@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast::{Checkpoint, Connection, InformerFactory, Scope};
 use steadfast_notify::config::{Cluster, Rule};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{Plan, Source, State};
+use steadfast_notify::{Lookout, Plan, Source, State};
 
 use crate::catalog::{Catalog, Found};
 use crate::connect::connect;
@@ -23,10 +23,7 @@ pub(super) struct Place {
     cluster: Cluster,
     pub(super) connection: Connection,
     pub(super) catalog: Catalog,
-    /// The informers on it: rules that look at the same thing share one.
-    pub(super) factory: InformerFactory,
-    /// Where its caches are kept beyond this life of the program.
-    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) lookout: Lookout,
 }
 
 impl Place {
@@ -36,8 +33,7 @@ impl Place {
             cluster: self.cluster.clone(),
             connection: self.connection.clone(),
             catalog: Catalog::default(),
-            factory: self.factory.clone(),
-            checkpoint: self.checkpoint.clone(),
+            lookout: self.lookout.clone(),
         }
     }
 
@@ -79,16 +75,17 @@ pub(super) async fn connected(
         };
         let catalog = discovery::catalog(&connection, patience).await?;
         let factory = InformerFactory::new(&connection);
-        places.insert(name.clone(), Place { cluster: cluster.clone(), connection, catalog, factory, checkpoint: None });
+        let lookout = Lookout { factory, checkpoint: None, audit: cluster.audit_every() };
+        places.insert(name.clone(), Place { cluster: cluster.clone(), connection, catalog, lookout });
     }
     Ok(places)
 }
 
 /// Has the caches of all clusters kept in the folder of `state`, beyond this life of the program.
 pub(super) fn keep(places: &mut Places, state: &State) -> Result<(), Failure> {
-    for (name, place) in places.iter_mut().filter(|(_, place)| place.checkpoint.is_none()) {
+    for (name, place) in places.iter_mut().filter(|(_, place)| place.lookout.checkpoint.is_none()) {
         let file = state.checkpoint_of(name, &place.cluster);
-        place.checkpoint = Some(Checkpoint::open(file).map_err(Failure::run)?);
+        place.lookout.checkpoint = Some(Checkpoint::open(file).map_err(Failure::run)?);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Acts until requested to stop; reads its configuration anew when requested.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,8 +18,10 @@ use super::doubts::{Doubts, LOOK_EVERY};
 use super::follow::{Followed, follow, forget_rules, views};
 use super::mirrors::Mirrors;
 use super::places::{PATIENCE, Places, connected, keep, sources};
+use super::standing::{Known, Looking, Standing};
 use crate::aside;
 use crate::cli::NotifyArgs;
+use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::signals::{Again, Stop};
@@ -44,6 +47,7 @@ struct Acting {
     engine: Engine,
     followed: Vec<Followed>,
     mirrors: Mirrors,
+    standing: Standing,
 }
 
 /// Acts by the configuration until requested to stop.
@@ -56,7 +60,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let began = tokio::select! {
         biased;
         () = stop.told() => return Ok(ExitCode::SUCCESS),
-        began = Acting::begin(file, args.embedded, Arc::new(stdout)) => began,
+        began = Acting::begin(file, args.embedded, args.metrics, Arc::new(stdout)) => began,
     };
     let mut acting = began?;
     let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(SHOWN));
@@ -72,12 +76,24 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Acting {
-    async fn begin(file: PathBuf, embedded: bool, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+    async fn begin(
+        file: PathBuf,
+        embedded: bool,
+        metrics: Option<SocketAddr>,
+        stdout: Arc<dyn Stream>,
+    ) -> Result<Self, Failure> {
         let plan = load(&file)?;
         let streams = plan.open(&stdout).await.map_err(Failure::config)?;
         let openings = Openings::of(&plan).map_err(Failure::config)?;
         let mut mirrors = Mirrors::new(embedded);
         mirrors.prepare(&plan, &openings)?;
+        let standing = Standing::default();
+        if let Some(address) = metrics {
+            let address = endpoint::serve(address, standing.clone()).await?;
+            if let Some(state) = mirrors.state() {
+                state.tells_at(address).map_err(Failure::run)?;
+            }
+        }
         let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
         let mut places = connected(&plan, fleet.as_ref(), Places::new(), None).await?;
         if let Some(state) = mirrors.state().filter(|_| plan.keeps) {
@@ -90,7 +106,18 @@ impl Acting {
         let followed = follow(&plan, &places, &engine, Vec::new(), sources.clone())?;
         let views = views(&plan, &places, &sources)?;
         mirrors.keep(openings, views).await;
-        Ok(Self { file, plan, fleet, stdout, places, engine, followed, mirrors })
+        let acting = Self { file, plan, fleet, stdout, places, engine, followed, mirrors, standing };
+        acting.tell_standing();
+        Ok(acting)
+    }
+
+    fn tell_standing(&self) {
+        self.standing.is(Known {
+            engine: self.engine.clone(),
+            connections: self.places.values().map(|place| place.connection.clone()).collect(),
+            sources: self.followed.iter().map(Looking::from).collect(),
+            mirrors: self.mirrors.standing(),
+        });
     }
 
     async fn until_the_end(
@@ -142,6 +169,14 @@ impl Acting {
         if (&plan.state, plan.keeps) != (&self.plan.state, self.plan.keeps) {
             return Err(Failure::config("the state is moved by a restart alone; leave `state` as it was"));
         }
+        let before = &self.plan.clusters;
+        let differs = plan.clusters.iter().find(|(name, now)| {
+            before.get(*name).is_some_and(|before| before.is_same_place(now) && before.audit != now.audit)
+        });
+        if let Some((name, _)) = differs {
+            let why = "is changed by a restart alone; leave it as it was";
+            return Err(Failure::config(format!("`clusters.{name}.audit` {why}")));
+        }
         let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
         let openings = Openings::of(&plan).map_err(Failure::config)?;
         self.mirrors.prepare(&plan, &openings)?;
@@ -173,6 +208,7 @@ impl Acting {
         let before = std::mem::take(&mut self.followed);
         self.followed = follow(&self.plan, &self.places, &self.engine, before, sources)?;
         self.mirrors.keep(openings, views).await;
+        self.tell_standing();
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
         aside::say(format_args!("acting by {} as it is now: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(true)
@@ -184,7 +220,7 @@ impl Acting {
         let until = Instant::now() + deadline;
         let drained = async {
             // Also what they are owed is told, and what is settled is written down.
-            let factories = self.places.values().map(|place| place.factory.shutdown_drained(deadline));
+            let factories = self.places.values().map(|place| place.lookout.factory.shutdown_drained(deadline));
             join_all(factories).await;
             self.engine.drain(until.saturating_duration_since(Instant::now())).await
         };

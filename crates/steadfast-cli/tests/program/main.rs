@@ -24,5 +24,7 @@ mod serve;
 #[cfg(unix)]
 mod sinks;
 #[cfg(unix)]
+mod standing;
+#[cfg(unix)]
 mod story;
 mod watch;

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use steadfast_outside::{Ask, Kept, Memory, Mirror, Rehearsal, Settings, Status, Target, Value, Wanted, preview};
 use tokio::sync::watch;
@@ -47,6 +48,23 @@ pub struct Seen {
     pub doubt: Option<String>,
 }
 
+/// How a mirror stands, when it was looked at last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MirrorStanding {
+    /// How many entries there are, of its own.
+    pub entries: usize,
+    /// Whether all was as it is wanted, but for what is kept.
+    pub is_settled: bool,
+    /// How many are not as they are wanted and stay so: what others own, what may not be taken out now.
+    pub kept: usize,
+    /// How many wait for an approval to be taken out.
+    pub asks: usize,
+    /// Why it could not be seen, or changed.
+    pub failing: Option<Arc<str>>,
+    /// How long ago it was seen; none where it never was.
+    pub seen: Option<Duration>,
+}
+
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who is told what would be done, where a mirror is only played.
@@ -77,6 +95,9 @@ pub(crate) trait AnyMirror: Send + Sync {
 
     /// What waits to be approved of, and why it could not be seen what there is, or not be changed.
     fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>);
+
+    /// How it stands.
+    fn standing(&self) -> MirrorStanding;
 
     /// Ends it, when what is being done is done.
     fn stop(&self) -> Later<'_, ()>;
@@ -176,6 +197,18 @@ impl<V: Value> AnyMirror for Running<V> {
     fn troubles(&self) -> (Option<Ask>, Option<Arc<str>>) {
         let status = self.status.borrow();
         (status.ask.clone(), status.failing.clone())
+    }
+
+    fn standing(&self) -> MirrorStanding {
+        let status = self.status.borrow();
+        MirrorStanding {
+            entries: status.entries,
+            is_settled: status.settled,
+            kept: status.kept.len(),
+            asks: status.ask.as_ref().map_or(0, |ask| ask.names.len()),
+            failing: status.failing.clone(),
+            seen: status.seen.map(|seen| seen.elapsed()),
+        }
     }
 
     fn stop(&self) -> Later<'_, ()> {

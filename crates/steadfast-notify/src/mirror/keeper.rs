@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{Collected, collect};
-use super::driver::{AnyMirror, Seen};
+use super::driver::{AnyMirror, MirrorStanding, Seen};
 use super::open::{Opening, Openings};
 use super::view::View;
 use crate::notice::{Notice, Tell};
@@ -44,6 +44,7 @@ pub struct How {
 
 /// A mirror that is kept as its rules say. Dropped, it ends where it is.
 pub struct Keeper {
+    name: String,
     mirror: Arc<dyn AnyMirror>,
     task: JoinHandle<()>,
 }
@@ -65,8 +66,19 @@ impl Keeper {
             Box::new(move |words| say(&name, words)) as Box<_>
         });
         let mirror = driver.start(&name, settings, how.memory.clone(), say);
-        let work = Work { name, mirror: mirror.clone(), views, shape, how, told: Told::default() };
-        Self { mirror, task: tokio::spawn(work.run()) }
+        let work = Work { name: name.clone(), mirror: mirror.clone(), views, shape, how, told: Told::default() };
+        Self { name, mirror, task: tokio::spawn(work.run()) }
+    }
+
+    /// What tells how it stands, for as long as anybody asks.
+    pub fn standing(&self) -> Box<dyn Fn() -> MirrorStanding + Send + Sync> {
+        let mirror = self.mirror.clone();
+        Box::new(move || mirror.standing())
+    }
+
+    /// Which mirror it keeps.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Ends it: what is being done is done, and what is there stays there.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use steadfast::{Checkpoint, Entry as Cached, Informer, InformerFactory, Lazy, Object, ObjectKey, Snapshot};
+use steadfast::{Entry as Cached, Informer, Lazy, Object, ObjectKey, Snapshot};
 use tokio::sync::watch;
 
 use super::entry::{Entry, entries};
@@ -14,7 +14,7 @@ use crate::change::{Change, State};
 use crate::config::EventKind;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
-use crate::source::{Source, subject, whole};
+use crate::source::{Lookout, Source, subject, whole};
 
 /// After so many objects others have their turn.
 const AT_ONCE: usize = 256;
@@ -40,13 +40,8 @@ impl View {
     /// # Errors
     ///
     /// Where there is no such informer, in its words.
-    pub fn begin(
-        factory: &InformerFactory,
-        source: Source,
-        checkpoint: Option<&Checkpoint>,
-        rule: Arc<Compiled>,
-    ) -> Result<Self, String> {
-        let informer = source.informer(factory, checkpoint, None)?;
+    pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
+        let informer = source.informer(lookout, None)?;
         Ok(Self { source, rule, informer, seen: None, sent: BTreeMap::new(), is_confirmed: false })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
 use crate::config::{Config, EventKind, Rule, Span};
@@ -10,6 +11,9 @@ use crate::expression::{Expression, Flaw, Purpose};
 use crate::mirror::drivers;
 use crate::problem::Problem;
 use crate::rule::Compiled;
+
+/// Each audit lists the versions of all objects.
+const SHORTEST_AUDIT: Duration = Duration::from_secs(1);
 
 /// Looks through a configuration and keeps what it finds.
 pub(super) struct Checks<'a> {
@@ -28,8 +32,12 @@ impl<'a> Checks<'a> {
 
     /// Whatever is not an expression.
     pub(super) fn look_through(&mut self, config: &Config) {
-        for name in config.clusters.keys() {
+        for (name, cluster) in &config.clusters {
             self.name(&format!("clusters.{name}"), name);
+            if cluster.audit_every() < SHORTEST_AUDIT {
+                let remedy = "leave at least a second between two of them: each is a list of all versions";
+                self.wrong(&format!("clusters.{name}.audit"), "the server would be asked without a pause", remedy);
+            }
         }
         for (name, sink) in &config.sinks {
             self.name(&format!("sinks.{name}"), name);

@@ -33,7 +33,14 @@ fn what_is_good_is_taken_in_both_languages() {
 }
 
 /// The line that is replaced, what by, where the error is, and what is in it.
-const MISTAKES: [(&str, &str, &str, &str, &str); 36] = [
+const MISTAKES: [(&str, &str, &str, &str, &str); 37] = [
+    (
+        "[sinks.log.stdout]",
+        "[clusters.a]\naudit = \"0s\"\n[sinks.log.stdout]",
+        "2:9:",
+        "without a pause",
+        "at least a second",
+    ),
     ("name = \"pods\"", "name = \"pods", "4:", "it is not TOML", "correct it there"),
     ("name = \"pods\"", "nam = \"pods\"", "4:1:", "unknown field `nam`", "spell it as one of those"),
     ("name = \"pods\"", "name = 7", "4:8:", "rules[0].name: invalid type: integer `7`", "notify schema"),

@@ -1,0 +1,84 @@
+//! The figures of an engine and of mirrors as a scrape of Prometheus reads them.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
+use prometheus_client::registry::Unit;
+use steadfast_notify::{Counts, MirrorStanding};
+
+/// How things are at one scrape.
+#[derive(Debug)]
+pub(super) struct Figures {
+    pub(super) counts: Counts,
+    pub(super) mirrors: Vec<(String, MirrorStanding)>,
+}
+
+/// One value of a family, of a rule, a sink or a mirror where it is of one.
+struct Sample {
+    of: Option<(&'static str, String)>,
+    value: f64,
+}
+
+/// A family: its name, its unit, what it says, its kind.
+type Family = (&'static str, Option<Unit>, &'static str, MetricType);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self { counts, mirrors } = self;
+        let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
+            let name = format!("steadfast_notify_{name}");
+            let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
+            for Sample { of, value } in samples {
+                let labels: Vec<(&str, &str)> = of.iter().map(|(label, name)| (*label, name.as_str())).collect();
+                let mut encoder = encoder.encode_family(&labels)?;
+                match kind {
+                    Counter => encoder.encode_counter::<[(&str, &str); 0], f64, u64>(&value, None)?,
+                    _ => encoder.encode_gauge(&value)?,
+                }
+            }
+            Ok(())
+        };
+        let all = |value: u64| vec![Sample { of: None, value: value as f64 }];
+        write(("changes", None, "Changes that rules were asked about", Counter), all(counts.changes))?;
+        write(("fired", None, "Changes for which a rule sent something", Counter), all(counts.fired))?;
+        let help = "Changes for which a rule would have sent what it had sent before";
+        write(("unchanged", None, help, Counter), all(counts.unchanged))?;
+        let failed =
+            counts.failed.iter().map(|(rule, &value)| Sample { of: Some(("rule", rule.clone())), value: value as f64 });
+        write(("failed", None, "Changes for which a rule could not be evaluated", Counter), failed.collect())?;
+        let sinks = |value: fn(&steadfast_notify::SinkCounts) -> f64| {
+            let sinks = counts.sinks.iter();
+            sinks
+                .map(|(name, sink)| Sample { of: Some(("sink", name.clone())), value: value(sink) })
+                .collect::<Vec<_>>()
+        };
+        write(("delivered", None, "Messages that were delivered", Counter), sinks(|sink| sink.delivered as f64))?;
+        let help = "Messages that became dead letters";
+        write(("dead_letters", None, help, Counter), sinks(|sink| sink.given_up as f64))?;
+        write(("waiting", None, "Messages that are not settled", Gauge), sinks(|sink| sink.waiting as f64))?;
+        let help = "How long the oldest message has waited that is not settled; 0 where there is none";
+        let oldest = sinks(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
+        write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;
+        let mirrors = |value: fn(&MirrorStanding) -> f64| {
+            let mirrors = mirrors.iter();
+            mirrors
+                .map(|(name, mirror)| Sample { of: Some(("mirror", name.clone())), value: value(mirror) })
+                .collect::<Vec<_>>()
+        };
+        let help = "Entries that a mirror has outside";
+        write(("mirror_entries", None, help, Gauge), mirrors(|mirror| mirror.entries as f64))?;
+        let help = "Whether all was as it is wanted when it was last looked";
+        write(("mirror_settled", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.is_settled))))?;
+        let help = "Entries that are not as they are wanted and stay so";
+        write(("mirror_kept", None, help, Gauge), mirrors(|mirror| mirror.kept as f64))?;
+        let help = "Entries that are taken out only when that is approved of";
+        write(("mirror_asks", None, help, Gauge), mirrors(|mirror| mirror.asks as f64))?;
+        let help = "Whether it cannot be seen, or changed";
+        write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
+        let help = "How long ago it was seen what there is outside; infinite where it never was";
+        let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
+        write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)
+    }
+}

@@ -1,0 +1,121 @@
+//! `status`: how things stand, as the program says that acts by a configuration, and else as its folder does.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_notify::{Plan, state};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::aside::print;
+use crate::cli::Output;
+use crate::failure::Failure;
+
+/// How long the program may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Prints it.
+pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
+    let plan = Plan::load(file).map_err(Failure::config)?;
+    let acting = state::acting(&plan.state).map_err(|error| cannot(&plan, &error))?;
+    let remembered = state::remembered(&plan.state).map_err(|error| cannot(&plan, &error))?;
+    let letters = match std::fs::read_to_string(&plan.dead_letters) {
+        Ok(text) => text.lines().count(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(Failure::run(format!("{}: {error}", plan.dead_letters.display()))),
+    };
+    let asks = remembered.asks();
+    let asks: serde_json::Map<String, Value> = asks.into_iter().map(|(name, ask)| (name, ask.names.into())).collect();
+    let mut told = json!({"acting": acting.as_ref().map(|(who, _)| who), "dead_letters": letters, "asks": asks});
+    if let Some((_, Some(address))) = acting {
+        told["now"] = ask(address).await?;
+    }
+    match output {
+        Output::Json => print(&format!("{told:#}\n")),
+        Output::Text => print(&words(&told)),
+    }
+}
+
+fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
+    Failure::run(format!("{}: {error}; it is where this configuration keeps its state", plan.state.display()))
+}
+
+async fn ask(address: SocketAddr) -> Result<Value, Failure> {
+    let wrong = |why: String| Failure::run(format!("the program at {address} does not say how things are: {why}"));
+    let answered = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.map(|_| answer)
+    };
+    let answer = timeout(PATIENCE, answered).await;
+    let answer = answer.map_err(|_| wrong(format!("nothing came for {} s", PATIENCE.as_secs())))?;
+    let answer = String::from_utf8_lossy(&answer.map_err(|error| wrong(error.to_string()))?).into_owned();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).map_err(|error| wrong(error.to_string()))
+}
+
+/// The same for people.
+fn words(told: &Value) -> String {
+    let mut text = match told["acting"].as_str() {
+        Some(who) if told["now"].is_null() => {
+            format!("{who} acts by it; started with --metrics, it would tell more\n")
+        }
+        Some(who) => format!("{who} acts by it\n"),
+        None => "nobody acts by it now\n".to_owned(),
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let now = &told["now"];
+    if now["changes"].is_u64() {
+        let _ = writeln!(
+            text,
+            "{} changes looked at, {} sent, {} not sent again since nothing in them changed",
+            now["changes"], now["fired"], now["unchanged"]
+        );
+    }
+    for (rule, times) in now["failed"].as_object().into_iter().flatten() {
+        let _ = writeln!(text, "rule {rule}: could not be evaluated {times} times");
+    }
+    for source in list(&now["sources"]) {
+        let why =
+            source["why"].as_str().filter(|why| !why.is_empty()).map(|why| format!(": {why}")).unwrap_or_default();
+        let at = source["version"].as_str().map(|version| format!(" at {version}")).unwrap_or_default();
+        let (rule, of, state) = (name(&source["rule"]), name(&source["of"]), name(&source["state"]));
+        let _ = writeln!(text, "rule {rule}: {of}: {state}{at}{why}");
+    }
+    for sink in list(&now["sinks"]) {
+        let (delivered, dead, waiting) = (&sink["delivered"], &sink["dead_letters"], &sink["waiting"]);
+        let oldest = sink["oldest_seconds"].as_f64().map(|oldest| format!(", the oldest for {oldest:.1} s"));
+        let oldest = oldest.unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} given up",
+            name(&sink["sink"])
+        );
+    }
+    for mirror in list(&now["mirrors"]) {
+        let how = match (mirror["failing"].as_str(), mirror["settled"].as_bool()) {
+            (Some(why), _) => format!("failing: {why}"),
+            (None, Some(true)) => "as it is wanted".to_owned(),
+            _ => "not yet as it is wanted".to_owned(),
+        };
+        let seen = mirror["seen_seconds"].as_f64().map(|seen| format!(", seen {seen:.1} s ago")).unwrap_or_default();
+        let (entries, kept) = (&mirror["entries"], &mirror["kept"]);
+        let _ = writeln!(text, "mirror {}: {how}{seen}; {entries} entries, {kept} left alone", name(&mirror["mirror"]));
+    }
+    for (mirror, names) in told["asks"].as_object().into_iter().flatten() {
+        let names = list(names).iter().map(name).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "mirror {mirror} asks whether to take out {names}: `steadfast notify approve`");
+    }
+    if told["dead_letters"] != 0 {
+        let _ = writeln!(text, "{} dead letters: `steadfast notify redrive` tries them again", told["dead_letters"]);
+    }
+    text
+}

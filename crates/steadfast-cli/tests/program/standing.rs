@@ -1,0 +1,102 @@
+//! What `steadfast notify --metrics` tells a monitor, and `steadfast notify status` who asks.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{Exposition, config_map};
+use tokio::runtime::Runtime;
+
+use crate::haproxy::eventually;
+use crate::run::{place, said, signal, start, steadfast};
+
+const CONFIGURATION: &str = "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.log.stdout]\n[sinks.broken]\n\
+    exec = {command = [\"false\"]}\nretry = {first = \"100ms\", longest = \"200ms\"}\n\
+    [[rules]]\nname = \"maps\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nto = [\"log\", \"broken\"]\n\
+    [[rules]]\nname = \"fails\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nwhen = \"object.data.none == 'x'\"\nto = [\"log\"]\n";
+
+fn get(address: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
+    let folder = PathBuf::from(place("notify-standing"));
+    // What a run of long ago left.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("there is room");
+    let runtime = Runtime::new().expect("there are threads");
+    let server = runtime.block_on(ApiServer::start()).expect("it starts");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    write("kubeconfig", &server.kubeconfig());
+    write("notify.toml", CONFIGURATION);
+    for name in ["a", "b"] {
+        server.create(&config_map(name, "1")).expect("it is a config map");
+    }
+    let path = folder.join("notify.toml").display().to_string();
+    let status = |more: &[&str]| {
+        let output = steadfast(&[&["notify", "status", "-c", &path], more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(status(&[]).starts_with("nobody acts by it now\n"), "{}", status(&[]));
+
+    let mut acting = start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]);
+    let (mut stderr, told) = (acting.stderr.take().expect("it is piped"), Arc::new(Mutex::new(Vec::new())));
+    let heard = told.clone();
+    std::thread::spawn(move || {
+        let mut part = [0; 1024];
+        while let Ok(read @ 1..) = stderr.read(&mut part) {
+            heard.lock().expect("no panic").extend_from_slice(&part[..read]);
+        }
+    });
+    let mut stdout = acting.stdout.take().expect("it is piped");
+    std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    let mut address = String::new();
+    eventually("the address", || {
+        let said = String::from_utf8_lossy(&told.lock().expect("no panic")).into_owned();
+        let found = said.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
+        address = found.map(|(address, _)| address.to_owned()).unwrap_or_default();
+        !address.is_empty()
+    });
+    eventually("all caches", || get(&address, "/readyz").0.starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"));
+    let scraped = || Exposition::parse(&get(&address, "/metrics").1).expect("it is OpenMetrics");
+    eventually("two deliveries", || scraped().sum("steadfast_notify_delivered_total", &[("sink", "log")]) == (2.0, 1));
+    assert_eq!(scraped().sum("steadfast_notify_waiting", &[("sink", "broken")]), (2.0, 1));
+    assert!(scraped().sum("steadfast_notify_oldest_waiting_seconds", &[("sink", "broken")]).0 > 0.0);
+    assert_eq!(scraped().sum("steadfast_notify_failed_total", &[("rule", "fails")]), (2.0, 1));
+    assert!(scraped().sum("steadfast_informer_objects", &[]).0 >= 2.0, "those of the library are there too");
+    let page = get(&address, "/metrics").1;
+    let documented = include_str!("../../../../docs/operations.md");
+    for line in page.lines().filter(|line| line.starts_with("# TYPE steadfast_notify_")) {
+        let family: Vec<&str> = line.split(' ').collect();
+        let name = if family[3] == "counter" { format!("{}_total", family[2]) } else { family[2].to_owned() };
+        assert!(documented.contains(&format!("| `{name}` |")), "docs/operations.md does not have {name}");
+    }
+
+    let text = status(&[]);
+    assert!(text.contains("rule maps: configmaps of here, namespace default: fresh at "), "{text}");
+    assert!(text.contains("sink broken: 0 delivered, 2 waiting, the oldest for "), "{text}");
+    assert!(text.contains("rule fails: could not be evaluated 2 times"), "{text}");
+    let json: Value = serde_json::from_str(&status(&["-o", "json"])).expect("it is JSON");
+    assert_eq!(json["now"]["sinks"][1]["delivered"], 2, "{json}");
+
+    server.faults().cut();
+    eventually("the doubt", || get(&address, "/readyz").0.starts_with("HTTP/1.1 503"));
+    let why = get(&address, "/readyz").1;
+    assert!(why.starts_with("rule maps: configmaps of here, namespace default: "), "{why}");
+    assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
+    signal(&acting, "KILL");
+    acting.wait().expect("it can be waited for");
+    assert!(status(&[]).starts_with("nobody acts by it now\n"), "what a dead one has left is not asked");
+}
