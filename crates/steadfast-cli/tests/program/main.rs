@@ -3,6 +3,7 @@
 mod bad_input;
 #[cfg(unix)]
 mod chance;
+mod deploy;
 mod endpoint;
 #[cfg(unix)]
 mod haproxy;
