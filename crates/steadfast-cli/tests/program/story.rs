@@ -35,6 +35,8 @@ struct World {
     knot: Arc<Knot>,
     etcd: Arc<Etcd>,
     configuration: String,
+    /// The server's version before the first pod: no backup is older.
+    begun: u64,
     truth: Truth,
     pods: u64,
     log: Vec<String>,
@@ -73,9 +75,11 @@ impl World {
         );
         write("notify.toml", &text);
         let configuration = folder.join("notify.toml").display().to_string();
+        let begun = server.revision();
         Some(Self {
             runtime,
             server,
+            begun,
             haproxy: Arc::new(haproxy),
             knot: Arc::new(knot),
             etcd: Arc::new(etcd),
@@ -124,7 +128,7 @@ impl World {
     fn restore(&mut self, back: u64) {
         // What goes is told before, and what comes after: who will be there is known by what the history says.
         let before = self.truth.now();
-        let revision = self.server.revision().saturating_sub(back).max(1);
+        let revision = self.server.revision().saturating_sub(back).max(self.begun);
         for name in &before {
             self.truth.note(name, false);
         }
@@ -192,11 +196,31 @@ impl Witness {
         Self { ended, samples, threads: threads.into() }
     }
 
-    fn end(self) -> Vec<Sample> {
+    fn end(mut self) -> Vec<Sample> {
         self.ended.store(true, Ordering::Relaxed);
-        self.threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
         let samples = self.samples.lock().expect("no panic");
         samples.clone()
+    }
+}
+
+impl Drop for Witness {
+    /// Also where a story fails: they hold the three, which end with them.
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The program at work; killed when this is dropped.
+struct Acting(Child);
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -241,7 +265,7 @@ fn meanwhile(world: &mut World, chance: &mut Chance) {
     }
 }
 
-fn begin(world: &World) -> Child {
+fn begin(world: &World) -> Acting {
     let mut child = start(&["notify", "-c", &world.configuration]);
     let (stderr, said) = (BufReader::new(child.stderr.take().expect("it is piped")), world.said.clone());
     std::thread::spawn(move || {
@@ -249,7 +273,7 @@ fn begin(world: &World) -> Child {
             *said.lock().expect("no panic") += &(line + "\n");
         }
     });
-    child
+    Acting(child)
 }
 
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
@@ -292,8 +316,8 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
                 world.restore(back);
             }
             Trouble::Killed => {
-                signal(&acting, "KILL");
-                let _ = acting.wait();
+                signal(&acting.0, "KILL");
+                let _ = acting.0.wait();
                 meanwhile(&mut world, &mut chance);
                 acting = begin(&world);
             }
@@ -317,8 +341,8 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     }
     let samples = witness.end();
     let removals = judge(&world.truth, &samples).unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
-    signal(&acting, "TERM");
-    assert!(acting.wait().expect("it can be waited for").success());
+    signal(&acting.0, "TERM");
+    assert!(acting.0.wait().expect("it can be waited for").success());
     drop(world.runtime);
     Some((removals, samples.len()))
 }
@@ -354,8 +378,8 @@ fn what_somebody_takes_out_that_is_there_is_seen_by_the_judge() {
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());
     // Nobody puts it there again.
-    signal(&acting, "TERM");
-    assert!(acting.wait().expect("it can be waited for").success());
+    signal(&acting.0, "TERM");
+    assert!(acting.0.wait().expect("it can be waited for").success());
     std::thread::sleep(Duration::from_secs(2));
     let take_out = |world: &World, outside: &str| match outside {
         "etcd" => world.etcd.take_out("web-3"),

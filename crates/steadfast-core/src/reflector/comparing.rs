@@ -86,7 +86,7 @@ impl Reflector {
     }
 
     /// The next audit ends within the audit's period, and not all at once with others.
-    fn audit_later(&mut self, now: Instant, asked: Option<Duration>) {
+    pub(super) fn audit_later(&mut self, now: Instant, asked: Option<Duration>) {
         self.comparing.audit_at = self.settings.audit_every.map(|every| {
             let wait = asked.unwrap_or_else(|| self.random.between(every * 3 / 4, every * 9 / 10));
             now + wait

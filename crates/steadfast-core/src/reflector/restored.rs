@@ -40,6 +40,8 @@ impl Reflector {
             return;
         }
         self.sparing.begin(now);
+        // A list would have set the time of the first audit, and there may never be one.
+        self.audit_later(now, None);
         match begun {
             Begun::Same => self.watch(now, out),
             Begun::Unsure(why) => {
