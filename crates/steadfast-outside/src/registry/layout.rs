@@ -40,7 +40,12 @@ impl Layout {
         Self { url, list, mark, items: String::new(), key, owner, value }
     }
 
-    pub(super) fn check(&self) -> Result<(), RegistryError> {
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    ///
+    /// Where a URL is none, that of an item does not say where its key comes, both are of different servers, or the mark is empty.
+    pub fn check(&self) -> Result<(), RegistryError> {
         if self.mark.is_empty() {
             return Err(RegistryError::Mark);
         }
