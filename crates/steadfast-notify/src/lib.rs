@@ -22,6 +22,7 @@
 //! | `engine`, [`notice`] | all of it together, and what it tells |
 //! | `mirror`, `shape` | sinks that are made equal to what rules send, and what that has to be |
 //! | `state`, `short_hash` | the folder of what no restart may forget, and its lock; names in it |
+//! | `server` | a web server as a configuration says it: headers, certificates, proxy |
 //! | `source` | what a rule looks at in one place, and the informer of it |
 //! | `follow` | the handlers of informers that changes come from: what is not settled when the program dies, they tell its next life |
 
@@ -48,6 +49,7 @@ mod reach;
 mod redrive;
 pub mod rule;
 mod secret;
+mod server;
 mod shape;
 mod short_hash;
 pub mod sink;

@@ -22,7 +22,7 @@ pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     let mut problems = Vec::<Problem>::new();
     let remedy = "put that right, or correct what is said of it here; the program itself would try on";
     for (name, why) in openings.blind(PATIENCE).await {
-        let kind = plan.sinks.get(&name).map_or("", mirror_kind);
+        let kind = plan.sinks.get(&name).and_then(Sink::kind).unwrap_or_default();
         problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), why.to_string(), remedy));
     }
     for (name, sink) in &plan.sinks {
@@ -33,17 +33,6 @@ pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     }
     problems.sort_by_key(|problem| problem.place);
     if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
-}
-
-/// Under which key a sink says which mirror it is.
-fn mirror_kind(sink: &Sink) -> &'static str {
-    match sink {
-        Sink { haproxy: Some(_), .. } => "haproxy",
-        Sink { nftables: Some(_), .. } => "nftables",
-        Sink { ipvs: Some(_), .. } => "ipvs",
-        Sink { dns: Some(_), .. } => "dns",
-        _ => "etcd",
-    }
 }
 
 /// Connects to who would be connected to, and says nothing.

@@ -6,6 +6,8 @@ pub(crate) enum FieldKind {
     Text,
     Number,
     Bool,
+    /// Whatever there is.
+    Any,
 }
 
 /// A field of an entry.

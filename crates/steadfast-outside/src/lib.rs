@@ -28,13 +28,16 @@
 //! | `preview` | what a mirror would do, for who only wants to see it |
 //! | `rehearsal` | a target that is only played |
 //! | `together` | many changes by few messages, of which what is wrong keeps no other waiting |
+//! | `exchange` | one request over a connection of its own |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
 //! | `etcd` | keys under a prefix of etcd, with a lease |
+//! | `registry` | the items of a registry that is spoken to by plain HTTP: `GET`, `PUT`, `DELETE` |
 //! | `nftables` | the backends behind one address, by the kernel |
 //! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
 
 mod entry;
+mod exchange;
 mod guard;
 mod memory;
 mod mirror;
@@ -49,6 +52,7 @@ pub mod haproxy;
 #[cfg(target_os = "linux")]
 pub mod ipvs;
 pub mod nftables;
+pub mod registry;
 
 pub use entry::{Found, Step, Target, Value, Wanted};
 pub use guard::{Ask, Limits, NoSuchAsk};

@@ -32,7 +32,7 @@ fn stdout() -> Arc<dyn Stream> {
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     plan.open(&stdout()).await.map_err(Failure::config)?;
-    let openings = Openings::of(&plan).map_err(Failure::config)?;
+    let openings = Openings::of(&plan).await.map_err(Failure::config)?;
     let asked = if online {
         reach(&plan, &openings).await.map_err(Failure::config)?;
         let places = connected(&plan, None, Places::new(), Some(PATIENCE)).await?;

@@ -83,7 +83,7 @@ fn played(mirror: &str, words: Vec<String>) {
 /// Prints what each mirror would do now.
 pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let openings = Openings::of(&plan).map_err(Failure::config)?;
+    let openings = Openings::of(&plan).await.map_err(Failure::config)?;
     if openings.is_empty() {
         return Err(Failure::usage(format!(
             "{} has no mirror, and --dry-run is for those; `explain` says what rules send to streams",

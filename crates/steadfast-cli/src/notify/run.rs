@@ -84,7 +84,7 @@ impl Acting {
     ) -> Result<Self, Failure> {
         let plan = load(&file)?;
         let streams = plan.open(&stdout).await.map_err(Failure::config)?;
-        let openings = Openings::of(&plan).map_err(Failure::config)?;
+        let openings = Openings::of(&plan).await.map_err(Failure::config)?;
         let mut mirrors = Mirrors::new(embedded);
         mirrors.prepare(&plan, &openings)?;
         let standing = Standing::default();
@@ -178,7 +178,7 @@ impl Acting {
             return Err(Failure::config(format!("`clusters.{name}.audit` {why}")));
         }
         let streams = plan.open(&self.stdout).await.map_err(Failure::config)?;
-        let openings = Openings::of(&plan).map_err(Failure::config)?;
+        let openings = Openings::of(&plan).await.map_err(Failure::config)?;
         self.mirrors.prepare(&plan, &openings)?;
         // Connections are cheap to clone; those that are needed no more end with what is dropped below.
         let before = self.places.iter().map(|(name, place)| (name.clone(), place.again())).collect();

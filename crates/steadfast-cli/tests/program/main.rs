@@ -16,6 +16,8 @@ mod notify;
 #[cfg(unix)]
 mod outsides;
 #[cfg(unix)]
+mod registry;
+#[cfg(unix)]
 mod removals;
 #[cfg(unix)]
 mod restarts;
@@ -28,4 +30,7 @@ mod sinks;
 mod standing;
 #[cfg(unix)]
 mod story;
+#[cfg(unix)]
+#[path = "../../../steadfast-outside/tests/tree/mod.rs"]
+mod tree;
 mod watch;

@@ -1,5 +1,6 @@
 //! What is made equal to the cluster.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -122,6 +123,57 @@ pub struct Etcd {
     pub mark: String,
     /// How long the keys are there after the last look; five minutes unless given.
     pub lease: Option<Span>,
+}
+
+/// The items of a registry by HTTP whose owner is the mirror's mark.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Registry {
+    /// The URL of an item, at which it is read, put and deleted; in its path `{key}` stands for the `key` of an entry.
+    pub url: String,
+    /// The URL at which the items are listed, of the same server; in it `{mark}` stands for the mark.
+    pub list: String,
+    /// What tells this mirror's items from those of others: their owner.
+    pub mark: String,
+    /// Where in the list its array of items is, as a JSON pointer (`/items`); the list is that array unless given.
+    #[serde(default)]
+    pub items: String,
+    /// What the fields of an item are called.
+    #[serde(default)]
+    pub fields: Fields,
+    /// More headers.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// More headers, whose values are nobody else's to see: `Authorization`.
+    #[serde(default)]
+    pub secret_headers: BTreeMap<String, SecretFrom>,
+    /// The authorities that may vouch for the server, PEM; the system's unless given.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the server, PEM.
+    pub certificate_file: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    pub key_file: Option<PathBuf>,
+    /// The proxy to go through: `http://`, `https://`, `socks5://`.
+    pub proxy: Option<String>,
+}
+
+/// What the fields of an item of a registry are called.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fields {
+    /// What it is called.
+    pub key: String,
+    /// Whose it is.
+    pub owner: String,
+    /// What it has.
+    pub value: String,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        let [key, owner, value] = ["key", "owner", "value"].map(str::to_owned);
+        Self { key, owner, value }
+    }
 }
 
 /// How much may be taken out of a mirror at once; what is more has to be approved of.

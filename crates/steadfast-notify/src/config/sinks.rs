@@ -7,12 +7,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables};
+use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables, Registry};
 use super::secret::SecretFrom;
 use super::span::Span;
 
 /// A stream, to which messages go: exactly one of `stdout`, `exec` and `webhook`, and how they are delivered there. Or a
-/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs`, `dns` and `etcd`, and how it is kept so.
+/// mirror, which is made equal to what its rules send: exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, and how it is kept so.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
@@ -32,6 +32,8 @@ pub struct Sink {
     pub dns: Option<Dns>,
     /// Keys of etcd.
     pub etcd: Option<Etcd>,
+    /// Items of a registry by HTTP.
+    pub registry: Option<Registry>,
     /// Of a mirror: how much may be taken out at once.
     pub guard: Option<Guard>,
     /// Of a mirror: how long what is to go is waited for while somebody still uses it; 30 s unless given.
@@ -75,6 +77,7 @@ impl Sink {
             ("ipvs", self.ipvs.is_some()),
             ("dns", self.dns.is_some()),
             ("etcd", self.etcd.is_some()),
+            ("registry", self.registry.is_some()),
         ];
         kinds.into_iter().filter(|(_, is_there)| *is_there).map(|(kind, _)| kind)
     }
@@ -84,7 +87,7 @@ impl Sink {
 pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
 
 /// What is made equal to what rules send.
-pub(crate) const MIRRORS: [&str; 5] = ["haproxy", "nftables", "ipvs", "dns", "etcd"];
+pub(crate) const MIRRORS: [&str; 6] = ["haproxy", "nftables", "ipvs", "dns", "etcd", "registry"];
 
 fn four() -> usize {
     4

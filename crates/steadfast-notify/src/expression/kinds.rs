@@ -77,6 +77,7 @@ impl<'a> Checker<'a> {
                 FieldKind::Text => Kind::Text,
                 FieldKind::Number => Kind::Number,
                 FieldKind::Bool => Kind::Bool,
+                FieldKind::Any => Kind::Any,
             };
             let kind = obvious(&entry.value);
             if !kind.may_be(wanted) {

@@ -14,14 +14,14 @@ use super::entry::Entry;
 
 /// Why a mirror cannot be opened: which part of its sink is wrong, how, and what to do.
 pub(crate) struct Refused {
-    pub(crate) path: &'static str,
+    pub(crate) path: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
 }
 
 impl Refused {
-    pub(crate) fn at(path: &'static str, what: impl Display, remedy: &'static str) -> Self {
-        Self { path, what: what.to_string(), remedy }
+    pub(crate) fn at(path: impl Into<String>, what: impl Display, remedy: &'static str) -> Self {
+        Self { path: path.into(), what: what.to_string(), remedy }
     }
 }
 

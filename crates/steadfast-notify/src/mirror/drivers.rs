@@ -7,6 +7,7 @@ mod etcd;
 mod haproxy;
 mod ipvs;
 mod nftables;
+mod registry;
 
 use std::path::Path;
 
@@ -20,12 +21,13 @@ pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
         "haproxy" | "nftables" | "ipvs" => Some(SERVER),
         "dns" => Some(dns::SHAPE),
         "etcd" => Some(etcd::SHAPE),
+        "registry" => Some(registry::SHAPE),
         _ => None,
     }
 }
 
 /// Opens the mirror that `sink` is; paths that are not absolute begin at `folder`. Nothing is connected to yet.
-pub(super) fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, Refused> {
+pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, Refused> {
     let opened = if let Some(config) = &sink.haproxy {
         haproxy::open(config, folder)
     } else if let Some(config) = &sink.nftables {
@@ -36,6 +38,8 @@ pub(super) fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<
         dns::open(config, folder)
     } else if let Some(config) = &sink.etcd {
         etcd::open(config, sink.compare.map(|span| span.0))
+    } else if let Some(config) = &sink.registry {
+        registry::open(config, folder).await
     } else {
         return Ok(None);
     };

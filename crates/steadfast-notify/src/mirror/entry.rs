@@ -23,6 +23,11 @@ impl Entry {
         self.fields.get(field).and_then(Value::as_str)
     }
 
+    /// What is in a field; nothing where nothing is.
+    pub(crate) fn value(&self, field: &str) -> Value {
+        self.fields.get(field).cloned().unwrap_or_default()
+    }
+
     /// Whether it says anything in a field.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
@@ -85,6 +90,7 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
             FieldKind::Text => (value.is_string(), "a text"),
             FieldKind::Number => (value.is_number(), "a number"),
             FieldKind::Bool => (value.is_boolean(), "true or false"),
+            FieldKind::Any => (true, "anything"),
         };
         if !fits {
             return Err(format!("`{name}` of an entry is not {told}"));

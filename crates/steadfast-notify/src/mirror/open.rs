@@ -29,11 +29,11 @@ impl Openings {
     /// # Errors
     ///
     /// What of them cannot be: a name that is none.
-    pub fn of(plan: &Plan) -> Result<Self, Problems> {
+    pub async fn of(plan: &Plan) -> Result<Self, Problems> {
         let (mut opened, mut problems) = (BTreeMap::new(), Vec::<Problem>::new());
         for (name, sink) in &plan.sinks {
             let Some(shape) = drivers::shape(sink) else { continue };
-            match drivers::open(name, sink, &plan.folder) {
+            match drivers::open(name, sink, &plan.folder).await {
                 Ok(Some(driver)) => {
                     opened.insert(name.clone(), Opening { driver, settings: settings(sink), shape });
                 }

@@ -349,6 +349,8 @@ fn place(name: &str, sink: &Sink) -> Option<String> {
         format!("dns {} {} {}", one.server, one.zone, one.mark)
     } else if let Some(one) = &sink.etcd {
         format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark)
+    } else if let Some(one) = &sink.registry {
+        format!("registry {} {}", one.url, one.mark)
     } else {
         return None;
     })

@@ -1,6 +1,7 @@
 //! Mirrors in a configuration: every mistake has its error, with its place and what to do.
 
 use steadfast_notify::{Openings, Plan};
+use tokio::runtime::Runtime;
 
 use crate::folder::Folder;
 
@@ -25,7 +26,11 @@ const TO: &str = "to = [\"web\"]";
 /// All that is wrong with `text`, if anything is.
 fn told(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
-        Ok(plan) => Openings::of(&plan).err().map(|problems| problems.to_string()),
+        Ok(plan) => Runtime::new()
+            .expect("there are threads")
+            .block_on(Openings::of(&plan))
+            .err()
+            .map(|problems| problems.to_string()),
         Err(problems) => Some(problems.to_string()),
     }
 }
@@ -203,5 +208,30 @@ fn a_registry_that_cannot_be_is_told_with_what_to_do() {
     ] {
         let told = told(&etcd).expect(&etcd);
         assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{etcd}: {told}");
+    }
+}
+
+#[test]
+fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is_secret() {
+    let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
+    let told = |registry: &str| {
+        told("a.toml", &GOOD.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
+    };
+    let url = "url = \"https://tree.example.test/services/{key}\"";
+    let list = "list = \"https://tree.example.test/services?of={mark}&token=hunter2\"";
+    let good = format!("{url}, {list}, mark = \"m\"");
+    assert_eq!(told(&good), None);
+    assert_eq!(told(&format!("{good}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}")), None);
+    for (registry, what, remedy) in [
+        (good.replace("\"m\"", "\"\""), "needs a mark", "say whose its items are"),
+        (good.replace("/{key}", ""), "where the key of an item comes", "correct it"),
+        (good.replace("https://tree.example.test/services?", "https://other.example.test/?"), "of another server", ""),
+        (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "put the secret there"),
+        (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct it"),
+        (good.replace("mark", "owner"), "unknown field `owner`", "spell it as one of those"),
+    ] {
+        let told = told(&registry).expect(&registry);
+        assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{registry}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
     }
 }

@@ -1,16 +1,13 @@
 //! Requests to etcd's JSON gateway, each to the first endpoint that answers.
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
+use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 use tokio::net::TcpStream;
 
-/// More than a page of keys of what etcd takes by default.
-const LARGEST: usize = 64 * 1024 * 1024;
+use crate::exchange::exchange;
 
 /// Why keys cannot be seen or changed.
 #[derive(Debug, thiserror::Error)]
@@ -148,21 +145,6 @@ async fn post(
 ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let request = Request::post(format!("/v3/{asked}")).header(HOST, host).header(CONTENT_TYPE, "application/json");
     let request = request.body(Full::new(Bytes::from(serde_json::to_vec(body)?)))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let exchange = async {
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await?.to_bytes();
-        Ok((head.status, body))
-    };
-    // Both in this task: what is given up here goes on nowhere.
-    tokio::pin!(exchange);
-    tokio::pin!(connection);
-    tokio::select! {
-        biased;
-        answered = &mut exchange => answered,
-        ended = &mut connection => {
-            ended?;
-            exchange.await
-        }
-    }
+    let response = exchange(stream, request).await?;
+    Ok((response.status(), response.into_body()))
 }

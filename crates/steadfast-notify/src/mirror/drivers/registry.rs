@@ -1,0 +1,80 @@
+//! Items of a registry by HTTP.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use steadfast_outside::registry::{Item, Layout, Registry, RegistryError, Requests};
+
+use crate::config::mirrors;
+use crate::mirror::driver::{AnyDriver, Driver, Refused};
+use crate::mirror::entry::Entry;
+use crate::server::{Asked, Server};
+use crate::shape::{FieldKind, KEY, READY, Shape, needed};
+
+pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Any), READY];
+
+/// More than a list has that is worth asking for once a minute.
+const LARGEST: usize = 64 * 1024 * 1024;
+
+pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
+    let mirrors::Fields { key, owner, value } = config.fields.clone();
+    let (url, list, mark) = (config.url.clone(), config.list.clone(), config.mark.clone());
+    let layout = Layout { url, list, mark, items: config.items.clone(), key, owner, value };
+    let asked = Asked {
+        url: &config.list.replace("{mark}", "mark"),
+        headers: &config.headers,
+        secret_headers: &config.secret_headers,
+        ca_file: config.ca_file.as_deref(),
+        certificate_file: config.certificate_file.as_deref(),
+        key_file: config.key_file.as_deref(),
+        proxy: config.proxy.as_deref(),
+    };
+    layout.check().map_err(|error| match error {
+        RegistryError::Mark => Refused::at("registry.mark", error, "say whose its items are"),
+        _ => Refused::at("registry", error, "correct it"),
+    })?;
+    let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
+        let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
+        Refused::at(path, wrong.what, wrong.remedy)
+    })?;
+    let requests = Connected { client: connection.client(), headers };
+    let target = Registry::new(requests, layout).map_err(|error| Refused::at("registry", error, "correct it"))?;
+    // What is not ready is not registered.
+    let values = Box::new(|all: &BTreeMap<String, Entry>| {
+        let ready = all.values().filter(|entry| entry.is_ready);
+        (ready.map(|entry| (entry.key.clone(), Item(entry.value("value")))).collect(), None)
+    });
+    Ok(Box::new(Driver { target, values }))
+}
+
+/// The library's own connections to the registry, and what is sent along.
+struct Connected {
+    client: Client,
+    headers: HeaderMap,
+}
+
+impl Requests for Connected {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
+        let (mut head, body) = request.into_parts();
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        head.uri = path.parse().map_err(|_| "its path is none".to_owned())?;
+        head.headers.extend(self.headers.clone());
+        let answered = self.client.send(Request::from_parts(head, Body::from(body))).await;
+        let (head, body) = answered.map_err(|error| innermost(&error))?.into_parts();
+        let body = Limited::new(body, LARGEST).collect().await.map_err(|error| innermost(&*error))?;
+        Ok(Response::from_parts(head, body.to_bytes().to_vec()))
+    }
+}
+
+/// What went wrong, without the request.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,116 @@
+//! A web server as a configuration says it, for streams and mirrors alike: what is sent along to it, and the way there.
+//!
+//! Requests go over the library's own connections: a dead one is never handed out again, proxies and certificates are the
+//! same as for API servers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use steadfast::Connection;
+
+use crate::config::secret::SecretFrom;
+use crate::secret::Secret;
+
+/// What is said of it.
+pub(crate) struct Asked<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) headers: &'a BTreeMap<String, String>,
+    pub(crate) secret_headers: &'a BTreeMap<String, SecretFrom>,
+    pub(crate) ca_file: Option<&'a Path>,
+    pub(crate) certificate_file: Option<&'a Path>,
+    pub(crate) key_file: Option<&'a Path>,
+    pub(crate) proxy: Option<&'a str>,
+}
+
+/// The way to it. Nothing is connected to yet.
+pub(crate) struct Server {
+    pub(crate) connection: Connection,
+    pub(crate) headers: HeaderMap,
+    /// What of its URL is behind the server.
+    pub(crate) rest: String,
+}
+
+/// Why there is none.
+pub(crate) struct Wrong {
+    /// Which part of what is said is wrong; empty where all of it is.
+    pub(crate) field: String,
+    pub(crate) what: String,
+    pub(crate) remedy: &'static str,
+}
+
+impl Wrong {
+    fn of(field: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { field: field.into(), what: what.into(), remedy: "correct it" }
+    }
+}
+
+impl Asked<'_> {
+    /// The way to it; paths that are not absolute begin at `folder`. Secrets and certificates are read here.
+    pub(crate) async fn server(&self, folder: &Path) -> Result<Server, Wrong> {
+        let mut headers = HeaderMap::new();
+        let put = |headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool| {
+            let read = (HeaderName::try_from(name), HeaderValue::from_bytes(value));
+            let (Ok(name), Ok(mut value)) = read else {
+                return Err(Wrong::of(field, format!("{name} cannot have this value: a header is one line")));
+            };
+            value.set_sensitive(is_secret);
+            headers.insert(name, value);
+            Ok(())
+        };
+        for (header, value) in self.headers {
+            put(&mut headers, &format!("headers.{header}"), header, value.as_bytes(), false)?;
+        }
+        for (header, from) in self.secret_headers {
+            let field = format!("secret_headers.{header}");
+            let remedy = "put the secret there, or say where else it is";
+            let secret = Secret::read(from, folder).map_err(|what| Wrong { field: field.clone(), what, remedy })?;
+            put(&mut headers, &field, header, secret.bytes(), true)?;
+        }
+        let (server, rest) = split(self.url).ok_or_else(|| Wrong::of("", "its url is none"))?;
+        let config = configuration(self, &server, folder).await.map_err(|why| Wrong::of("", why))?;
+        let connection =
+            Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
+        let connection = connection.build().map_err(|error| Wrong::of("", error.to_string()))?;
+        Ok(Server { connection, headers, rest })
+    }
+}
+
+/// A URL's server, and what is behind it.
+fn split(url: &str) -> Option<(String, String)> {
+    let url: http::Uri = url.parse().ok()?;
+    let path = url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    Some((format!("{}://{}", url.scheme_str()?, url.authority()?), path.to_owned()))
+}
+
+/// A server in the words in which connections are configured: its authorities, our certificate, the proxy.
+async fn configuration(asked: &Asked<'_>, server: &str, folder: &Path) -> Result<Config, String> {
+    let file = |path: Option<&Path>| path.map(|path| folder.join(path));
+    let (mut cluster, mut user) = (json!({"server": server}), json!({}));
+    if let Some(path) = file(asked.ca_file) {
+        cluster["certificate-authority"] = path.to_string_lossy().into();
+    }
+    if let Some(proxy) = asked.proxy {
+        cluster["proxy-url"] = proxy.into();
+    }
+    for (field, path) in [("client-certificate", asked.certificate_file), ("client-key", asked.key_file)] {
+        if let Some(path) = file(path) {
+            user[field] = path.to_string_lossy().into();
+        }
+    }
+    let kubeconfig = json!({
+        "current-context": "server",
+        "contexts": [{"name": "server", "context": {"cluster": "server", "user": "server"}}],
+        "clusters": [{"name": "server", "cluster": cluster}],
+        "users": [{"name": "server", "user": user}],
+    });
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).map_err(|error| error.to_string())?;
+    let read = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = read.map_err(|error| steadfast::connection::ConnectError::from(error).to_string())?;
+    // Whoever asks waits and tries again, and knows for how long.
+    config.default_retry = false;
+    Ok(config)
+}

@@ -1,0 +1,201 @@
+//! Where the items of a registry are, and what says what about each.
+
+use std::fmt::Write;
+
+use hyper::Uri;
+use serde_json::Value as Json;
+
+use super::error::RegistryError;
+
+/// Where in a URL the key of an item comes, each byte that is no letter, digit, `-`, `.`, `_` or `~` as `%XX`.
+const KEY: &str = "{key}";
+
+/// Where in the list's URL the mark comes, in the same way.
+const MARK: &str = "{mark}";
+
+/// Where the items of a registry are, and what says what about each.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The URL of an item, in which its key comes in the place of `{key}`: there it is read, put and deleted.
+    pub url: String,
+    /// The URL at which all items are listed, at least the mirror's; in it `{mark}` stands for the mark.
+    pub list: String,
+    /// What tells this mirror's items from those of others: their owner.
+    pub mark: String,
+    /// Where in the list the items are, as a JSON pointer (`/items`); it is all of it where this is empty.
+    pub items: String,
+    /// The field of an item that says what it is called.
+    pub key: String,
+    /// The field of an item that says whose it is.
+    pub owner: String,
+    /// The field of an item that has what it has.
+    pub value: String,
+}
+
+impl Layout {
+    /// The items with one URL each, `url`, that are listed at `list` as an array and have the fields `key`, `owner` and `value`.
+    pub fn new(url: &str, list: &str, mark: &str) -> Self {
+        let (url, list, mark) = (url.to_owned(), list.to_owned(), mark.to_owned());
+        let [key, owner, value] = ["key", "owner", "value"].map(str::to_owned);
+        Self { url, list, mark, items: String::new(), key, owner, value }
+    }
+
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    ///
+    /// Where a URL is none, that of an item does not say where its key comes, both are of different servers, or the mark is empty.
+    pub fn check(&self) -> Result<(), RegistryError> {
+        if self.mark.is_empty() {
+            return Err(RegistryError::Mark);
+        }
+        let wrong = |url: &str, why| Err(RegistryError::Url { url: shown(url), why });
+        let (Some(item), Some(list)) = (server(&self.url.replace(KEY, "key")), server(&self.list())) else {
+            let is_item = server(&self.url.replace(KEY, "key")).is_none();
+            let url = if is_item { &self.url } else { &self.list };
+            return wrong(url, "is no URL of a server: write it whole, as https://HOST/PATH, without a password");
+        };
+        if !self.url.split('?').next().is_some_and(|path| path.contains(KEY)) {
+            return wrong(&self.url, "does not say in its path where the key of an item comes: write `{key}` there");
+        }
+        if item != list {
+            return wrong(&self.list, "is of another server than the items");
+        }
+        Ok(())
+    }
+
+    /// The URL of one item.
+    pub(super) fn item(&self, key: &str) -> Result<String, RegistryError> {
+        // Who cleans up paths would find another place there.
+        if matches!(key, "" | "." | "..") {
+            return Err(RegistryError::Key(key.to_owned()));
+        }
+        Ok(self.url.replace(KEY, &encoded(key)))
+    }
+
+    pub(super) fn list(&self) -> String {
+        self.list.replace(MARK, &encoded(&self.mark))
+    }
+
+    /// What is put there.
+    pub(super) fn body(&self, key: &str, value: &Json) -> Json {
+        let fields = [(&self.key, key.into()), (&self.owner, self.mark.clone().into()), (&self.value, value.clone())];
+        Json::Object(fields.into_iter().map(|(name, value)| (name.clone(), value)).collect())
+    }
+
+    pub(super) fn is_own(&self, item: &Json) -> bool {
+        item.get(&self.owner).and_then(Json::as_str) == Some(&self.mark)
+    }
+
+    /// The items of a list, each with what it has where it is the mirror's.
+    pub(super) fn read(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
+        let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is no JSON: {error}"))?;
+        let place = if self.items.is_empty() { "it".to_owned() } else { format!("what is at {:?}", self.items) };
+        let items = list.pointer(&self.items).and_then(Json::as_array);
+        let items = items.ok_or_else(|| format!("{place} is no array of items"))?;
+        let read = items.iter().map(|item| {
+            let key = item.get(&self.key).and_then(Json::as_str);
+            let key = key.ok_or_else(|| format!("an item of {place} has no text in its field {:?}", self.key))?;
+            let value = self.is_own(item).then(|| item.get(&self.value).cloned().unwrap_or_default());
+            Ok((key.to_owned(), value))
+        });
+        read.collect()
+    }
+}
+
+/// Scheme and authority, where it is a URL of a server.
+fn server(url: &str) -> Option<(String, String)> {
+    let url: Uri = url.parse().ok()?;
+    let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
+    let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
+    Some((scheme.to_owned(), authority.as_str().to_owned()))
+}
+
+/// A URL as far as people may see it: what is behind `?` may be a secret, and so may be what is before `@`.
+pub(super) fn shown(url: &str) -> String {
+    let (url, is_whole) = url.split_once('?').map_or((url, true), |(url, _)| (url, false));
+    let url = match (url.split_once("://"), url.split_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
+        _ => url.to_owned(),
+    };
+    if is_whole { url } else { format!("{url}?…") }
+}
+
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const URL: &str = "https://tree.example.test/services/{key}";
+
+    #[test]
+    fn what_cannot_be_a_registry_is_told_without_what_may_be_secret() {
+        let told = |url: &str, list: &str, mark: &str| match Layout::new(url, list, mark).check() {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        let list = "https://tree.example.test/services?owner={mark}&token=hunter2";
+        assert_eq!(told(URL, list, "m"), "");
+        for (url, list, mark, why) in [
+            (URL, list, "", "needs a mark"),
+            ("https://tree.example.test/services", list, "m", "where the key of an item comes"),
+            ("https://tree.example.test/services?hunter2={key}", list, "m", "where the key of an item comes"),
+            ("/services/{key}", list, "m", "is no URL of a server"),
+            ("https://me:hunter2@tree.example.test/{key}", list, "m", "without a password"),
+            (URL, "https://other.example.test/services?token=hunter2", "m", "is of another server"),
+            (URL, "tree", "m", "\"tree\" is no URL of a server"),
+        ] {
+            let told = told(url, list, mark);
+            assert!(told.contains(why) && !told.contains("hunter2"), "{url} {list}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_one_step_of_a_path_whatever_is_in_it() {
+        let layout = Layout::new(URL, "https://tree.example.test/services?of={mark}", "cluster/1");
+        assert_eq!(
+            layout.item("shop/web ä?").expect("a key"),
+            "https://tree.example.test/services/shop%2Fweb%20%C3%A4%3F"
+        );
+        assert_eq!(layout.list(), "https://tree.example.test/services?of=cluster%2F1");
+        for key in ["", ".", ".."] {
+            assert!(layout.item(key).is_err(), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn what_bears_no_mark_is_somebody_elses_and_what_is_no_list_is_no_empty_one() {
+        let mut layout = Layout::new(URL, URL, "m");
+        let read = |layout: &Layout, list: &Json| layout.read(list.to_string().as_bytes());
+        let items = json!([
+            {"key": "a", "owner": "m", "value": {"port": 80}},
+            {"key": "b", "owner": "n", "value": 1},
+            {"key": "c"},
+            {"key": "d", "owner": "m"},
+        ]);
+        let own = |key: &str, value| (key.to_owned(), value);
+        let wanted =
+            vec![own("a", Some(json!({"port": 80}))), own("b", None), own("c", None), own("d", Some(Json::Null))];
+        assert_eq!(read(&layout, &items), Ok(wanted.clone()));
+        layout.items = "/data/all".to_owned();
+        assert_eq!(read(&layout, &json!({"data": {"all": items}})), Ok(wanted));
+        for no_list in [json!({}), json!({"data": {"all": null}}), json!([]), json!({"data": {"all": [{"name": "a"}]}})]
+        {
+            assert!(read(&layout, &no_list).is_err(), "{no_list}");
+        }
+        assert!(layout.read(b"<html>").is_err());
+    }
+}

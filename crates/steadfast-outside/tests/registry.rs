@@ -1,0 +1,154 @@
+//! A registry by HTTP, beside a small server that is one: what it keeps is the judge.
+
+mod tree;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast_outside::registry::{Item, Layout, Plain, Registry, RegistryError};
+use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use tokio::time::timeout;
+use tree::Tree;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn target(tree: &Tree, mark: &str) -> Result<Registry<Plain>> {
+    let (url, list) = (format!("{}/services/{{key}}", tree.url), format!("{}/services?of={{mark}}", tree.url));
+    let layout = Layout { items: "/services".to_owned(), ..Layout::new(&url, &list, mark) };
+    Ok(Registry::new(Plain, layout)?)
+}
+
+fn begun(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
+    let limits = Limits { share: 1.0, ..Limits::default() };
+    let settings = Settings { limits, compare: Duration::from_millis(100), ..Settings::default() };
+    Ok(Mirror::start(mark, target(tree, mark)?, settings, Memory::volatile()))
+}
+
+fn entries(all: &[(&str, Value)]) -> BTreeMap<String, Item> {
+    all.iter().map(|(key, value)| ((*key).to_owned(), Item(value.clone()))).collect()
+}
+
+fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
+    all.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+}
+
+/// Has it wanted, and waits until it was looked at and is so.
+async fn want(mirror: &Mirror<Item>, wanted: Wanted<Item>) -> Result<Status<Item>> {
+    let looks = mirror.status().borrow().looks;
+    mirror.want(wanted);
+    let mut status = mirror.status();
+    let settled = status.wait_for(|status| status.settled && status.looks > looks + 1);
+    Ok(timeout(SOON, settled).await??.clone())
+}
+
+fn step(key: &str, value: &Value) -> Step<Item> {
+    Step::Add { name: key.to_owned(), value: Item(value.clone()) }
+}
+
+#[tokio::test]
+async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result {
+    let tree = Tree::start().await;
+    tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
+    tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
+    let mirror = begun(&tree, "one")?;
+    let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
+    let status = want(&mirror, Wanted::certain(entries(&all))).await?;
+    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), Kept::Others)]));
+    let others = [("theirs", json!(1)), ("nobodys", Value::Null)];
+    assert_eq!(tree.now().values(), values(&[&all[..2], &others[..]].concat()));
+
+    let other = [("a", json!({"port": 81}))];
+    want(&mirror, Wanted::certain(entries(&other))).await?;
+    assert_eq!(tree.now().values(), values(&[&other[..], &others[..]].concat()));
+
+    // In doubt what is missing comes, and nothing goes.
+    let more = [("b", json!(2))];
+    let doubt = Some("the cache is stale".into());
+    let status = want(&mirror, Wanted { entries: entries(&more), doubt }).await?;
+    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), Kept::Doubt)]));
+    assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
+
+    // Another life of it adopts what there is, and somebody's hand is put right.
+    mirror.stop().await;
+    let mirror = begun(&tree, "one")?;
+    want(&mirror, Wanted::certain(entries(&more))).await?;
+    tree.now().items.remove("/services/b");
+    want(&mirror, Wanted::certain(entries(&more))).await?;
+    assert_eq!(tree.now().values(), values(&[&more[..], &others[..]].concat()));
+    want(&mirror, Wanted::certain(BTreeMap::new())).await?;
+    assert_eq!(tree.now().values(), values(&others));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
+    let tree = Tree::start().await;
+    let target = target(&tree, "one")?;
+    target.look().await?;
+    let theirs = |key: &str| json!({"key": key, "owner": "somebody", "value": "theirs"});
+    tree.now().put("/services/race", theirs("race"));
+    let adds = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
+    let error = target.act(&adds).await.expect_err("it is taken");
+    assert!(matches!(&error, RegistryError::Taken { key } if key == "race"), "{error}");
+    let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
+    assert_eq!(tree.now().values(), values(&there));
+
+    // What is no more its own when it is to be changed, or taken out; also where the registry looks at no condition.
+    for is_careful in [true, false] {
+        tree.now().is_careful = is_careful;
+        tree.now().put("/services/a", theirs("a"));
+        let from = Item(json!("mine"));
+        let change = Step::Change { name: "a".to_owned(), from: from.clone(), to: Item(json!("other")) };
+        assert!(matches!(target.act(&[change]).await, Err(RegistryError::Taken { .. })));
+        let remove = Step::Remove { name: "a".to_owned(), value: from };
+        assert!(matches!(target.act(&[remove]).await, Err(RegistryError::Taken { .. })));
+        assert_eq!(tree.now().values()["a"], "theirs");
+    }
+    // What has gone by itself is gone.
+    target.act(&[Step::Remove { name: "never".to_owned(), value: Item(Value::Null) }]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_does_not_answer_truly_is_no_empty_one() -> Result {
+    let tree = Tree::start().await;
+    let mirror = begun(&tree, "one")?;
+    let all = [("a", json!(1)), ("b", json!(2))];
+    want(&mirror, Wanted::certain(entries(&all))).await?;
+    let asked = |tree: &Tree| tree.now().asked.iter().filter(|asked| !asked.starts_with("GET")).count();
+    let before = asked(&tree);
+    for (status, remedy) in [(503, "503"), (401, "give it what it wants in a header"), (302, "nobody follows it")] {
+        tree.now().answers = Some(status);
+        let mut told = mirror.status();
+        let failing = told.wait_for(|told| told.failing.as_ref().is_some_and(|why| why.contains(remedy)));
+        let why = timeout(SOON, failing).await??.failing.clone().unwrap_or_default();
+        assert!(why.contains("`GET http://127.0.0.1:") && !why.contains("of=one"), "{why}");
+    }
+    tree.now().answers = None;
+    want(&mirror, Wanted::certain(entries(&all))).await?;
+    assert_eq!(asked(&tree), before, "nothing was written meanwhile");
+    assert_eq!(tree.now().values(), values(&all));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_would_be_done_is_told_in_words_that_do_it() -> Result {
+    let tree = Tree::start().await;
+    let target = target(&tree, "one")?;
+    let steps = [step("it's", &json!({"port": 80})), Step::Remove { name: "b".to_owned(), value: Item(json!(1)) }];
+    let url = &tree.url;
+    assert_eq!(
+        target.describe(&target.look().await?, &steps),
+        [
+            format!(
+                "curl -X PUT -H 'Content-Type: application/json' -H 'If-None-Match: *' \
+                 -d '{{\"key\":\"it'\\''s\",\"owner\":\"one\",\"value\":{{\"port\":80}}}}' '{url}/services/it%27s'"
+            ),
+            format!("curl -X DELETE '{url}/services/b'"),
+        ]
+    );
+    Ok(())
+}

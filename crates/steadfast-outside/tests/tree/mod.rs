@@ -1,0 +1,138 @@
+//! A service tree as people write them: a small HTTP server that keeps items, and knows nothing of mirrors.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// What it keeps, and how it is just now.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// By path, as it was asked for; each with how often it has been changed.
+    pub(crate) items: BTreeMap<String, (u64, Value)>,
+    /// What was asked, as `METHOD PATH`.
+    pub(crate) asked: Vec<String>,
+    /// What everything is answered with, where that is so.
+    pub(crate) answers: Option<u16>,
+    /// Whether it looks at `If-Match` and `If-None-Match`.
+    pub(crate) is_careful: bool,
+    /// What a request's `authorization` has to be, where it has to be anything.
+    pub(crate) token: Option<String>,
+    changes: u64,
+}
+
+/// The server, until its runtime ends. Items are under `/services/`, and listed at `/services`.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    /// `http://HOST:PORT`
+    pub(crate) url: String,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl Tree {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it has one"));
+        let kept = Arc::new(Mutex::new(Kept { is_careful: true, ..Kept::default() }));
+        let tree = Self { url, kept };
+        let served = tree.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let tree = served.clone();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let tree = tree.clone();
+                    async move {
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+                        Ok::<_, Infallible>(tree.now().answer(&Request::from_parts(head, body)))
+                    }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        tree
+    }
+
+    /// What it keeps just now.
+    pub(crate) fn now(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// The items, each with what it has, by what they are called.
+    pub(crate) fn values(&self) -> BTreeMap<String, Value> {
+        let values = self
+            .items
+            .values()
+            .map(|(_, item)| (item["key"].as_str().unwrap_or_default().to_owned(), item["value"].clone()));
+        values.collect()
+    }
+
+    /// Somebody's hand puts an item there.
+    pub(crate) fn put(&mut self, path: &str, item: Value) {
+        self.changes += 1;
+        self.items.insert(path.to_owned(), (self.changes, item));
+    }
+
+    fn answer(&mut self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+        let (method, path) = (request.method(), request.uri().path().to_owned());
+        self.asked.push(format!("{method} {path}"));
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let answered = |status: u16, body: Option<&Value>| {
+            let body = body.map(ToString::to_string).unwrap_or_default();
+            let response = Response::builder().status(status);
+            response.body(Full::new(Bytes::from(body))).expect("an answer")
+        };
+        if let Some(status) = self.answers {
+            return answered(status, None);
+        }
+        if self.token.as_deref().is_some_and(|token| header("authorization") != Some(token)) {
+            return answered(401, None);
+        }
+        if path == "/services" {
+            let all: Vec<_> = self.items.values().map(|(_, item)| item.clone()).collect();
+            return answered(200, Some(&json!({ "services": all })));
+        }
+        let there = self.items.get(&path).cloned();
+        let tag = |number: u64| format!("\"{number}\"");
+        let is_as_said = match (header("if-match"), header("if-none-match")) {
+            (Some(wanted), _) => there.as_ref().is_some_and(|(number, _)| tag(*number) == wanted),
+            (None, Some("*")) => there.is_none(),
+            _ => true,
+        };
+        if self.is_careful && !is_as_said {
+            return answered(412, None);
+        }
+        match (method, there) {
+            (&Method::GET, Some((number, item))) => {
+                let mut response = answered(200, Some(&item));
+                if self.is_careful {
+                    response.headers_mut().insert("etag", tag(number).parse().expect("a tag"));
+                }
+                response
+            }
+            (&Method::PUT, there) => match serde_json::from_slice(request.body()) {
+                Ok(item) => {
+                    self.put(&path, item);
+                    answered(if there.is_some() { 200 } else { 201 }, None)
+                }
+                Err(_) => answered(400, None),
+            },
+            (&Method::DELETE, Some(_)) => {
+                self.items.remove(&path);
+                answered(204, None)
+            }
+            (&Method::GET | &Method::DELETE, None) => answered(404, None),
+            _ => answered(405, None),
+        }
+    }
+}
