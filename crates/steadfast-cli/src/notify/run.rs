@@ -240,10 +240,12 @@ impl Acting {
              changed, {dead} dead letters, {failed} failed expressions"
         ));
         if left > 0 {
-            let why = format!(
-                "{left} messages were not delivered within {} s; --drain gives them longer",
-                deadline.as_secs()
-            );
+            let rest = if self.plan.keeps && self.mirrors.state().is_some() {
+                "the next start sends them; --drain gives them longer"
+            } else {
+                "--drain gives them longer"
+            };
+            let why = format!("{left} messages were not delivered within {} s; {rest}", deadline.as_secs());
             return Err(Failure::run(why));
         }
         Ok(ExitCode::SUCCESS)

@@ -51,6 +51,8 @@ fn a_copy_of_this_program() {
 /// A network with the copy in it; gone when this is dropped.
 struct Network {
     name: String,
+    ip: PathBuf,
+    nft: PathBuf,
     copy: Child,
     asks: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -59,7 +61,7 @@ struct Network {
 impl Network {
     /// None, with the reason told, where this cannot be.
     fn start() -> Option<Self> {
-        let (ip, _) = (found("ip")?, found("nft")?);
+        let (ip, nft) = (found("ip")?, found("nft")?);
         let name = format!("steadfast-notify-{}", std::process::id());
         let made = format!(
             "netns add {name}\n-n {name} link set lo up\n-n {name} addr add 10.99.0.1/32 dev lo\n\
@@ -76,12 +78,12 @@ impl Network {
             std::io::stderr().write_all(b"skipped: this user may make no networks\n").expect("it can be told");
             return None;
         }
-        let mut command = Command::new(ip);
+        let mut command = Command::new(&ip);
         command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("it has a path"));
         command.args(["--exact", "nftables::a_copy_of_this_program", "--nocapture"]).env(ROLE, "1");
         let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
         let (asks, answers) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
-        Some(Self { name, copy, asks, answers: BufReader::new(answers) })
+        Some(Self { name, ip, nft, copy, asks, answers: BufReader::new(answers) })
     }
 
     /// Who answers, asked so often.
@@ -109,7 +111,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let _ = self.copy.kill();
         let _ = self.copy.wait();
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).stderr(Stdio::null()).status();
+        let _ = Command::new(&self.ip).args(["netns", "del", &self.name]).stderr(Stdio::null()).status();
     }
 }
 
@@ -126,10 +128,12 @@ fn packets_go_to_pods_while_they_are_ready() {
     write("kubeconfig", &server.kubeconfig());
     let text = format!(
         "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.web]\nguard = {{share = 1.0}}\ndrain = \"0s\"\n\
-         nftables = {{address = \"{SERVICE}\", command = [\"ip\", \"netns\", \"exec\", \"{}\", \"nft\"]}}\n\
+         nftables = {{address = \"{SERVICE}\", command = [\"{}\", \"netns\", \"exec\", \"{}\", \"{}\"]}}\n\
          [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nwhen = \"has(object.status.podIP)\"\nto = [\"web\"]\n\
          send = \"{{'key': object.metadata.name, 'address': object.status.podIP, 'port': int(object.metadata.annotations.port)}}\"\n",
-        network.name
+        network.ip.display(),
+        network.name,
+        network.nft.display(),
     );
     write("notify.toml", &text);
     let status = |address: &str, is_ready: bool| {
