@@ -136,7 +136,10 @@ impl World {
         for number in 0..self.pods {
             let name = format!("web-{number}");
             let pod = self.server.get("pods", "default", &name).ok();
-            let is_ready = pod.is_some_and(|pod| pod["status"]["conditions"][0]["status"] == "True");
+            // A backup may be of the moment in which one is being deleted.
+            let is_ready = pod.is_some_and(|pod| {
+                pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
+            });
             self.truth.note(&name, is_ready);
         }
     }
