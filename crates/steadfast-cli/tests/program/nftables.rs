@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
 use crate::outsides::found;
-use crate::run::{place, signal, start};
+use crate::run::{Killed, place, signal, start};
 
 /// Says to a copy of this program that it is one.
 const ROLE: &str = "STEADFAST_NOTIFY_NFTABLES";
@@ -150,7 +150,7 @@ fn packets_go_to_pods_while_they_are_ready() {
         server.create(&pod).expect("it is a pod");
     }
     let path = folder.join("notify.toml").display().to_string();
-    let mut acting = start(&["notify", "-c", &path]);
+    let mut acting = Killed(start(&["notify", "-c", &path]));
     network.until_answered_by(&["a", "b"]);
     let change = |is_ready: bool| {
         let status = json!({"status": status("10.78.0.3", is_ready)});
@@ -162,8 +162,8 @@ fn packets_go_to_pods_while_they_are_ready() {
     network.until_answered_by(&["a", "b"]);
     server.delete_named("pods", "default", "a").expect("it is there");
     network.until_answered_by(&["b"]);
-    signal(&acting, "TERM");
-    assert!(acting.wait().expect("it can be waited for").success());
+    signal(&acting.0, "TERM");
+    assert!(acting.0.wait().expect("it can be waited for").success());
     network.until_answered_by(&["b"]);
     drop(runtime);
 }

@@ -33,6 +33,18 @@ pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
     child
 }
 
+/// A program that is killed when this is dropped, also by a test that fails.
+#[cfg(unix)]
+pub(crate) struct Killed(pub(crate) Child);
+
+#[cfg(unix)]
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command.args(arguments).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");

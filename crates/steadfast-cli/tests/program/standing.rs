@@ -11,7 +11,7 @@ use steadfast_testing::{Exposition, config_map};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
-use crate::run::{place, said, signal, start, steadfast};
+use crate::run::{Killed, place, said, signal, start, steadfast};
 
 const CONFIGURATION: &str = "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.log.stdout]\n[sinks.broken]\n\
     exec = {command = [\"false\"]}\nretry = {first = \"100ms\", longest = \"200ms\"}\n\
@@ -50,8 +50,8 @@ fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
     };
     assert!(status(&[]).starts_with("nobody acts by it now\n"), "{}", status(&[]));
 
-    let mut acting = start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]);
-    let (mut stderr, told) = (acting.stderr.take().expect("it is piped"), Arc::new(Mutex::new(Vec::new())));
+    let mut acting = Killed(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
+    let (mut stderr, told) = (acting.0.stderr.take().expect("it is piped"), Arc::new(Mutex::new(Vec::new())));
     let heard = told.clone();
     std::thread::spawn(move || {
         let mut part = [0; 1024];
@@ -59,7 +59,7 @@ fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
             heard.lock().expect("no panic").extend_from_slice(&part[..read]);
         }
     });
-    let mut stdout = acting.stdout.take().expect("it is piped");
+    let mut stdout = acting.0.stdout.take().expect("it is piped");
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     let mut address = String::new();
     eventually("the address", || {
@@ -96,7 +96,7 @@ fn a_monitor_and_who_asks_are_told_how_rules_sinks_and_caches_stand() {
     let why = get(&address, "/readyz").1;
     assert!(why.starts_with("rule maps: configmaps of here, namespace default: "), "{why}");
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
-    signal(&acting, "KILL");
-    acting.wait().expect("it can be waited for");
+    signal(&acting.0, "KILL");
+    acting.0.wait().expect("it can be waited for");
     assert!(status(&[]).starts_with("nobody acts by it now\n"), "what a dead one has left is not asked");
 }

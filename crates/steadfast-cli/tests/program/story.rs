@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -20,7 +19,7 @@ use crate::chance::Chance;
 use crate::haproxy::{Haproxy, eventually};
 use crate::outsides::{Etcd, KEY, Knot};
 use crate::removals::{Sample, Truth, judge};
-use crate::run::{signal, start};
+use crate::run::{Killed, signal, start};
 
 /// So many pods there are at first.
 const PODS: u64 = 8;
@@ -217,16 +216,6 @@ impl Drop for Witness {
     }
 }
 
-/// The program at work; killed when this is dropped.
-struct Acting(Child);
-
-impl Drop for Acting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What happens once in a story.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
@@ -268,7 +257,7 @@ fn meanwhile(world: &mut World, chance: &mut Chance) {
     }
 }
 
-fn begin(world: &World) -> Acting {
+fn begin(world: &World) -> Killed {
     let mut child = start(&["notify", "-c", &world.configuration]);
     let (stderr, said) = (BufReader::new(child.stderr.take().expect("it is piped")), world.said.clone());
     std::thread::spawn(move || {
@@ -276,7 +265,7 @@ fn begin(world: &World) -> Acting {
             *said.lock().expect("no panic") += &(line + "\n");
         }
     });
-    Acting(child)
+    Killed(child)
 }
 
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
