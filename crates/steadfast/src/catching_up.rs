@@ -154,7 +154,9 @@ impl<K: Kept> Informer<K> {
                 let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
                 (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
             };
-            match self.wait_aided(self.left(limit).min(STEP), write.to_string(), reached).await {
+            // What was held and is to go may be gone in any.
+            let after = wanted.as_ref().filter(|_| !was_held);
+            match self.wait_aided(self.left(limit).min(STEP), write.to_string(), after, reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }

@@ -235,7 +235,7 @@ impl<K: Kept> Informer<K> {
     /// Waits until what was written before this call is in a list that was requested after it.
     pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
-        self.wait_aided(deadline, "a new list".to_owned(), |shared| is_listed_since(shared, begun)).await
+        self.wait_aided(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, begun)).await
     }
 
     /// Waits until the cache is at or past `version`, a version of this same resource.
@@ -261,7 +261,7 @@ impl<K: Kept> Informer<K> {
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
-        self.wait_aided(deadline, format!("version {version}"), reached).await
+        self.wait_aided(deadline, format!("version {version}"), Some(version), reached).await
     }
 
     /// Waits until the cache no longer holds `object`, which was seen or returned by the server.
@@ -304,13 +304,15 @@ impl<K: Kept> Informer<K> {
             (reached || is_listed_since(shared, asked)) && !held(&snapshot)
         };
         let who = uid.as_ref().map_or("without a UID", Uid::as_str);
-        self.wait_aided(deadline, format!("the end of {name} ({who})"), gone).await
+        self.wait_aided(deadline, format!("the end of {name} ({who})"), None, gone).await
     }
 
+    /// Waits until `reached` says so, which it does not before the cache has come to `version`, where that is said.
     pub(crate) async fn wait_aided(
         &self,
         deadline: Duration,
         target: String,
+        version: Option<&ResourceVersion>,
         reached: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
         let begun = self.shared().environment.now();
@@ -318,7 +320,7 @@ impl<K: Kept> Informer<K> {
         loop {
             let passed = self.shared().environment.now().since(begun);
             let step = unaided.min(deadline.saturating_sub(passed));
-            match self.wait_until(step, |shared| reached(shared).then_some(())).await {
+            match self.wait_beyond(version, step, |shared| reached(shared).then_some(())).await {
                 Ok(()) => return Ok(()),
                 Err(Unreached::Stopped) => {
                     return Err(WaitError::Stopped { resource: self.name().to_owned(), target });
@@ -339,6 +341,16 @@ impl<K: Kept> Informer<K> {
     pub(crate) async fn wait_until<T>(
         &self,
         deadline: Duration,
+        reached: impl FnMut(&Shared<K>) -> Option<T>,
+    ) -> Result<T, Unreached> {
+        self.wait_beyond(None, deadline, reached).await
+    }
+
+    /// The same; before the cache has come to `version` nothing is looked for, unless that may never be.
+    async fn wait_beyond<T>(
+        &self,
+        version: Option<&ResourceVersion>,
+        deadline: Duration,
         mut reached: impl FnMut(&Shared<K>) -> Option<T>,
     ) -> Result<T, Unreached> {
         let shared = self.shared();
@@ -346,6 +358,9 @@ impl<K: Kept> Informer<K> {
         let mut timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
         let mut expired = false;
         loop {
+            // Before anything is looked at, so that nobody passes between the two.
+            let ahead = version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
+            let milestone = ahead.and_then(|version| shared.milestone(version));
             // Looked at even when the time is up: the last change may have come together with that.
             if let Some(found) = reached(shared) {
                 return Ok(found);
@@ -356,9 +371,15 @@ impl<K: Kept> Informer<K> {
             if expired {
                 return Err(Unreached::Expired);
             }
+            let changed = async {
+                match milestone {
+                    Some(milestone) => milestone.await,
+                    None => drop(moved.changed().await),
+                }
+            };
             tokio::select! {
                 biased;
-                _ = moved.changed() => {}
+                () = changed => {}
                 () = &mut timeout => expired = true,
             }
         }

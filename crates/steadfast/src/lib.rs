@@ -33,7 +33,7 @@
 //! | [`connection`] | one server: the pool, authentication, `kube::Client` |
 //! | `factory` | informers, shared by all who ask for the same |
 //! | `informer`, `until`, `lister`, `stream`, `readiness` | what users hold |
-//! | `writes`, `catching_up` | what was written through a client, and waits for caches that have it |
+//! | `writes`, `catching_up` | what was written through a client, and waits for caches that have it; `milestones` wakes those |
 //! | `uncached` | lists and changes straight from the server, for those who keep what they need themselves |
 //! | `driver`, `answers` | one informer at work: bytes in, the reflector of `steadfast-core` asked, the store changed |
 //! | `checkpoint`, `keepsake` | caches that survive their program's death, in a file (feature `checkpoint`) |
@@ -61,6 +61,7 @@ mod keepsake;
 mod lister;
 mod memory;
 pub mod metrics;
+mod milestones;
 mod ordinals;
 mod owner;
 mod probes;

@@ -15,7 +15,7 @@ use steadfast_core::event::{Change, Event};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Note;
 use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
-use steadfast_core::{Freshness, Instant, Object};
+use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
 
 #[cfg(feature = "checkpoint")]
@@ -26,6 +26,7 @@ use crate::memory::Memory;
 use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::{Observation, Observe, Reading};
+use crate::milestones::{Milestone, Milestones};
 use crate::roster::Roster;
 use crate::runner::{Runner, drop_contained};
 use crate::scope::Scope;
@@ -63,6 +64,8 @@ pub(crate) struct Shared<K> {
     pub(crate) beside: OnceLock<Arc<AtomicUsize>>,
     /// Counts publications and changes of state.
     moved: watch::Sender<u64>,
+    /// Who waits for the cache to come to a version.
+    milestones: Milestones,
     synced: AtomicBool,
     /// Whether handlers wait though there is something to be seen: what a checkpoint has kept, and nothing has confirmed.
     withheld: AtomicBool,
@@ -112,6 +115,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             observation: OnceLock::new(),
             beside: OnceLock::new(),
             moved: watch::Sender::new(0),
+            milestones: Milestones::default(),
             synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
             withheld: AtomicBool::new(false),
             #[cfg(feature = "checkpoint")]
@@ -301,8 +305,19 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.moved.subscribe()
     }
 
+    /// A place among those who wait for the cache to come to `version`, if that can be waited for: whoever has one looks whether it
+    /// has, and is then woken when it has, or when that may never be.
+    pub(crate) fn milestone(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
+        self.milestones.enter(version)
+    }
+
     pub(crate) fn tell_moved(&self) {
         self.moved.send_modify(|count| *count += 1);
+        let snapshot = self.snapshot();
+        match snapshot.version() {
+            Some(version) if !self.is_stopped() => self.milestones.pass(version, snapshot.epoch()),
+            _ => self.milestones.pass_all(),
+        }
     }
 
     /// Publishes the state, if it changed.

@@ -1,5 +1,8 @@
 //! Waits for writes and for ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -70,5 +73,41 @@ async fn a_wait_for_an_end_is_not_misled_by_a_new_epoch() -> Result<(), WorldErr
     world.server.faults().heal();
     wait.await??;
     assert_eq!(informer.snapshot().epoch(), 1);
+    Ok(())
+}
+
+/// Counts how often a task would have been woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_version_was_woken_by_every_change_before_it() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let informer = world.synced().await?;
+    let last: u64 = world.server.revision() + 100;
+    let wanted = ResourceVersion::from(last.to_string().as_str());
+    let mut wait = Box::pin(informer.wait_for_version(&wanted, SOON * 60));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut context = Context::from_waker(&waker);
+    assert!(wait.as_mut().poll(&mut context).is_pending());
+    for number in 0..99 {
+        world.server.create(&config_map(&format!("map-{number}"), "1"))?;
+        let version = ResourceVersion::from(world.server.revision().to_string().as_str());
+        // Each is published by itself.
+        informer.wait_for_version(&version, SOON).await?;
+    }
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    world.server.create(&config_map("the-last", "1"))?;
+    assert_eq!(world.server.revision(), last);
+    informer.wait_for_version(&wanted, SOON).await?;
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(wait.as_mut().poll(&mut context).is_ready());
     Ok(())
 }

@@ -1,0 +1,190 @@
+//! Those who wait until a cache has come to a version: each is woken when it has, and not by every change on the way there.
+//!
+//! A controller whose watch lags has a wait for each key that has written, and each publication would wake all of them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use steadfast_core::ResourceVersion;
+
+/// Those who wait, by the version that they wait for.
+#[derive(Default)]
+pub(crate) struct Milestones {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    /// Which epoch the cache was in: what is waited for may never come in another.
+    epoch: u64,
+    /// None, until it has waited once.
+    by_place: BTreeMap<Place, Option<Waker>>,
+}
+
+/// A version that can be ordered, and which of those who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    version: ResourceVersion,
+    number: u64,
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let versions = self.version.order(&other.version).expect("none that cannot be ordered has a place");
+        versions.then(self.number.cmp(&other.number))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Milestones {
+    /// A place among those who wait for `version`. Whoever has one looks then whether the cache has come to it already. None where
+    /// the version cannot be ordered: nobody could tell when it is reached.
+    pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
+        version.is_ordered().then(|| {
+            let mut waiting = self.lock();
+            let place = Place { version: version.clone(), number: waiting.next };
+            waiting.next += 1;
+            waiting.by_place.insert(place.clone(), None);
+            Milestone { milestones: self, place }
+        })
+    }
+
+    /// The cache is at `version` of `epoch` now: wakes those who wait for it or one before it, and all where that is another
+    /// epoch than before, or a version that cannot be ordered.
+    pub(crate) fn pass(&self, version: &ResourceVersion, epoch: u64) {
+        let passed = {
+            let mut waiting = self.lock();
+            let is_another = std::mem::replace(&mut waiting.epoch, epoch) != epoch;
+            let Some((first, _)) = waiting.by_place.first_key_value() else { return };
+            if is_another || !version.is_ordered() {
+                std::mem::take(&mut waiting.by_place)
+            } else if first.version.is_newer_than(version) {
+                return;
+            } else {
+                // Numbers are given one after the other, and none comes to the last.
+                let ahead = waiting.by_place.split_off(&Place { version: version.clone(), number: u64::MAX });
+                std::mem::replace(&mut waiting.by_place, ahead)
+            }
+        };
+        wake(passed);
+    }
+
+    /// Wakes all: what they wait for may never come.
+    pub(crate) fn pass_all(&self) {
+        let passed = std::mem::take(&mut self.lock().by_place);
+        wake(passed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Wakers are called, and dropped, without the lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(passed: BTreeMap<Place, Option<Waker>>) {
+    passed.into_values().flatten().for_each(Waker::wake);
+}
+
+/// A place among those who wait: ready when the cache has come to the version, or it is not to be waited for any more.
+pub(crate) struct Milestone<'a> {
+    milestones: &'a Milestones,
+    place: Place,
+}
+
+impl Future for Milestone<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let replaced = match self.milestones.lock().by_place.get_mut(&self.place) {
+            None => return Poll::Ready(()),
+            Some(Some(waker)) if waker.will_wake(context.waker()) => None,
+            Some(waker) => waker.replace(context.waker().clone()),
+        };
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for Milestone<'_> {
+    fn drop(&mut self) {
+        let left = self.milestones.lock().by_place.remove(&self.place);
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn version(number: u64) -> ResourceVersion {
+        number.to_string().as_str().into()
+    }
+
+    #[test]
+    fn who_waits_is_woken_once_when_the_version_is_reached_and_by_none_before_it() {
+        let milestones = Milestones::default();
+        let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+        // As numbers: the text of the last is the least.
+        let wanted = [8, 9, 10].map(version);
+        let mut places: Vec<_> = wanted.iter().filter_map(|version| milestones.enter(version).map(Box::pin)).collect();
+        assert_eq!(places.len(), 3);
+        let mut poll = |at: usize| {
+            let waker = Waker::from(woken[at].clone());
+            places[at].as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        };
+        assert!(!poll(0) && !poll(1) && !poll(2));
+        let seen = || [0, 1, 2].map(|at: usize| woken[at].0.load(Ordering::Relaxed));
+        (1..8).for_each(|at| milestones.pass(&version(at), 0));
+        assert_eq!(seen(), [0, 0, 0]);
+        milestones.pass(&version(9), 0);
+        assert_eq!(seen(), [1, 1, 0]);
+        assert!(poll(0) && poll(1) && !poll(2));
+        milestones.pass(&version(3), 1);
+        assert_eq!(seen(), [1, 1, 1], "in another epoch it may never come");
+        assert!(poll(2));
+    }
+
+    #[test]
+    fn who_comes_late_finds_the_version_passed_by_looking() {
+        let milestones = Milestones::default();
+        milestones.pass(&version(5), 0);
+        let mut place = pin!(milestones.enter(&version(5)).expect("it can be ordered"));
+        // Nobody keeps what was passed: whoever enters looks for himself, after he has entered.
+        assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        milestones.pass(&version(5), 0);
+        assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(milestones.enter(&ResourceVersion::from("0x5")).is_none(), "that is in no order");
+    }
+
+    #[test]
+    fn who_gives_up_leaves_nothing_behind() {
+        let milestones = Milestones::default();
+        for _ in 0..3 {
+            drop(milestones.enter(&version(7)));
+        }
+        assert!(milestones.lock().by_place.is_empty());
+    }
+}
