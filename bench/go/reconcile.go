@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,14 +33,17 @@ const begun = 100
 
 // work is what the calls do: they count, and wait.
 type work struct {
-	client  reader.Reader
+	client  reader.Client
 	wait    time.Duration
+	writes  int
+	writing atomic.Bool
 	calls   atomic.Int64
 	target  atomic.Int64
 	reached chan struct{}
 
 	mutex sync.Mutex
 	seen  map[string]time.Time
+	ended map[string]bool
 }
 
 func (work *work) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -57,10 +61,45 @@ func (work *work) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	if work.wait > 0 {
 		time.Sleep(work.wait)
 	}
+	if work.writing.Load() {
+		if err := work.write(ctx, &object); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	if work.calls.Add(1) == work.target.Load() {
 		work.reached <- struct{}{}
 	}
 	return ctrl.Result{}, nil
+}
+
+// write makes the value of the object one more, until it is as high as it is to be.
+func (work *work) write(ctx context.Context, object *corev1.ConfigMap) error {
+	value, err := strconv.Atoi(object.Data["value"])
+	if err != nil {
+		return err
+	}
+	if value < 1+work.writes {
+		patch := fmt.Appendf(nil, `{"data":{"value":"%d"}}`, value+1)
+		target := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: object.Namespace, Name: object.Name}}
+		return work.client.Patch(ctx, target, reader.RawPatch(types.MergePatchType, patch))
+	}
+	work.mutex.Lock()
+	work.ended[object.Name] = true
+	work.mutex.Unlock()
+	return nil
+}
+
+// written waits until so many objects are as they are to be in the end.
+func (work *work) written(objects int) {
+	for {
+		work.mutex.Lock()
+		ended := len(work.ended)
+		work.mutex.Unlock()
+		if ended >= objects {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // reach waits until there were so many calls.
@@ -83,6 +122,7 @@ func reconcile(arguments []string) error {
 	concurrency := flags.Int("concurrency", 1, "how many calls at a time")
 	wait := flags.Int("wait-us", 0, "how long a call waits, in microseconds")
 	urgent := flags.Int("urgent", 0, "how many changes are made while the first calls are queued")
+	writes := flags.Int("writes", 0, "how often each object is written, by calls")
 	outside := flags.Bool("outside", false, "tell, and wait, on a thread that makes no calls")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -105,6 +145,8 @@ func reconcile(arguments []string) error {
 		wait:    time.Duration(*wait) * time.Microsecond,
 		reached: make(chan struct{}, 1),
 		seen:    map[string]time.Time{},
+		writes:  *writes,
+		ended:   map[string]bool{},
 	}
 	work.target.Store(-1)
 	all := make(chan event.GenericEvent, 1024)
@@ -175,9 +217,16 @@ func reconcile(arguments []string) error {
 		}
 		work.reach(calls)
 	}
+	if *writes > 0 {
+		work.writing.Store(true)
+		for _, object := range objects {
+			all <- object
+		}
+		work.written(*keys)
+	}
 	calls := work.calls.Load() - before
 	tell(map[string]any{
-		"phase": "calls", "calls": calls,
+		"phase": "calls", "calls": calls, "writes": *writes * *keys,
 		"seconds": time.Since(begun).Seconds(), "processor": processorTime() - used,
 	})
 	tell(memory())

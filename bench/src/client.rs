@@ -32,11 +32,11 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use steadfast::Lazy;
+use steadfast_bench_controllers::{memory, processor_time};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
 use crate::Trouble;
-use crate::usage::{memory, processor_time};
 use answer::tell;
 use cache::Cache;
 use progress::Progress;

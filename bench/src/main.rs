@@ -9,7 +9,8 @@
 //! | `reconciles` | the controllers of all three |
 //! | `run` | the whole: builds what is needed, runs the rounds, writes tables, JSON and pictures |
 //!
-//! client-go is measured by a program in `go/`, which also generates the data.
+//! client-go is measured by a program in `go/`, which also generates the data; the controllers in Rust are programs of their
+//! own, in `controllers/`.
 
 mod checksum;
 mod client;
@@ -19,7 +20,6 @@ mod refused;
 mod run;
 mod serve;
 mod trouble;
-mod usage;
 
 use std::process::ExitCode;
 
@@ -48,9 +48,6 @@ enum Command {
     Refused(refused::RefusedArgs),
     /// Controllers beside each other: calls a second, what each costs, how long a change waits; from the repository's root.
     Reconciles(reconciles::ReconcilesArgs),
-    /// One of the controllers in Rust.
-    #[command(hide = true)]
-    Reconciler(reconciles::ReconcilerArgs),
     /// The server that replays generated data.
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -70,7 +67,6 @@ async fn main() -> ExitCode {
         Command::Duplicates(args) => duplicates::run(&args),
         Command::Refused(args) => refused::run(&args),
         Command::Reconciles(args) => reconciles::run(args).await,
-        Command::Reconciler(args) => reconciles::child(args).await,
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };

@@ -1,19 +1,13 @@
 //! Controllers beside each other: how many calls a second, what each costs, what they take up, and how long a change waits for
 //! its call. The calls do nothing, or nothing but wait.
 //!
-//! Each is a process of its own, with an embedded server of its own that holds the same objects: where one has changed them,
+//! Each is a program of its own, that has no other's code in it, with an embedded server of its own that holds the same objects: where one has changed them,
 //! another's changes would change nothing. What it is to call for it is told within the process, so that no server is
 //! measured: beside the calls, on the threads that make them; and for one key also from another thread, as a change comes
 //! that is read from a connection.
 
-mod answers;
-mod child;
-mod ours;
-mod theirs;
-mod work;
-
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -25,13 +19,14 @@ use tokio::time::timeout;
 
 use crate::Trouble;
 
-pub(crate) use child::{ReconcilerArgs, run as child};
-
 /// So many calls at least are made of each.
 const CALLS: usize = 200_000;
 
 /// Fewer of one key, one after the other.
 const ALONE: usize = 20_000;
+
+/// So often each object is written in the row of calls that write.
+const WRITES: usize = 5;
 
 /// Longer than any of them takes.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -58,21 +53,15 @@ struct Row {
 pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
     std::fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
-    let go = out.join("bench-go");
-    let mut build = Command::new("go");
-    build.args(["build", "-C", "bench/go", "-o"]).arg(&go).arg(".");
-    if !build.status().await?.success() {
-        return Err("building bench/go failed (it needs Go)".into());
-    }
-    let this = std::env::current_exe()?;
+    let [go, ours, theirs] = built(&out).await?;
     let mut table = String::from(
         "| | | calls a second | processor a call | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
     );
     let mut urgent = String::from("| | change to call, p50 | p99 |\n|---|---|---|\n");
     for row in rows(&args.keys) {
         for (name, program, own) in [
-            ("steadfast", &this, ["reconciler", "--library", "steadfast"].as_slice()),
-            ("kube-runtime", &this, &["reconciler", "--library", "kube"]),
+            ("steadfast", &ours, [].as_slice()),
+            ("kube-runtime", &theirs, &[]),
             ("controller-runtime", &go, &["reconcile"]),
         ] {
             let server = ApiServer::builder().start().await?;
@@ -100,7 +89,9 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
                 writeln!(urgent, "| {}, {name} | {:.2} ms | {:.2} ms |", row.title, half / 1e3, most / 1e3)?;
                 continue;
             }
-            let calls = told("calls", "calls").unwrap_or_default();
+            // Where calls write, what counts is what is written: the same for all, however often each calls.
+            let written = told("calls", "writes").filter(|written| *written > 0.0);
+            let calls = written.or_else(|| told("calls", "calls")).unwrap_or_default();
             let each = |field| told("calls", field).unwrap_or_default() / calls;
             let megabytes = |field| told("memory", field).unwrap_or_default() / 1e6;
             writeln!(
@@ -117,6 +108,29 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
     }
     println!("{table}\n{urgent}");
     Ok(())
+}
+
+/// The programs, built as this one was: of controller-runtime, of Steadfast and of kube-runtime.
+async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
+    let go = out.join("bench-go");
+    let mut build = Command::new("go");
+    build.args(["build", "-C", "bench/go", "-o"]).arg(&go).arg(".");
+    if !build.status().await?.success() {
+        return Err("building bench/go failed (it needs Go)".into());
+    }
+    let this = std::env::current_exe()?;
+    let programs = this.parent().ok_or("a program that is in no folder")?;
+    let target = programs.parent().ok_or("a program that is in no target folder")?;
+    let mut build = Command::new("cargo");
+    build.args(["build", "--manifest-path", "bench/Cargo.toml", "--package", "steadfast-bench-controllers"]);
+    build.arg("--target-dir").arg(target);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    if !build.status().await?.success() {
+        return Err("building bench/controllers failed".into());
+    }
+    Ok([go, programs.join("controller-steadfast"), programs.join("controller-kube-runtime")])
 }
 
 fn rows(keys: &[usize]) -> Vec<Row> {
@@ -141,7 +155,12 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         keys: most,
         arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
     };
-    plain.chain(outside).chain([waiting, urgent]).collect()
+    let writing = Row {
+        title: format!("{most} keys, each written {WRITES} times by its calls, 16 at a time"),
+        keys: most,
+        arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
+    };
+    plain.chain(outside).chain([waiting, writing, urgent]).collect()
 }
 
 /// What a process answers, a line each, until it ends.

@@ -1,9 +1,12 @@
-//! One of the controllers in Rust as a process of its own.
+//! A program with one controller: how many calls a second it makes, what each costs and what it takes up, or how long a
+//! change waits for its call.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -11,17 +14,13 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::answers::quantiles;
-use super::ours::Ours;
-use super::theirs::Theirs;
+use super::contestant::{Contestant, Trouble};
+use super::usage::{memory, processor_time};
 use super::work::Work;
-use crate::Trouble;
-use crate::usage::{memory, processor_time};
 
-/// Which controller, of how many keys, and what its calls do.
-#[derive(clap::Args)]
-pub(crate) struct ReconcilerArgs {
-    #[arg(long)]
-    library: Library,
+/// Of how many keys, and what its calls do.
+#[derive(Parser)]
+struct Args {
     #[arg(long)]
     kubeconfig: PathBuf,
     /// How many objects there are, `map-0` and so on in `default`.
@@ -39,15 +38,12 @@ pub(crate) struct ReconcilerArgs {
     /// How many changes are made and waited for while the first calls are queued.
     #[arg(long, default_value_t = 0)]
     urgent: usize,
+    /// How often each object is written, by calls; they are called for once, and then by what they have written.
+    #[arg(long, default_value_t = 0)]
+    writes: u64,
     /// Whether what is to be called for is told, and waited for, on a thread that makes no calls.
     #[arg(long)]
     outside: bool,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Library {
-    Steadfast,
-    Kube,
 }
 
 /// From one change to the next.
@@ -57,39 +53,31 @@ const BETWEEN: Duration = Duration::from_millis(5);
 /// queue, and what is changed comes after them.
 const BEGUN: u64 = 100;
 
-enum Running {
-    Ours(Ours),
-    Theirs(Theirs),
-}
-
-impl Running {
-    fn all(&self) -> Result<(), Trouble> {
-        match self {
-            Self::Ours(ours) => {
-                ours.all();
-                Ok(())
-            }
-            Self::Theirs(theirs) => theirs.all(),
+/// Runs the controller of `C` as the program's arguments have it, and answers a line of JSON for each phase.
+pub async fn run<C: Contestant>() -> ExitCode {
+    let args = Args::parse();
+    // The task that this is called in has the program's first thread to itself; others share theirs with the calls.
+    let done = if args.outside {
+        measure::<C>(args).await
+    } else {
+        tokio::spawn(measure::<C>(args)).await.unwrap_or_else(|panic| Err(panic.into()))
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
         }
     }
 }
 
-/// Runs it, and answers a line of JSON for each phase.
-pub(crate) async fn run(args: ReconcilerArgs) -> Result<(), Trouble> {
-    // The task that this is called in has the program's first thread to itself; others share theirs with the calls.
-    if args.outside { measure(args).await } else { tokio::spawn(measure(args)).await? }
-}
-
-async fn measure(args: ReconcilerArgs) -> Result<(), Trouble> {
+async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    let work = Arc::new(Work::new(Duration::from_micros(args.wait_us)));
-    let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
-    let running = match args.library {
-        Library::Steadfast => Running::Ours(Ours::start(config, args.keys, args.concurrency, work.clone())?),
-        Library::Kube => Running::Theirs(Theirs::start(config, args.concurrency, work.clone())?),
-    };
+    let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
     // A client that only the changes need would be memory that no controller takes.
+    let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
+    let running = C::start(config, args.keys, args.concurrency, work.clone())?;
     if let Some(client) = changes {
         return urgent(&args, &client, &work).await;
     }
@@ -102,15 +90,24 @@ async fn measure(args: ReconcilerArgs) -> Result<(), Trouble> {
         running.all()?;
         work.reach(calls).await;
     }
+    if args.writes > 0 {
+        work.writing.begin();
+        running.all()?;
+        work.writing.ended(args.keys).await;
+    }
     let calls = work.calls() - before;
     let (seconds, processor) = (begun.elapsed().as_secs_f64(), processor_time()? - used);
-    println!("{}", json!({ "phase": "calls", "calls": calls, "seconds": seconds, "processor": processor }));
+    let writes = args.writes * args.keys as u64;
+    println!(
+        "{}",
+        json!({ "phase": "calls", "calls": calls, "writes": writes, "seconds": seconds, "processor": processor })
+    );
     println!("{}", memory()?);
     Ok(())
 }
 
 /// Changes objects from the last on while the first calls for all are queued, and waits for the call of each.
-async fn urgent(args: &ReconcilerArgs, client: &kube::Client, work: &Work) -> Result<(), Trouble> {
+async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), Trouble> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     work.reach(BEGUN).await;
     let mut changed = Vec::new();

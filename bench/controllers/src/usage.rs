@@ -3,17 +3,25 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
-use crate::Trouble;
+use super::contestant::Trouble;
 
 /// What this process has used of the processors, in seconds.
-pub(crate) fn processor_time() -> Result<f64, Trouble> {
+///
+/// # Errors
+///
+/// The system does not tell.
+pub fn processor_time() -> Result<f64, Trouble> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
 /// What is resident now and was at most, in bytes; `own` is the part of it that is no file, as the program itself is.
-pub(crate) fn memory() -> Result<Value, Trouble> {
+///
+/// # Errors
+///
+/// The system does not tell.
+pub fn memory() -> Result<Value, Trouble> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let figure = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

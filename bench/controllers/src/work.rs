@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::Notify;
 
+use super::writing::Writing;
+
 /// From where on a millisecond more makes little difference.
 const ROUGH: Duration = Duration::from_millis(10);
 
 /// What calls have done so far.
 #[derive(Default)]
-pub(super) struct Work {
+pub struct Work {
     wait: Duration,
     calls: AtomicU64,
     /// Whoever waits is woken at so many.
@@ -21,15 +23,26 @@ pub(super) struct Work {
     reached: Notify,
     /// When a call first had a value that somebody waits for.
     seen: Mutex<HashMap<String, Option<Instant>>>,
+    pub(super) writing: Writing,
 }
 
 impl Work {
-    pub(super) fn new(wait: Duration) -> Self {
-        Self { wait, target: AtomicU64::new(u64::MAX), ..Self::default() }
+    /// Calls that wait for so long, and write each object so many times once that is begun.
+    pub(super) fn new(wait: Duration, times: u64) -> Self {
+        Self { wait, writing: Writing::new(times), target: AtomicU64::new(u64::MAX), ..Self::default() }
+    }
+
+    /// Where calls write, they do it by `client`.
+    pub fn write_by(&self, client: impl FnOnce() -> kube::Client) {
+        self.writing.by(client);
     }
 
     /// What a call does.
-    pub(super) async fn call(&self, map: &ConfigMap) {
+    ///
+    /// # Errors
+    ///
+    /// It could not write.
+    pub async fn call(&self, map: &ConfigMap) -> kube::Result<()> {
         let value = map.data.as_ref().and_then(|data| data.get("value"));
         if let Some(value) = value.filter(|value| value.len() > 1) {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,9 +51,11 @@ impl Work {
             }
         }
         self.wait().await;
+        self.writing.call(map).await?;
         if self.calls.fetch_add(1, Ordering::AcqRel) + 1 == self.target.load(Ordering::Acquire) {
             self.reached.notify_one();
         }
+        Ok(())
     }
 
     /// As long as a call takes. tokio's clock has whole milliseconds and rounds up, which makes one of them up to two, as no

@@ -15,12 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_bench_controllers::processor_time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
 use super::collection::{Collection, Sort};
-use crate::usage::processor_time;
 
 /// Does what it is told, and answers each time with the version that the collection has then.
 pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {

@@ -1,6 +1,8 @@
 //! The controller of kube-runtime.
 
+use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc;
@@ -8,25 +10,27 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client};
+use steadfast_bench_controllers::{Contestant, Trouble, Work, run};
 use tokio::task::JoinHandle;
 
-use super::work::Work;
-use crate::Trouble;
+/// What has failed is called for again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
 
-pub(super) struct Theirs {
+struct Theirs {
     all: mpsc::UnboundedSender<()>,
     running: JoinHandle<()>,
 }
 
-impl Theirs {
-    pub(super) fn start(config: kube::Config, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble> {
-        let maps = Api::<ConfigMap>::namespaced(Client::try_from(config)?, "default");
+impl Contestant for Theirs {
+    fn start(config: kube::Config, _: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble> {
+        let client = Client::try_from(config)?;
+        work.write_by(|| client.clone());
+        let maps = Api::<ConfigMap>::namespaced(client, "default");
         let (all, each) = mpsc::unbounded();
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
-            work.call(&map).await;
-            Ok::<_, std::convert::Infallible>(Action::await_change())
+            work.call(&map).await.map(|()| Action::await_change())
         };
-        let policy = |_: Arc<ConfigMap>, _: &std::convert::Infallible, _: Arc<Work>| Action::await_change();
+        let policy = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Work>| Action::requeue(AGAIN);
         let concurrency = u16::try_from(concurrency)?;
         let controller = Controller::new(maps, watcher::Config::default())
             .with_config(Config::default().concurrency(concurrency))
@@ -35,7 +39,7 @@ impl Theirs {
         Ok(Self { all, running: tokio::spawn(running) })
     }
 
-    pub(super) fn all(&self) -> Result<(), Trouble> {
+    fn all(&self) -> Result<(), Trouble> {
         Ok(self.all.unbounded_send(())?)
     }
 }
@@ -44,4 +48,9 @@ impl Drop for Theirs {
     fn drop(&mut self) {
         self.running.abort();
     }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run::<Theirs>().await
 }

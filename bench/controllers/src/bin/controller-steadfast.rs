@@ -1,32 +1,27 @@
 //! The controller of Steadfast.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope};
+use steadfast_bench_controllers::{Contestant, Trouble, Work, run};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 
-use super::work::Work;
-use crate::Trouble;
-
-pub(super) struct Ours {
+struct Ours {
     controller: RunningController,
     keys: Vec<ObjectKey>,
     // After the controller.
     _factory: InformerFactory,
 }
 
-impl Ours {
-    pub(super) fn start(
-        config: kube::Config,
-        keys: usize,
-        concurrency: usize,
-        work: Arc<Work>,
-    ) -> Result<Self, Trouble> {
-        let factory = InformerFactory::new(&Connection::new(config)?);
+impl Contestant for Ours {
+    fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble> {
+        let connection = Connection::new(config)?;
+        work.write_by(|| connection.client());
+        let factory = InformerFactory::new(&connection);
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
-            work.call(&map).await;
-            Ok::<_, std::convert::Infallible>(Action::await_change())
+            work.call(&map).await.map(|()| Action::await_change())
         };
         let controller = Controller::<ConfigMap>::new(&factory, Scope::namespace("default")).concurrency(concurrency);
         let controller = controller.run(reconcile, back_off, work)?;
@@ -34,9 +29,15 @@ impl Ours {
         Ok(Self { controller, keys, _factory: factory })
     }
 
-    pub(super) fn all(&self) {
+    fn all(&self) -> Result<(), Trouble> {
         for key in &self.keys {
             self.controller.queue().add(key.clone());
         }
+        Ok(())
     }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run::<Ours>().await
 }
