@@ -181,6 +181,32 @@ async fn so_was_one_that_froze_before_the_head_of_a_watch_that_was_resumed() -> 
 }
 
 #[tokio::test(start_paused = true)]
+async fn so_was_one_that_froze_as_a_watch_moved_there() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let informer = world.paging()?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(5)).await;
+    world.freeze_at_a_watch();
+    world.server.faults().goaway();
+    doubt_of_a_head(&informer).await?;
+    world.thaw();
+    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+    demand(world.lists() == 1, || format!("{} lists", world.lists()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_was_asked_for_a_watch_that_took_over_the_http1_connection_of_its_list() -> Result<(), WorldError> {
+    let world = World::over_http1().await?;
+    let informer = world.paging()?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(1)).await;
+    demand(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
+    let took = doubt(&world, &[informer], Duration::from_secs(30)).await?;
+    demand(took <= Duration::from_secs(15), || format!("told after {took:?}"))
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_whose_head_a_frozen_replica_keeps_goes_on_at_another() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     world.freeze_at_a_watch();
