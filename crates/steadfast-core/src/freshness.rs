@@ -195,7 +195,7 @@ pub enum Condition {
     Streaming,
     /// No stream: being resumed or listed anew; or a stream again, after one that broke, and no proof yet.
     Resuming,
-    /// A stream is open, and a proof that was sought did not come.
+    /// A stream is open, and a proof that was sought did not come; or where it is, or is requested, the server answers nothing.
     Suspect,
     /// Known to be behind.
     Stale,

@@ -8,7 +8,7 @@
 //! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
 //! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 is answered, its stream ends, a record in it names no object |
 //! | `> unsettled 1`, `settled 1` | the connection of stream 1 is to end or may be dead; it is well after all |
-//! | `> unanswered 1`, `answered 1` | the server answers nothing else on the connection of stream 1; it does again |
+//! | `> unanswered 1`, `answered 1` | the server answers nothing else on the connection where stream 1 is or is awaited; it does again |
 //! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
 //! | `> error 1 410 Expired` | the server refuses in the stream |
 //! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 use http::{HeaderValue, Version};
 use http_body::Body as _;
@@ -27,7 +27,7 @@ use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
 use crate::resource::Collection;
 use crate::scope::Scope;
-use crate::transport::{self, Carrier, Deadlines, Notice, Placement, Reader, ResponseBody, TransportError};
+use crate::transport::{self, Awaited, Carrier, Deadlines, Notice, Placement, Reader, ResponseBody, TransportError};
 use gunzip::Gunzip;
 use head::{Expected, Head, read_head};
 
@@ -58,8 +58,17 @@ pub(crate) struct Answers {
 }
 
 enum Answer {
-    Asked(BoxFuture<'static, Result<Head, Failure>>),
-    Reading { body: Pin<Box<ResponseBody>>, notices: BoxStream<'static, Notice>, gunzip: Option<Box<Gunzip>> },
+    Asked {
+        head: BoxFuture<'static, Result<Head, Failure>>,
+        notices: BoxStream<'static, Notice>,
+        /// Whether the server answers where it is awaited, as was last told.
+        answering: bool,
+    },
+    Reading {
+        body: Pin<Box<ResponseBody>>,
+        notices: BoxStream<'static, Notice>,
+        gunzip: Option<Box<Gunzip>>,
+    },
     Probing(BoxFuture<'static, Result<Probed, Failure>>),
     Over,
 }
@@ -167,6 +176,16 @@ impl Asker {
 
     /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
     fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+        self.ask_telling(request, doubted, None)
+    }
+
+    /// The same, and what is `awaited` is told where it waits for its head.
+    fn ask_telling(
+        &self,
+        request: &Request,
+        doubted: bool,
+        awaited: Option<Awaited>,
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
         // What is short is not worth it, to the server neither. A stream that begins with a list is one: should something
         // between hold its later events back, a proof is missed, and the watch that is opened then is not compressed.
         let gzip = self.connection.takes_gzip() && request.is_full_transfer();
@@ -174,6 +193,9 @@ impl Asker {
         let request = self.request(request, doubted).map(|mut request| {
             if gzip {
                 request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+            if let Some(awaited) = awaited {
+                request.extensions_mut().insert(awaited);
             }
             request
         });
@@ -401,16 +423,22 @@ impl Answers {
         let answer = match request {
             Request::Probe { since } => Answer::Probing(asker.probe(request, *since, doubted)),
             Request::ShortWatch { target, reach, .. } => {
-                Answer::Asked(asker.watch_shortly(request, target, *reach, doubted))
+                Answer::asked(asker.watch_shortly(request, target, *reach, doubted))
             }
-            _ => Answer::Asked(asker.ask(request, doubted)),
+            // A list has its own patience (R3), and what goes on beside a watch has less.
+            Request::Watch { .. } => {
+                let (awaited, notices) = Awaited::new();
+                let head = asker.ask_telling(request, doubted, Some(awaited));
+                Answer::Asked { head, notices: notices.chain(stream::pending()).boxed(), answering: true }
+            }
+            _ => Answer::asked(asker.ask(request, doubted)),
         };
         self.running.push((id, answer));
     }
 
     /// Has `id` fail, without anything being sent.
     pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
-        self.running.push((id, Answer::Asked(Box::pin(std::future::ready(Err(failure))))));
+        self.running.push((id, Answer::asked(Box::pin(std::future::ready(Err(failure))))));
     }
 
     /// Drops the request `id` and its answer.
@@ -436,18 +464,32 @@ impl Answers {
 }
 
 impl Answer {
+    /// Asked, and nothing is told of where it waits.
+    fn asked(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
+        Self::Asked { head, notices: stream::pending().boxed(), answering: true }
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             match self {
-                Self::Asked(asked) => match std::task::ready!(asked.as_mut().poll(context)) {
-                    Ok(Head { encoding, body, gzip }) => {
+                Self::Asked { head, notices, answering } => match head.as_mut().poll(context) {
+                    Poll::Ready(Ok(Head { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
-                        *self = Self::Reading { notices: body.notices(), body: Box::pin(body), gunzip };
+                        *self = Self::Reading { notices: body.notices(*answering), body: Box::pin(body), gunzip };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
-                    Err(failure) => {
+                    Poll::Ready(Err(failure)) => {
                         *self = Self::Over;
                         return Poll::Ready(Arrival::Failed(failure));
+                    }
+                    Poll::Pending => {
+                        let Some(notice) = std::task::ready!(notices.poll_next_unpin(context)) else {
+                            return Poll::Pending;
+                        };
+                        if let Notice::Answering(told) = notice {
+                            *answering = told;
+                        }
+                        return Poll::Ready(Arrival::Noticed(notice));
                     }
                 },
                 Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {

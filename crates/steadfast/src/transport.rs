@@ -14,6 +14,7 @@
 //! | `upgrade` | a connection for one request that makes something else of it: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadline to answer, on another connection where that is safe |
 //! | `body` | an answer's body: a clean end, or an error that says how it was cut |
+//! | `notice` | what becomes of the connection that an answer comes on, or is awaited on |
 //! | `turn`, `upload`, `windows` | the use of an HTTP/1.1 connection by one request; a request's body on its way; how much may come unread |
 //! | `fence` | until when requests may be sent, judged at each write to a socket |
 //! | `purpose`, `want`, `end`, `failure` | what a connection is for, what a request wants of it, why the one ended and the other failed |
@@ -37,6 +38,7 @@ mod inquiry;
 mod lease;
 mod life;
 mod nanos;
+mod notice;
 mod pool;
 mod purpose;
 mod report;
@@ -50,12 +52,12 @@ mod vanished;
 mod want;
 mod windows;
 
-pub(crate) use body::Notice;
 pub use body::ResponseBody;
 pub(crate) use connector::{Connector, Proxy, Route, Target};
 pub(crate) use dispatch::{copy, is_long};
 pub use error::TransportError;
 pub use fence::Fence;
+pub(crate) use notice::{Awaited, Notice};
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};

@@ -42,7 +42,8 @@ pub enum Input {
     Unsettled(RequestId),
     /// The connection of a stream is well after all.
     Settled(RequestId),
-    /// Whether the server answers other requests on the connection of a stream that is silent (R2a).
+    /// Whether the server answers other requests on the connection of a stream that is silent, or of a watch that waits for
+    /// the head of its answer (R2a).
     Answering(RequestId, bool),
     /// A request failed or its answer broke off.
     Failed(RequestId, Failure),

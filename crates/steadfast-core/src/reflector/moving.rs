@@ -166,6 +166,18 @@ impl Reflector {
         }
     }
 
+    /// The server answers nothing where the successor is: it is tried again elsewhere. That is a doubt too where nothing was
+    /// proven since it was requested: the connection of the watch itself is to end, and nothing more can be asked there.
+    pub(super) fn successor_unanswered(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Move::Opening { deadline, .. } = self.moving.state else { return };
+        let requested = deadline - self.settings.list_patience;
+        self.stay(out);
+        self.move_later(now, None);
+        if self.evidence.proven.is_none_or(|proven| proven < requested) {
+            self.unanswered(now, false, out);
+        }
+    }
+
     /// The successor could not be opened. The watch goes on as long as it can, so nothing is lost by trying later.
     pub(super) fn successor_failed(&mut self, now: Instant, failure: &Failure) {
         self.move_later(now, failure.retry_after);

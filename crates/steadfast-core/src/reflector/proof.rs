@@ -86,6 +86,10 @@ pub(super) struct Search {
 const UNANSWERED: &str =
     "the server answers nothing on this connection, though something on the way may answer its pings";
 
+/// The same of a watch that waits for the head of its answer.
+const UNOPENED: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
+                        something on the way may answer its pings";
+
 /// The time from one search to the next, at the least.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -523,27 +527,59 @@ impl Reflector {
     }
 
     /// Takes in [`super::Input::Answering`]: where the server does not answer beside the watch, that is suspect at once;
-    /// where it does again, a proof is sought, since the watch may have missed something meanwhile.
+    /// where it does again, a proof is sought, since the watch may have missed something meanwhile. One that waits for its
+    /// head has that to come before.
     pub(super) fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
-        if !matches!(self.phase, Phase::Watching { id: watching, opened: Some(_), .. } if watching == id) {
+        if self.is_successor(id) && !answering {
+            return self.successor_unanswered(now, out);
+        }
+        let opened = match &self.phase {
+            Phase::Watching { id: watching, opened, .. } if *watching == id => opened.is_some(),
+            _ => return,
+        };
+        if answering {
+            if opened {
+                self.search.want(now);
+                self.side_tick(now, out);
+            }
+        } else {
+            self.unanswered(now, opened, out);
+        }
+    }
+
+    /// The server answers nothing where a watch is `opened`, or is to be.
+    pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
+        if matches!(self.side, Side::Replacing { .. }) {
             return;
         }
-        if answering {
-            self.search.want(now);
-            self.side_tick(now, out);
-        } else if !matches!(self.side, Side::Replacing { .. }) {
-            self.quiet_side(out);
-            self.doubt(now, UNANSWERED, out);
+        self.quiet_side(out);
+        let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
+        if streams || matches!(self.evidence.condition, Condition::Streaming | Condition::Suspect) {
+            self.doubt(now, if opened { UNANSWERED } else { UNOPENED }, out);
+        } else {
+            // There is a doubt already, of which this is the cause now: as if the watch had failed, though it may come yet.
+            self.set_broken(now, &Failure::unreachable(UNOPENED));
+            out.push(Output::Note(Note::Suspect { why: UNOPENED.into() }));
+            self.replace(now, out);
         }
     }
 
     /// The watch is suspect: another one is opened beside it.
     pub(super) fn doubt(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
-        let Some(from) = self.version.clone() else { return };
-        if self.evidence.condition != Condition::Suspect {
+        if self.version.is_none() {
+            return;
+        }
+        let news = self.evidence.condition != Condition::Suspect;
+        self.set_condition(now, Condition::Suspect, why);
+        if news {
             out.push(Output::Note(Note::Suspect { why: why.into() }));
         }
-        self.set_condition(now, Condition::Suspect, why);
+        self.replace(now, out);
+    }
+
+    /// Opens another watch beside the watch, to take its place.
+    fn replace(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Some(from) = self.version.clone() else { return };
         let id = self.next_id();
         // Given up only when the next proof is due, or the silence would be met with ever more connections.
         self.side = Side::Replacing { id, deadline: now + self.settings.period / 2 };

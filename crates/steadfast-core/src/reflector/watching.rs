@@ -1,8 +1,9 @@
 //! The watch: resumed where it ended, never from elsewhere (R4, R6).
 
 use super::full::Full;
-use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Verdict};
+use super::{Failure, FailureKind, Next, Note, Output, Phase, Record, Reflector, Request, Side, Verdict};
 use crate::breach::Breach;
+use crate::freshness::Condition;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -34,7 +35,16 @@ impl Reflector {
         if let Some(version) = self.version.clone() {
             out.push(Output::Note(Note::Resumed { version }));
         }
-        self.set_streaming(now);
+        if matches!(self.side, Side::Replacing { .. }) {
+            // Another was being opened only for want of this one.
+            self.quiet_side(out);
+        }
+        if self.evidence.condition == Condition::Suspect && self.unnamed.why.is_none() {
+            // A doubt that came while this was waited for, or before: what is open proves nothing (C10).
+            self.hasten_proof(now);
+        } else {
+            self.set_streaming(now);
+        }
     }
 
     /// A record of the watch; what is not newer than what is held says nothing new (C3, C4).

@@ -253,6 +253,14 @@ impl Server {
         let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(60));
         self.plan(now + pause, Doing::Unsettle);
         let open: Vec<RequestId> = self.asked.iter().filter(|(_, asked)| asked.open).map(|(id, _)| *id).collect();
+        let awaited = |asked: &Asked| self.troubled && !asked.open && matches!(asked.request, Request::Watch { .. });
+        let awaited: Vec<RequestId> =
+            self.asked.iter().filter(|(_, asked)| awaited(asked)).map(|(id, _)| *id).collect();
+        for id in awaited {
+            out.push((id, Arrival::Answering(false)));
+            let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
+            self.plan(then, Doing::Heed(id));
+        }
         for id in open {
             out.push((id, Arrival::Unsettled));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use steadfast::{Freshness, Informer};
-use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Verb};
-use steadfast_testing::{InForm, WorldError};
+use steadfast::{Freshness, Informer, Scope};
+use steadfast_apiserver::{Answer, ApiServer, Fate, Moment, RequestRecord, RequestRule, Verb};
+use steadfast_testing::{InForm, WorldError, build_in_form};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
@@ -14,6 +14,28 @@ impl World {
     /// What was asked of silent connections so far.
     fn questions(&self) -> Vec<RequestRecord> {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
+    }
+
+    /// An informer that lists in pages, so that its watch is a request of its own.
+    fn paging(&self) -> Result<Informer<InForm>, WorldError> {
+        Ok(build_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
+    }
+
+    /// Has the first replica freeze when a watch has been requested and before the head of its answer.
+    fn freeze_at_a_watch(&self) {
+        let first = self.server.faults().replica(0);
+        self.server.faults().intercept(move |request, moment| {
+            if (request.verb, moment) == (Verb::Watch, Moment::Before) {
+                first.freeze(true);
+            }
+            Fate::Goes
+        });
+    }
+
+    /// Ends what [`freeze_at_a_watch`](Self::freeze_at_a_watch) has done.
+    fn thaw(&self) {
+        self.server.faults().intercept_no_more();
+        self.server.faults().freeze(false);
     }
 }
 
@@ -108,4 +130,126 @@ async fn any_answer_will_do_and_who_hears_of_events_asks_nothing() -> Result<(),
         world.server.faults().answer_truly();
     }
     demand(world.questions().len() > 10, || "nothing was asked".to_owned())
+}
+
+/// Waits until an informer doubts whose watch waits for its head: soon enough, and for the reason that it does.
+async fn doubt_of_a_head(informer: &Informer<InForm>) -> Result<(), WorldError> {
+    let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
+    let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
+    let told = informer.freshness().to_string();
+    demand(told.contains("answers nothing on this connection, not even the watch"), || told)?;
+    demand(took <= Duration::from_secs(15), || format!("told after {took:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_froze_before_the_head_of_the_watch_was_told_after_thirty_seconds() -> Result<(), WorldError> {
+    for world in [World::new(None).await?, World::over_http1().await?] {
+        world.freeze_at_a_watch();
+        let informer = world.paging()?;
+        informer.wait_for_sync(Duration::from_secs(10)).await?;
+        doubt_of_a_head(&informer).await?;
+        let lists = world.lists();
+        for _ in 0..40 {
+            sleep(Duration::from_secs(1)).await;
+            demand(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
+        }
+        world.thaw();
+        let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+        demand(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
+        demand(world.lists() == lists, || format!("{} lists", world.lists() - lists))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_was_one_that_froze_before_the_head_of_a_watch_that_was_resumed() -> Result<(), WorldError> {
+    // After five seconds the connection of the list is still there, on HTTP/1.1 for the watch too.
+    for after in [5, 70] {
+        for world in [World::new(None).await?, World::over_http1().await?] {
+            let informer = world.paging()?;
+            informer.wait_for_sync(Duration::from_secs(10)).await?;
+            sleep(Duration::from_secs(after)).await;
+            world.freeze_at_a_watch();
+            world.server.faults().end_watches();
+            doubt_of_a_head(&informer).await?;
+            world.thaw();
+            let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+            demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_was_one_that_froze_as_a_watch_moved_there() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let informer = world.paging()?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(5)).await;
+    world.freeze_at_a_watch();
+    world.server.faults().goaway();
+    doubt_of_a_head(&informer).await?;
+    world.thaw();
+    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+    demand(world.lists() == 1, || format!("{} lists", world.lists()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_was_asked_for_a_watch_that_took_over_the_http1_connection_of_its_list() -> Result<(), WorldError> {
+    let world = World::over_http1().await?;
+    let informer = world.paging()?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(1)).await;
+    demand(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
+    let took = doubt(&world, &[informer], Duration::from_secs(30)).await?;
+    demand(took <= Duration::from_secs(15), || format!("told after {took:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_head_a_frozen_replica_keeps_goes_on_at_another() -> Result<(), WorldError> {
+    let world = World::of(ApiServer::builder().replicas(2), None).await?;
+    world.freeze_at_a_watch();
+    let informer = world.paging()?;
+    informer.wait_for_sync(Duration::from_secs(10)).await?;
+    world.memory.network.send_to(1);
+    doubt_of_a_head(&informer).await?;
+    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
+    demand(world.lists() == 1, || format!("{} lists", world.lists()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_takes_long_at_a_server_that_answers_is_no_doubt() -> Result<(), WorldError> {
+    for world in [World::new(None).await?, World::over_http1().await?] {
+        world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
+        let informer = world.paging()?;
+        informer.wait_for_sync(Duration::from_secs(10)).await?;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(40) {
+            sleep(Duration::from_millis(100)).await;
+            demand(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
+        }
+        let asked = world.questions().len();
+        demand((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_on_a_connection_that_nobody_used_has_ten_seconds_too() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let first = world.paging()?;
+    first.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(1)).await;
+    first.stop();
+    sleep(Duration::from_secs(30)).await;
+    world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
+    let second = build_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
+    second.wait_for_sync(Duration::from_secs(10)).await?;
+    sleep(Duration::from_secs(9)).await;
+    demand(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;
+    demand(world.questions().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
+    sleep(Duration::from_secs(3)).await;
+    demand(world.questions().len() == 1, || format!("{} questions", world.questions().len()))
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use steadfast_core::Instant;
-use tokio::sync::watch;
 
 use super::cause;
 use super::connection::Connection;
 use super::end::End;
 use super::error::TransportError;
 use super::lease::Lease;
+use super::notice::{Notice, changes};
 use super::turn::Turn;
 use super::upload::Upload;
 use crate::environment::SharedEnvironment;
@@ -89,11 +89,12 @@ impl ResponseBody {
         self.connection
     }
 
-    /// Tells what becomes of the connection, each time. Nothing while there is nothing to tell.
-    pub(crate) fn notices(&self) -> BoxStream<'static, Notice> {
+    /// Tells what becomes of the connection, each time. Nothing while there is nothing to tell: that the server answers there
+    /// is none where it was last told that it is `answering`.
+    pub(crate) fn notices(&self, answering: bool) -> BoxStream<'static, Notice> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
         let leave = changes(connection.whether_to_leave(), false).map(Notice::Leave);
-        let answering = changes(connection.whether_it_answers(), true).map(Notice::Answering);
+        let answering = changes(connection.whether_it_answers(), answering).map(Notice::Answering);
         stream::select(leave, answering).chain(stream::pending()).boxed()
     }
 
@@ -101,23 +102,6 @@ impl ResponseBody {
     pub fn peer(&self) -> &str {
         &self.peer
     }
-}
-
-/// What becomes of the connection that an answer comes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// Whether to ask for the rest on another connection: this one is to end, or may be dead; or is well after all.
-    Leave(bool),
-    /// Whether the server answers other requests there.
-    Answering(bool),
-}
-
-/// What `told` says, each time that it is not what it was `before`.
-fn changes(told: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
-    stream::unfold((told, before), |(mut told, before)| async move {
-        let now = *told.wait_for(|now| *now != before).await.ok()?;
-        Some((now, (told, now)))
-    })
 }
 
 impl Source {

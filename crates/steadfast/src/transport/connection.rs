@@ -69,6 +69,10 @@ struct Shared {
     sender: Option<Sender>,
     streams: usize,
     requests: u64,
+    /// What the last request was for: on HTTP/1.1, the only one that runs.
+    serves: Purpose,
+    /// Since when something runs without a pause, or when that last began.
+    used_since: Instant,
     unused_since: Option<Instant>,
     round_trip: Option<Duration>,
     end: Option<End>,
@@ -105,6 +109,8 @@ impl Connection {
                 sender: None,
                 streams: 0,
                 requests: 0,
+                serves: purpose,
+                used_since: opened,
                 unused_since: Some(opened),
                 round_trip: None,
                 end: None,
@@ -242,6 +248,16 @@ impl Connection {
         self.answering.subscribe()
     }
 
+    /// Since when nothing has come of any watch that an informer has here, the one whose head is awaited among them; none
+    /// where there is none.
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        let shared = self.lock();
+        // A connection of HTTP/1.1 takes whatever it can, one after the other.
+        let purpose = if shared.protocol == Some(Protocol::Http1) { shared.serves } else { self.purpose };
+        let carries = purpose == Purpose::INFORMERS_WATCHES && shared.unused_since.is_none();
+        carries.then(|| shared.used_since.max(self.answered()))
+    }
+
     /// How the server can be asked whether it is there.
     pub(super) fn way_to_ask(&self) -> Way {
         let shared = self.lock();
@@ -287,8 +303,9 @@ impl Connection {
         self.lock().end.clone()
     }
 
-    /// The means to send one more request, if one may go here while at most `limit` run at once.
-    pub(super) fn admit(&self, limit: usize) -> Option<Sender> {
+    /// The means to send one more request, for `purpose`, if one may go here while at most `limit` run at once.
+    pub(super) fn admit(&self, limit: usize, purpose: Purpose) -> Option<Sender> {
+        let now = self.environment.now();
         let mut shared = self.lock();
         if !shared.state.accepts() || !*self.answering.borrow() {
             return None;
@@ -311,7 +328,10 @@ impl Connection {
         };
         shared.streams += 1;
         shared.requests += 1;
-        shared.unused_since = None;
+        shared.serves = purpose;
+        if shared.unused_since.take().is_some() {
+            shared.used_since = now;
+        }
         Some(sender)
     }
 

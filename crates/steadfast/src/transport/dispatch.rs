@@ -13,6 +13,7 @@ use super::connection::Sender;
 use super::error::TransportError;
 use super::failure::{Again, Failure};
 use super::inquiry::Ask;
+use super::notice::Awaited;
 use super::pool::Pool;
 use super::purpose::{Purpose, Role};
 use super::settings::{Carrier, Deadlines, Placement, Reader};
@@ -130,6 +131,7 @@ impl Pool {
         let mut deadline = environment.sleep_until(begun + limit);
         let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
+        let awaited = request.extensions().get::<Awaited>().cloned();
         let mut next = Some(request);
         let mut attempt = 0;
         let mut avoid = Vec::new();
@@ -141,7 +143,7 @@ impl Pool {
                 biased;
                 place = async {
                     match carrier {
-                        Some(carrier) => self.place_on(carrier),
+                        Some(carrier) => self.place_on(carrier, want.purpose()),
                         None => self.place(want, &avoid).await,
                     }
                 } => place?,
@@ -150,6 +152,12 @@ impl Pool {
             let connection = lease.connection.clone();
             let mark = connection.traffic.sent();
             let alone = matches!(sender, Sender::Http1(_));
+            let told = async {
+                match &awaited {
+                    Some(awaited) => awaited.follow(&connection).await,
+                    None => std::future::pending().await,
+                }
+            };
             let sent = async {
                 match sender {
                     Sender::Http2(sender) => http2::send(sender, lease, environment, request).await,
@@ -171,6 +179,7 @@ impl Pool {
                     let maybe_sent = !(alone && connection.traffic.seal_at(mark));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
+                never = told => match never {},
             };
             if matches!(error, TransportError::Tls { .. }) {
                 // No connection is another to whoever is not taken.

@@ -1,7 +1,8 @@
 //! Whether the server behind a connection answers, where something on the way may answer pings in its place (R2a).
 //!
 //! When nothing has come of any watch of a connection for a while, the server is asked something small, on the same
-//! connection, through all that is on the way. Any answer will do. An HTTP/1.1 connection is occupied by its one watch, and
+//! connection, through all that is on the way. Any answer will do. A watch that waits for the head of its answer is as silent
+//! as one that waits for events: silence says as little there. An HTTP/1.1 connection is occupied by its one watch, and
 //! one of HTTP/2 may be full: then the question goes on another connection, once for all that are silent. That the server
 //! answers there proves that it lives, and not that it would serve this watch; that it does not is a doubt all the same.
 
@@ -21,7 +22,8 @@ use super::body::ResponseBody;
 use super::connection::{Connection, Way};
 use super::error::TransportError;
 use super::purpose::Purpose;
-use super::settings::Settings;
+use super::report::Protocol;
+use super::settings::{Reader, Settings};
 use crate::environment::SharedEnvironment;
 use crate::metrics::traffic::{Code, Traffic};
 
@@ -70,14 +72,17 @@ pub(super) async fn inquire(
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> Infallible {
-    if connection.purpose != Purpose::INFORMERS_WATCHES || settings.breaches.commit(Breach::Unpinged) {
+    let may_carry = connection.purpose == Purpose::INFORMERS_WATCHES
+        || connection.purpose.reader == Reader::Informer && connection.protocol() == Some(Protocol::Http1);
+    if !may_carry || settings.breaches.commit(Breach::Unpinged) {
         return std::future::pending().await;
     }
     let mut asked = connection.opened;
     loop {
-        let due = connection.answered().max(asked) + settings.inquire_after;
-        if environment.now() < due || connection.unused_since().is_some() {
-            environment.sleep_until(due.max(environment.now() + LOOKING)).await;
+        let now = environment.now();
+        let due = connection.silent_since().map(|since| since.max(asked) + settings.inquire_after);
+        if let Some(wait) = due.map_or(Some(now + LOOKING), |due| (now < due).then_some(due)) {
+            environment.sleep_until(wait).await;
             continue;
         }
         let begun = environment.now();

@@ -255,11 +255,11 @@ impl Pool {
     }
 
     /// A place on that connection, if it still has one at once.
-    pub(super) fn place_on(&self, carrier: Carrier) -> Result<Place, TransportError> {
+    pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Place, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
-            let sender = connection.admit(self.inner.settings.streams)?;
+            let sender = connection.admit(self.inner.settings.streams, purpose)?;
             Some((Lease::new(connection.clone(), self.inner.home()), sender))
         });
         place.ok_or_else(|| {
@@ -321,7 +321,8 @@ impl Inner {
                         || connection.protocol() == Some(Protocol::Http1));
                 let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= NEW;
                 let other = other && !avoid.contains(&connection.id);
-                let sender = (fits && other).then(|| connection.admit(self.settings.streams)).flatten()?;
+                let admitted = || connection.admit(self.settings.streams, want.purpose());
+                let sender = (fits && other).then(admitted).flatten()?;
                 Some((Lease::new(connection.clone(), self.home()), sender))
             })
         };

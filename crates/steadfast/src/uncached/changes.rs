@@ -285,7 +285,7 @@ impl Reading {
         match self.source.asker.ask_for_caller(&request, None).await {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
-                let notices = body.notices();
+                let notices = body.notices(true);
                 self.open = Some(Open { body: Box::pin(body), notices, framer, opened: now, heard: now });
                 // A watch that follows one that ended in good order leaves no doubt.
                 if self.evidence.load().condition != Condition::Streaming {
