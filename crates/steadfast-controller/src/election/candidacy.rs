@@ -289,7 +289,7 @@ impl Candidacy {
     /// The lease without a holder, to be written once nothing is done any more in our name; what is to be read first, if it is
     /// not known; or nothing, where it is not ours.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
-        let unled = self.succession.as_ref().is_some_and(Succession::gives_up_for_others);
+        let unled = self.gives_up_for_others();
         let term = self.term(now);
         if self.doubted && term.is_some() {
             return Some(Step::Get);
@@ -298,6 +298,11 @@ impl Candidacy {
         let ours = term.map_or(unled, |term| record::uid(&observed.lease) == term.uid)
             && record::holder(&observed.lease) == Some(&self.identity);
         ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
+    }
+
+    /// Whether the lease may be given up by who does not lead.
+    pub(super) fn gives_up_for_others(&self) -> bool {
+        self.succession.as_ref().is_some_and(Succession::gives_up_for_others)
     }
 
     /// Ends the term, whatever is left of it; the lease is still ours, and another may begin.
