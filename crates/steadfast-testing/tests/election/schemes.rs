@@ -112,16 +112,31 @@ impl Schemes<'_> {
         self.give(to)
     }
 
-    /// The holder does not hear that `other` is given the lease, who ends before it leads: who comes next is to wait for both.
+    /// The holder does not hear that `other` is given the lease, who ends before it leads, and that a third is given it then: who is to
+    /// wait for the first, and not for the second alone.
     async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, WorldError> {
         if let Some(holder) = holder {
             let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
-            let direction = if self.random.draw().is_multiple_of(3) { Direction::Both } else { Direction::ToClient };
+            let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
             self.log.note(&format!("{holder} is cut off {direction:?} for {lasts:?}"));
             cut_off(&self.programs[holder].process.network, direction, lasts);
         }
         self.give(other)?;
-        sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(6))).await;
+        // In most cases it has taken up the lease by then.
+        sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        let third = (0..self.programs.len()).find(|third| *third != other && Some(*third) != holder);
+        if let Some(third) = third {
+            let soon = self.random.between(Duration::from_millis(100), Duration::from_secs(1));
+            self.log.note(&format!("the lease is given to {third} in {soon:?}"));
+            let third = self.programs[third].election.identity().to_owned();
+            let coordinator = self.coordinator.clone();
+            tokio::spawn(async move {
+                sleep(soon).await;
+                if !coordinator.is_sane() {
+                    coordinator.give(&third).expect("the server takes what a coordinator writes");
+                }
+            });
+        }
         Ok(Some(other))
     }
 
