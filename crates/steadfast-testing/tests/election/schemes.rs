@@ -28,7 +28,7 @@ impl Schemes<'_> {
         let holder = self.holder()?;
         let other = self.other_than(holder);
         let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
-        match self.random.draw() % 12 {
+        match self.random.draw() % 13 {
             0 | 1 => self.give(other)?,
             2 => {
                 // Between two looks.
@@ -73,7 +73,11 @@ impl Schemes<'_> {
                 }
             }
             9 | 10 => return self.pass_through(holder, other).await,
-            _ => self.give_to_who_returns(holder, other, lasts.max(Duration::from_secs(12))),
+            _ => {
+                // Also who led when it was last there.
+                let who = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
+                self.give_to_who_returns(who, lasts.max(Duration::from_secs(12)));
+            }
         }
         Ok(None)
     }
@@ -140,22 +144,30 @@ impl Schemes<'_> {
         Ok(Some(other))
     }
 
-    /// The lease is given to `other`, who was cut off for so long that it does not know who was renewing it, when it comes back.
-    fn give_to_who_returns(&mut self, holder: Option<usize>, other: usize, lasts: Duration) {
-        self.log.note(&format!("{other} is cut off for {lasts:?}, and given the lease then"));
-        let returns = self.programs[other].clone();
-        let acts = holder.map(|holder| self.programs[holder].process.network.clone());
+    /// The lease, or another of its name, is given to `who` when it comes back, who was cut off for so long that it does not know who has
+    /// it, and that one does not hear of it.
+    fn give_to_who_returns(&mut self, who: usize, lasts: Duration) {
+        let returns = self.programs[who].clone();
+        let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
+        let then = if deletes { "given another" } else { "given the lease" };
+        self.log.note(&format!("{who} is cut off for {lasts:?}, and {then} then"));
+        let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
+        let networks: Vec<_> = networks.collect();
         let hears_late = self.random.between(Duration::ZERO, Duration::from_secs(12));
         let soon = self.random.between(Duration::ZERO, Duration::from_secs(1));
         let coordinator = self.coordinator.clone();
         cut_off(&returns.process.network, Direction::Both, lasts + soon);
         tokio::spawn(async move {
             sleep(lasts).await;
-            if coordinator.is_sane() {
+            let Some(holder) = coordinator.holder().expect("it can be read").filter(|_| !coordinator.is_sane()) else {
                 return;
+            };
+            let acts = networks.iter().find(|(election, _)| election.identity() == holder);
+            if let Some((_, network)) = acts.filter(|_| holder != returns.election.identity()) {
+                cut_off(network, Direction::ToClient, hears_late);
             }
-            if let Some(network) = acts {
-                cut_off(&network, Direction::ToClient, hears_late);
+            if deletes {
+                coordinator.delete().expect("it is there");
             }
             coordinator.give(returns.election.identity()).expect("the server takes what a coordinator writes");
         });
