@@ -95,7 +95,7 @@ pub(super) struct Candidacy {
 enum Known {
     Nothing,
     Lease(Observed),
-    /// It is not there. It was held by another when it was last seen, who may act until `free`.
+    /// It is not there. It was seen before, and whoever held it then or later may act until `free`.
     Missing {
         free: Instant,
     },
@@ -402,14 +402,13 @@ impl Candidacy {
         self.known = Known::Lease(Observed { lease, since });
     }
 
-    /// The lease was seen to be gone. Whoever else held it does not know that yet, and may have renewed it a moment before.
+    /// The lease was seen to be gone. Whoever else held it does not know that yet, and may have acquired or renewed it since we looked,
+    /// unless we lead.
     fn missing(&mut self, now: Instant) {
         self.doubted = false;
-        self.term = None;
+        let leads = self.term.take().is_some();
         let free = match &self.known {
-            Known::Lease(observed) if record::holder(&observed.lease).is_some_and(|holder| holder != self.identity) => {
-                now + self.longest
-            }
+            Known::Lease(_) if !leads => now + self.longest,
             Known::Missing { free } => *free,
             Known::Lease(_) | Known::Nothing => now,
         };
