@@ -214,7 +214,10 @@ impl Campaign {
 
     /// Gives up the lease if it is ours; says whether it is free now.
     async fn release(&mut self) -> bool {
-        let Some(term) = self.term.take() else { return false };
+        let Some(term) = self.term.take() else {
+            // Who does not lead gives up nothing, unless a test has it break that rule.
+            return self.candidacy.gives_up_for_others() && self.give_up().await;
+        };
         let until = self.candidacy.term(self.now()).map(|held| held.until);
         self.unsettled.close(&term, &self.timing);
         self.office.standing.send_modify(|_| {});
@@ -226,6 +229,11 @@ impl Campaign {
             }
             self.pause(settled.since(self.now())).await;
         }
+        self.give_up().await
+    }
+
+    /// Writes into the lease that nobody holds it, if it is ours; says whether that is so now.
+    async fn give_up(&mut self) -> bool {
         // Two requests, and once more each: where that does not do, the lease runs out by itself.
         for _ in 0..4 {
             let Some(step) = self.candidacy.release(self.now(), self.wall()) else { return false };

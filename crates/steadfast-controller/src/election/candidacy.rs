@@ -95,7 +95,7 @@ pub(super) struct Candidacy {
 enum Known {
     Nothing,
     Lease(Observed),
-    /// It is not there. It was held by another when it was last seen, who may act until `free`.
+    /// It is not there. It was seen before, and whoever held it then or later may act until `free`.
     Missing {
         free: Instant,
     },
@@ -289,7 +289,7 @@ impl Candidacy {
     /// The lease without a holder, to be written once nothing is done any more in our name; what is to be read first, if it is
     /// not known; or nothing, where it is not ours.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
-        let unled = self.succession.as_ref().is_some_and(Succession::gives_up_for_others);
+        let unled = self.gives_up_for_others();
         let term = self.term(now);
         if self.doubted && term.is_some() {
             return Some(Step::Get);
@@ -298,6 +298,11 @@ impl Candidacy {
         let ours = term.map_or(unled, |term| record::uid(&observed.lease) == term.uid)
             && record::holder(&observed.lease) == Some(&self.identity);
         ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
+    }
+
+    /// Whether the lease may be given up by who does not lead.
+    pub(super) fn gives_up_for_others(&self) -> bool {
+        self.succession.as_ref().is_some_and(Succession::gives_up_for_others)
     }
 
     /// Ends the term, whatever is left of it; the lease is still ours, and another may begin.
@@ -397,14 +402,13 @@ impl Candidacy {
         self.known = Known::Lease(Observed { lease, since });
     }
 
-    /// The lease was seen to be gone. Whoever else held it does not know that yet, and may have renewed it a moment before.
+    /// The lease was seen to be gone. Whoever else held it does not know that yet, and may have acquired or renewed it since we looked,
+    /// unless we lead.
     fn missing(&mut self, now: Instant) {
         self.doubted = false;
-        self.term = None;
+        let leads = self.term.take().is_some();
         let free = match &self.known {
-            Known::Lease(observed) if record::holder(&observed.lease).is_some_and(|holder| holder != self.identity) => {
-                now + self.longest
-            }
+            Known::Lease(_) if !leads => now + self.longest,
             Known::Missing { free } => *free,
             Known::Lease(_) | Known::Nothing => now,
         };

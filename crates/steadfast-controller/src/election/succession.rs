@@ -90,12 +90,12 @@ impl Succession {
     /// The `longest` that it was ever seen to last is how long a holder may act who was not seen.
     pub(super) fn see(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
         let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
-        // Another lease of that name says nothing of who held the one before, nor whether he had renewed it meanwhile.
-        let another_was_held = before.is_some_and(|before| !same && self.place(before) == Place::Anothers);
-        let was_never_held = !record::was_held(lease) && !another_was_held;
+        // Another lease of that name says nothing of who held the one before after we had looked, whosever it was then.
+        let is_another = before.is_some() && !same;
+        let was_never_held = !record::was_held(lease) && !is_another;
         match self.place(lease) {
             Place::Nobodys if record::is_released(lease) && same => self.over = now,
-            Place::Nobodys if record::is_released(lease) && !another_was_held => {}
+            Place::Nobodys if record::is_released(lease) && !is_another => {}
             Place::Nobodys | Place::Given if was_never_held => {}
             Place::Given if same && (next || !self.asks()) => {}
             Place::Ours => {}

@@ -47,6 +47,25 @@ fn of<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
     reigns
 }
 
+/// How often the lease became another's while its holder wrote on.
+pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize {
+    let history = server.history();
+    let leases = history.of("coordination.k8s.io", "leases");
+    let holder = |lease: Option<&Value>| Some(lease?["spec"]["holderIdentity"].as_str()?.to_owned());
+    let given = leases.filter_map(|change| {
+        let [before, after] = [&change.previous, &change.object].map(|lease| holder(lease.as_deref()));
+        before
+            .filter(|before| after.is_some_and(|after| after != *before && !after.is_empty()))
+            .map(|before| (change.at, before))
+    });
+    given
+        .filter(|(at, before)| {
+            let was_theirs = |reign: &&Reign| reign.holder.split('#').next() == Some(before);
+            reigns.iter().filter(was_theirs).any(|reign| reign.first <= *at && *at < reign.last)
+        })
+        .count()
+}
+
 /// Where a write was accepted from a holder after another's first one.
 pub(crate) fn violations(reigns: &[Reign]) -> Vec<String> {
     let mut over = BTreeSet::new();

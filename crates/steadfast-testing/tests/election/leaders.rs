@@ -1,7 +1,9 @@
 //! What an election promises to one program, each as a story.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
@@ -11,13 +13,15 @@ use serde_json::json;
 use steadfast::{Connection, kube};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_controller::{ElectionMetrics, Leader, LeaderElection};
+use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{WorldError, config_map};
-use tokio::time::{Instant, sleep};
+use steadfast_testing::{InMemory, WorldError, config_map};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::mishaps::{alone, number};
 use crate::process::Process;
 use crate::program::OBJECT;
+use crate::way::Way;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -200,6 +204,49 @@ async fn who_is_dropped_with_all_that_came_of_it_releases_the_lease() -> Result<
     sleep(SECOND).await;
     assert_eq!(lease(&connection).await?.spec.and_then(|spec| spec.holder_identity), Some(String::new()));
     Ok(())
+}
+
+#[test]
+fn an_election_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+    has_stopped_where_its_runtime_is_gone(Way::First)
+}
+
+#[test]
+fn a_coordinated_election_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+    has_stopped_where_its_runtime_is_gone(Way::Named(None))
+}
+
+/// Nobody waits for who does not run any more: neither where one leads, nor where one does not, nor who waited already.
+fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let first = runtime()?;
+    let elections = first.block_on(async {
+        let server = Arc::new(server().await?);
+        let mut seeds = Random::new(1);
+        let _coordinator = way.coordinator(&server, &mut seeds)?;
+        let mut elections = Vec::new();
+        for seed in 0..2 {
+            let connection = InMemory { seed, ..InMemory::default() }.connection(&server).await?;
+            let builder = LeaderElection::builder(&connection, "default", "it").identity("candidate");
+            elections.push(way.stand(builder, &mut seeds).await?);
+        }
+        sleep(30 * SECOND).await;
+        Ok::<_, WorldError>(elections)
+    })?;
+    assert_eq!(elections.iter().filter(|election| election.is_leader()).count(), 1, "{way:?}");
+    runtime()?.block_on(async {
+        let ended = async {
+            let stops = join_all(elections.iter().map(LeaderElection::stop));
+            let (stopped, ()) = tokio::join!(biased; stops, async { first.shutdown_background() });
+            assert_eq!(stopped, [false, false], "nobody has released the lease");
+            for election in &elections {
+                assert!(!election.stop().await && !election.is_leader());
+                assert!(election.until_leader().await.is_none());
+            }
+        };
+        // It takes no time at all.
+        Ok(timeout(Duration::from_millis(1), ended).await?)
+    })
 }
 
 #[tokio::test(start_paused = true)]

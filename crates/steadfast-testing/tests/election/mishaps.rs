@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use steadfast_apiserver::{ApiServer, RequestRule, Verb};
 use steadfast_testing::WorldError;
+use steadfast_testing::proxy::{Direction, NetworkFaults};
 use tokio::time::{Instant, sleep};
 
 use crate::process::Process;
@@ -57,6 +58,16 @@ pub(crate) fn freeze(process: &Process, lasts: Duration) {
     tokio::spawn(async move {
         sleep(lasts).await;
         process.freeze(false);
+    });
+}
+
+/// Nothing passes through `network` in one direction for so long.
+pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Duration) {
+    network.black_hole(direction, true);
+    let network = network.clone();
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        network.black_hole(direction, false);
     });
 }
 

@@ -1,5 +1,6 @@
 //! One random history: candidates, what befalls them, and what the server has accepted in the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_apiserver::ApiServer;
@@ -9,10 +10,13 @@ use steadfast_testing::proxy::{Direction, NetworkFaults};
 use steadfast_testing::{WorldError, config_map};
 use tokio::time::sleep;
 
-use crate::judge::{Reign, reigns, violations};
-use crate::mishaps::{Log, REPAIR, SLOW, freeze, slow_writes};
+use crate::coordinator::{Coordinator, LEASE};
+use crate::judge::{Reign, given_while_acting, reigns, violations};
+use crate::mishaps::{Log, REPAIR, SLOW, cut_off, freeze, slow_writes};
 use crate::process::{Mutant, Process};
 use crate::program::{Ending, OBJECT, Program};
+use crate::schemes::Schemes;
+use crate::way::Way;
 
 /// How many things befall them.
 const STEPS: usize = 20;
@@ -20,6 +24,8 @@ const STEPS: usize = 20;
 /// What a history came to.
 pub(crate) struct Told {
     pub(crate) reigns: Vec<Reign>,
+    /// How often the lease was given to another while its holder acted.
+    pub(crate) given_while_acting: usize,
     /// What must not be.
     pub(crate) problems: Vec<String>,
     /// What befell whom, with times.
@@ -27,22 +33,29 @@ pub(crate) struct Told {
 }
 
 struct Stage {
-    server: ApiServer,
+    server: Arc<ApiServer>,
     http2: bool,
+    way: Way,
+    coordinator: Option<Coordinator>,
     mutant: Option<Mutant>,
     random: Random,
     slots: Vec<Program>,
+    /// Who was there.
+    gone: Vec<String>,
     log: Log,
 }
 
-/// Plays what `seed` decides, with what the `mutant` lacks.
-pub(crate) async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, WorldError> {
+/// Plays what `seed` decides among candidates that come to lead in one `way`, with what the `mutant` lacks.
+pub(crate) async fn play(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<Told, WorldError> {
     let mut random = Random::new(seed);
     let http2 = !random.draw().is_multiple_of(3);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
+    let server = Arc::new(server);
     server.create(&config_map(OBJECT, ""))?;
     let candidates = 2 + random.draw() as usize % 3;
-    let mut stage = Stage { server, http2, mutant, random, slots: Vec::new(), log: Log::new() };
+    let coordinator = way.coordinator(&server, &mut random)?;
+    let (slots, gone, log) = (Vec::new(), Vec::new(), Log::new());
+    let mut stage = Stage { server, http2, way, coordinator, mutant, random, slots, gone, log };
     for _ in 0..candidates {
         let program = stage.start().await?;
         stage.slots.push(program);
@@ -50,7 +63,9 @@ pub(crate) async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, Worl
     for _ in 0..STEPS {
         let pause = stage.random.between(Duration::from_millis(1), Duration::from_secs(12));
         sleep(pause).await;
-        stage.befall().await?;
+        if !stage.scheme().await? {
+            stage.befall().await?;
+        }
     }
     stage.heal();
     let healed = stage.server.elapsed();
@@ -60,18 +75,34 @@ pub(crate) async fn play(seed: u64, mutant: Option<Mutant>) -> Result<Told, Worl
     if reigns.last().is_none_or(|reign| reign.last <= healed + REPAIR / 2) {
         problems.push(format!("nobody leads, {REPAIR:?} after all was well: {:?}", reigns.last()));
     }
-    Ok(Told { reigns, problems, log: stage.log.text })
+    let given_while_acting = given_while_acting(&stage.server, &reigns);
+    Ok(Told { reigns, given_while_acting, problems, log: stage.log.text })
 }
 
 impl Stage {
     async fn start(&mut self) -> Result<Program, WorldError> {
         let process = Process::start(&self.server, self.random.draw(), self.mutant);
         let connection = process.connection(&self.server, self.http2).await?;
-        let builder = LeaderElection::builder(&connection, "default", "it").identity("candidate");
-        let election = builder.wall_clock(process.wall_clock()).build()?;
+        let builder = LeaderElection::builder(&connection, "default", LEASE).identity("candidate");
+        let builder = builder.wall_clock(process.wall_clock());
+        let election = self.way.stand(builder, &mut self.random).await?;
         self.log.note(&format!("{} starts", election.identity()));
         let random = Random::new(self.random.draw());
         Ok(Program::start(process, connection, election, self.mutant, random))
+    }
+
+    /// Half of the time, a coordinator does something unwise, where there is one; says whether it did.
+    async fn scheme(&mut self) -> Result<bool, WorldError> {
+        let Some(coordinator) = &self.coordinator else { return Ok(false) };
+        if self.random.draw().is_multiple_of(2) {
+            return Ok(false);
+        }
+        let Self { slots, gone, random, log, .. } = self;
+        let ends = Schemes { coordinator, programs: slots, gone, random, log }.play().await?;
+        if let Some(slot) = ends {
+            self.end(slot, Ending::InOrder).await?;
+        }
+        Ok(true)
     }
 
     /// Something befalls somebody, more often the one who leads than not.
@@ -135,36 +166,39 @@ impl Stage {
             13 => {
                 self.log.note(&format!("{slot} is killed"));
                 self.slots[slot].process.kill();
+                self.gone.push(self.slots[slot].election.identity().to_owned());
                 self.slots[slot] = self.start().await?;
             }
             _ => {
                 let ending = if few.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
-                self.log.note(&format!("{slot} ends {ending:?}"));
-                self.slots[slot].ending.send_replace(ending);
-                let next = self.start().await?;
-                let before = std::mem::replace(&mut self.slots[slot], next);
-                tokio::spawn(async move {
-                    // It is there as long as it takes, at most for as long as Kubernetes gives it.
-                    let mut ended = before.ended.clone();
-                    tokio::select! {
-                        biased;
-                        _ = ended.wait_for(|ended| *ended) => {}
-                        () = sleep(Duration::from_secs(30)) => before.process.kill(),
-                    }
-                });
+                self.end(slot, ending).await?;
             }
         }
         Ok(())
     }
 
+    /// The program in `slot` ends, and another begins.
+    async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), WorldError> {
+        self.log.note(&format!("{slot} ends {ending:?}"));
+        self.slots[slot].ending.send_replace(ending);
+        let next = self.start().await?;
+        let before = std::mem::replace(&mut self.slots[slot], next);
+        self.gone.push(before.election.identity().to_owned());
+        tokio::spawn(async move {
+            // It is there as long as it takes, at most for as long as Kubernetes gives it.
+            let mut ended = before.ended.clone();
+            tokio::select! {
+                biased;
+                _ = ended.wait_for(|ended| *ended) => {}
+                () = sleep(Duration::from_secs(30)) => before.process.kill(),
+            }
+        });
+        Ok(())
+    }
+
     fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
         self.log.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
-        network.black_hole(direction, true);
-        let network = network.clone();
-        tokio::spawn(async move {
-            sleep(lasts).await;
-            network.black_hole(direction, false);
-        });
+        cut_off(network, direction, lasts);
     }
 
     /// Whose election says that it leads.
@@ -180,6 +214,9 @@ impl Stage {
         for program in &self.slots {
             program.process.network.heal();
             program.process.freeze(false);
+        }
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.is_set_right();
         }
     }
 }

@@ -214,6 +214,49 @@ fn another_lease_of_that_name_does_not_end_who_held_the_one_before() {
 }
 
 #[test]
+fn another_lease_was_led_by_at_once_by_who_had_held_the_one_before_while_a_third_acted() {
+    let (mut server, mut a) = a_leader();
+    give(&mut server, "b", 3);
+    renew(&mut server, "b", 30);
+    server.lease = None;
+    give(&mut server, "a", 31);
+    let leads = leads_at(&mut a, &mut server, 31.0);
+    assert!((leads - 46.0).abs() < 0.001, "b acts until 40: {leads}");
+
+    let (mut server, mut a) = a_leader();
+    give(&mut server, "b", 3);
+    renew(&mut server, "b", 30);
+    server.lease = None;
+    play(&mut a, &mut server, 31.0);
+    give(&mut server, "a", 32);
+    let leads = leads_at(&mut a, &mut server, 33.0);
+    assert!((leads - 46.0).abs() < 0.001, "it was seen to be missing: {leads}");
+}
+
+#[test]
+fn another_lease_was_led_by_at_once_by_who_had_seen_the_one_before_given_up() {
+    let (mut server, mut a) = held_by_another();
+    server.change(|lease| *lease = record::released(lease, wall(1)));
+    play(&mut a, &mut server, 2.0);
+    give(&mut server, "y", 3);
+    renew(&mut server, "y", 30);
+    server.lease = None;
+    give(&mut server, "a", 31);
+    let leads = leads_at(&mut a, &mut server, 31.0);
+    assert!((leads - 46.0).abs() < 0.001, "y acts until 40: {leads}");
+}
+
+#[test]
+fn a_leader_whose_lease_is_deleted_and_made_anew_waits_for_nobody() {
+    let (mut server, mut a) = a_leader();
+    server.lease = None;
+    play(&mut a, &mut server, 4.0);
+    assert!(!is_leader(&a, 4.0));
+    give(&mut server, "a", 5);
+    assert!((leads_at(&mut a, &mut server, 6.0) - 6.0).abs() < 0.001, "it acted until it saw that");
+}
+
+#[test]
 fn who_gets_back_a_lease_that_another_had_meanwhile_begins_a_term_of_its_own() {
     let (mut server, mut a) = a_leader();
     give(&mut server, "b", 3);

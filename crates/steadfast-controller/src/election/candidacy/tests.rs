@@ -388,6 +388,27 @@ fn a_lease_that_was_renewed_and_deleted_between_two_looks_was_created_anew_at_on
 }
 
 #[test]
+fn a_lease_that_another_had_taken_and_that_was_deleted_was_created_anew_at_once_by_who_had_held_it_before() {
+    let (mut server, mut a) = led();
+    let mut b = candidate("b", 1.0);
+    // a is cut off, or frozen; b is not.
+    let mut now = 1.0;
+    while now < 30.0 {
+        now = play(&mut b, &mut server, now);
+    }
+    assert!(is_leader(&b, 30.0));
+    server.lease = None;
+    play(&mut a, &mut server, 30.5);
+    assert_eq!(server.holder(), None, "b acts still");
+    let mut now = 30.5;
+    while server.lease.is_none() {
+        now = play(&mut a, &mut server, now);
+    }
+    let since = a.term(at(now)).map(|term| term.until.since(at(0.0)).as_secs_f64() - 10.0);
+    assert!(since.is_some_and(|since| (45.5..46.0).contains(&since)), "{since:?}");
+}
+
+#[test]
 fn a_released_lease_is_free_at_once_and_counts_as_a_transition() {
     let (mut server, mut a) = led();
     let step = a.release(at(1.0), wall(1)).expect("it is ours");

@@ -1,0 +1,175 @@
+//! What a coordinator does that judges as badly as one can: it gives the lease away while its holder acts, and at the worst moments.
+
+use std::time::Duration;
+
+use steadfast_core::random::Random;
+use steadfast_testing::WorldError;
+use steadfast_testing::proxy::Direction;
+use tokio::time::sleep;
+
+use crate::coordinator::{Coordinator, WRONG};
+use crate::mishaps::{Log, cut_off};
+use crate::program::Program;
+
+/// Somebody does something at a bad moment.
+pub(crate) struct Schemes<'a> {
+    pub(crate) coordinator: &'a Coordinator,
+    pub(crate) programs: &'a [Program],
+    /// Whom a coordinator may take to be there still.
+    pub(crate) gone: &'a [String],
+    pub(crate) random: &'a mut Random,
+    pub(crate) log: &'a mut Log,
+}
+
+impl Schemes<'_> {
+    /// One of them; says who is to end now, if somebody is.
+    pub(crate) async fn play(mut self) -> Result<Option<usize>, WorldError> {
+        let coordinator = self.coordinator.clone();
+        let holder = self.holder()?;
+        let other = self.other_than(holder);
+        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        match self.random.draw() % 13 {
+            0 | 1 => self.give(other)?,
+            2 => {
+                // Between two looks.
+                self.give(other)?;
+                sleep(self.random.between(Duration::ZERO, Duration::from_secs(2))).await;
+                self.give(holder.unwrap_or(other))?;
+            }
+            3 => {
+                self.give(other)?;
+                if self.random.draw().is_multiple_of(2) {
+                    sleep(self.random.between(Duration::ZERO, Duration::from_secs(4))).await;
+                }
+                let third = self.other_than(Some(other));
+                self.give(third)?;
+            }
+            4 => self.anew(other).await?,
+            5 => {
+                let nobody = "nobody".to_owned();
+                let gone =
+                    self.gone.get(self.random.draw() as usize % self.gone.len().max(1)).unwrap_or(&nobody).clone();
+                if self.random.draw().is_multiple_of(2) {
+                    self.log.note(&format!("the lease is given to {gone}, who is gone"));
+                    coordinator.give(&gone)?;
+                } else if coordinator.holder()?.is_some() {
+                    self.log.note(&format!("the coordinator prefers {gone}, who is gone"));
+                    coordinator.prefer(&gone)?;
+                }
+            }
+            6 => {
+                self.log.note(&format!("the coordinator is away for {lasts:?}"));
+                coordinator.goes_away(lasts);
+            }
+            7 => {
+                let jump = (self.random.draw() % (2 * WRONG.unsigned_abs())).cast_signed() - WRONG;
+                self.log.note(&format!("the wall clock of the coordinator jumps to {jump} s"));
+                coordinator.jump(jump);
+            }
+            8 => {
+                if coordinator.holder()?.is_some() {
+                    self.log.note(&format!("the coordinator prefers {other}"));
+                    coordinator.prefer(self.programs[other].election.identity())?;
+                }
+            }
+            9 | 10 => return self.pass_through(holder, other).await,
+            _ => {
+                // Also who led when it was last there.
+                let who = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
+                self.give_to_who_returns(who, lasts.max(Duration::from_secs(12)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whose the lease is, of those that are there.
+    fn holder(&self) -> Result<Option<usize>, WorldError> {
+        let holder = self.coordinator.holder()?;
+        let is_holder = |program: &Program| holder.as_deref() == Some(program.election.identity());
+        Ok(self.programs.iter().position(is_holder))
+    }
+
+    fn other_than(&mut self, one: Option<usize>) -> usize {
+        let count = self.programs.len();
+        let step = self.random.draw() as usize;
+        one.map_or(step % count, |one| (one + 1 + step % (count - 1)) % count)
+    }
+
+    fn give(&mut self, to: usize) -> Result<(), WorldError> {
+        self.log.note(&format!("the lease is given to {to}"));
+        self.coordinator.give(self.programs[to].election.identity())
+    }
+
+    /// The lease is deleted, and another of its name given to `to`.
+    async fn anew(&mut self, to: usize) -> Result<(), WorldError> {
+        // Who has never seen the lease cannot know that somebody holds it.
+        if self.programs.iter().any(|program| program.election.holder().is_none())
+            || self.coordinator.holder()?.is_none()
+        {
+            return Ok(());
+        }
+        self.log.note("the lease is deleted");
+        self.coordinator.delete()?;
+        if self.random.draw().is_multiple_of(2) {
+            sleep(self.random.between(Duration::ZERO, Duration::from_secs(4))).await;
+        }
+        self.give(to)
+    }
+
+    /// The holder does not hear that `other` is given the lease, who ends before it leads, and that a third is given it then: who is to
+    /// wait for the first, and not for the second alone.
+    async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, WorldError> {
+        if let Some(holder) = holder {
+            let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
+            let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
+            self.log.note(&format!("{holder} is cut off {direction:?} for {lasts:?}"));
+            cut_off(&self.programs[holder].process.network, direction, lasts);
+        }
+        self.give(other)?;
+        // In most cases it has taken up the lease by then.
+        sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        let third = (0..self.programs.len()).find(|third| *third != other && Some(*third) != holder);
+        if let Some(third) = third {
+            let soon = self.random.between(Duration::from_millis(100), Duration::from_secs(1));
+            self.log.note(&format!("the lease is given to {third} in {soon:?}"));
+            let third = self.programs[third].election.identity().to_owned();
+            let coordinator = self.coordinator.clone();
+            tokio::spawn(async move {
+                sleep(soon).await;
+                if !coordinator.is_sane() {
+                    coordinator.give(&third).expect("the server takes what a coordinator writes");
+                }
+            });
+        }
+        Ok(Some(other))
+    }
+
+    /// The lease, or another of its name, is given to `who` when it comes back, who was cut off for so long that it does not know who has
+    /// it, and that one does not hear of it.
+    fn give_to_who_returns(&mut self, who: usize, lasts: Duration) {
+        let returns = self.programs[who].clone();
+        let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
+        let then = if deletes { "given another" } else { "given the lease" };
+        self.log.note(&format!("{who} is cut off for {lasts:?}, and {then} then"));
+        let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
+        let networks: Vec<_> = networks.collect();
+        let hears_late = self.random.between(Duration::ZERO, Duration::from_secs(12));
+        let soon = self.random.between(Duration::ZERO, Duration::from_secs(1));
+        let coordinator = self.coordinator.clone();
+        cut_off(&returns.process.network, Direction::Both, lasts + soon);
+        tokio::spawn(async move {
+            sleep(lasts).await;
+            let Some(holder) = coordinator.holder().expect("it can be read").filter(|_| !coordinator.is_sane()) else {
+                return;
+            };
+            let acts = networks.iter().find(|(election, _)| election.identity() == holder);
+            if let Some((_, network)) = acts.filter(|_| holder != returns.election.identity()) {
+                cut_off(network, Direction::ToClient, hears_late);
+            }
+            if deletes {
+                coordinator.delete().expect("it is there");
+            }
+            coordinator.give(returns.election.identity()).expect("the server takes what a coordinator writes");
+        });
+    }
+}
