@@ -25,6 +25,9 @@ impl Schemes<'_> {
     /// One of them; says who is to end now, if somebody is.
     pub(crate) async fn play(mut self) -> Result<Option<usize>, WorldError> {
         let coordinator = self.coordinator.clone();
+        if self.random.draw().is_multiple_of(2) {
+            self.wait_for_a_leader().await;
+        }
         let holder = self.holder()?;
         let other = self.other_than(holder);
         let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
@@ -80,6 +83,16 @@ impl Schemes<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Nothing is as bad as what is done while somebody acts: until then, but not for ever.
+    async fn wait_for_a_leader(&self) {
+        for _ in 0..20 {
+            if self.programs.iter().any(|program| program.election.is_leader()) {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
     }
 
     /// Whose the lease is, of those that are there.
