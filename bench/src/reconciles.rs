@@ -155,12 +155,12 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         keys: most,
         arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
     };
-    let writing = Row {
+    let written = Row {
         title: format!("{most} keys, each written {WRITES} times by its calls, 16 at a time"),
         keys: most,
         arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
     };
-    plain.chain(outside).chain([waiting, writing, urgent]).collect()
+    plain.chain(outside).chain([waiting, written, urgent]).collect()
 }
 
 /// What a process answers, a line each, until it ends.
