@@ -66,6 +66,12 @@ impl ResourceVersion {
         text.strip_prefix(UNORDERED).unwrap_or(text)
     }
 
+    /// The bytes of [`mark`](Self::mark).
+    fn mark_bytes(&self) -> &[u8] {
+        let bytes = self.0.as_bytes();
+        bytes.strip_prefix(&[UNORDERED as u8]).unwrap_or(bytes)
+    }
+
     fn begins_with(&self, mark: char) -> bool {
         self.0.as_bytes().first() == Some(&(mark as u8))
     }
@@ -78,13 +84,11 @@ impl ResourceVersion {
 
     /// How this version compares to `other`; `None` where one of them is opaque and they differ.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
-        if self == other {
-            return Some(Ordering::Equal);
-        }
-        (self.is_ordered() && other.is_ordered()).then(|| {
+        if self.is_ordered() && other.is_ordered() {
             let (own, others) = (self.0.as_bytes(), other.0.as_bytes());
-            own.len().cmp(&others.len()).then_with(|| own.cmp(others))
-        })
+            return Some(own.len().cmp(&others.len()).then_with(|| own.cmp(others)));
+        }
+        (self == other).then_some(Ordering::Equal)
     }
 
     /// Whether both can be ordered and this one is the newer.
@@ -101,7 +105,7 @@ impl ResourceVersion {
 // By hand: that a version is not to be ordered is no part of it.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
-        self.mark() == other.mark() && self.is_given() == other.is_given()
+        self.mark_bytes() == other.mark_bytes() && self.is_given() == other.is_given()
     }
 }
 

@@ -88,6 +88,16 @@ impl Writes {
         self.made.is_empty()
     }
 
+    /// Whether all of them tell in which version they were made, so that a cache says by itself when it has them. To find out of others
+    /// takes a question to the server, or an answer that is still to come.
+    pub fn are_versioned(&self) -> bool {
+        self.made.iter().all(|write| match write.outcome() {
+            Outcome::Held { .. } | Outcome::Nothing | Outcome::Gone { uid: Some(_), version: Some(_), .. } => true,
+            Outcome::Gone { uid: None, .. } | Outcome::Awaited => false,
+            Outcome::Gone { .. } | Outcome::Unknown(_) => write.reached().is_some(),
+        })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.made.len()
@@ -261,5 +271,43 @@ impl fmt::Display for Write {
 impl fmt::Debug for Writes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.made.iter().map(ToString::to_string)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_no_version_takes_a_question() {
+        let key = || key_in(Some("default"), "a");
+        let target = || Target {
+            group: String::new(),
+            plural: "configmaps".to_owned(),
+            namespace: Some("default".to_owned()),
+            name: Some("a".to_owned()),
+        };
+        let are_versioned = |outcome: Outcome| {
+            let mut writes = Writes::default();
+            writes.push(Arc::new(Write::new(None, target(), outcome)));
+            writes.are_versioned()
+        };
+        let gone = |uid: Option<&str>, version: Option<&str>| Outcome::Gone {
+            key: key(),
+            uid: uid.map(Uid::from),
+            version: version.map(ResourceVersion::from),
+        };
+        assert!(Writes::default().are_versioned());
+        assert!(are_versioned(Outcome::Held { key: key(), version: "7".into(), labels: None }));
+        assert!(are_versioned(Outcome::Nothing));
+        assert!(are_versioned(gone(Some("u"), Some("8"))));
+        for outcome in [gone(Some("u"), None), gone(None, Some("8")), Outcome::Awaited, Outcome::Unknown(None)] {
+            assert!(!are_versioned(outcome.clone()), "{outcome:?}");
+        }
+        let asked = Write::new(None, target(), Outcome::Unknown(None));
+        asked.reach("9".into());
+        let mut writes = Writes::default();
+        writes.push(Arc::new(asked));
+        assert!(writes.are_versioned(), "the server was asked");
     }
 }

@@ -7,8 +7,8 @@
 //! And where keys come from another process, what that has written: by now it writes nothing more to them, so its last
 //! writes are there in what the server has come to when it is asked from now on.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,11 +38,23 @@ struct Inner {
     stage: Stage,
     /// The caches that calls are said to read.
     read: Mutex<Vec<Arc<dyn View>>>,
-    lacking: Mutex<HashMap<ObjectKey, Lacking>>,
-    numbers: AtomicU64,
+    lacking: Mutex<All>,
 }
 
-/// What a cache lacked when it was looked at, and is waited for.
+/// What is lacking of all keys.
+#[derive(Default)]
+struct All {
+    by_key: HashMap<ObjectKey, Lacking>,
+    /// The keys in the order in which they came, with their numbers: what has come meanwhile of a key that nobody calls is found by
+    /// this, and forgotten.
+    order: VecDeque<(ObjectKey, u64)>,
+    next: u64,
+}
+
+/// So many keys are looked at for each that comes: more than one, so that those that are forgotten outrun those that come.
+const LOOKS: usize = 2;
+
+/// What a cache lacked when it was looked at. It is waited for once the key is to be called.
 #[derive(Default)]
 struct Lacking {
     /// Which of several, one after the other, with one key.
@@ -53,6 +65,8 @@ struct Lacking {
     told: Writes,
     /// With which priority the key is called once all is there, since when: where it was to be called before.
     wanted: Option<(Priority, Instant)>,
+    /// Whether somebody waits for it.
+    awaited: bool,
     /// Whether the next call may be made, though something has come since that leads to another one.
     granted: bool,
 }
@@ -84,8 +98,8 @@ impl Sights {
         stage: Stage,
     ) -> Self {
         let environment = factory.connection().environment().clone();
-        let (read, lacking, numbers) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking, numbers }))
+        let (read, lacking) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { factory, environment, queue, notes, counted, stage, read, lacking }))
     }
 
     /// Calls read `views`.
@@ -96,7 +110,8 @@ impl Sights {
     /// A call for `key` has ended, and has made `writes`.
     pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
         if !writes.is_empty() && !self.0.have(&writes) {
-            self.lacks(key, |lacking| {
+            let versioned = writes.are_versioned();
+            self.lacks(key, versioned, |lacking| {
                 lacking.own.extend(writes);
                 lacking.granted = false;
             });
@@ -105,21 +120,32 @@ impl Sights {
 
     /// The next call for `key` has to see `writes`, which lead to it.
     pub(super) fn need(&self, key: &ObjectKey, writes: Writes) {
-        self.lacks(key, |lacking| lacking.told.extend(writes));
+        self.lacks(key, writes.are_versioned(), |lacking| lacking.told.extend(writes));
     }
 
-    /// Notes what is lacking, and waits for it, unless somebody does.
-    fn lacks(&self, key: &ObjectKey, note: impl FnOnce(&mut Lacking)) {
+    /// Notes what is lacking. Where it is `versioned`, nobody waits for it before the key is to be called: as a rule it is there by then,
+    /// for what is written comes to the cache and leads to the next call.
+    fn lacks(&self, key: &ObjectKey, versioned: bool, note: impl FnOnce(&mut Lacking)) {
         let mut all = self.0.lock();
-        if let Some(lacking) = all.get_mut(key) {
-            return note(lacking);
-        }
-        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        note(all.entry(key.clone()).or_insert(Lacking { number, ..Lacking::default() }));
+        let oldest = all.oldest_beside(key);
+        let lacking = all.of(key);
+        note(lacking);
+        let number = lacking.number;
+        let is_to_be_awaited = !versioned && !std::mem::replace(&mut lacking.awaited, true);
         drop(all);
-        let (inner, key) = (self.0.clone(), key.clone());
-        let environment = inner.environment.clone();
-        environment.spawn(Box::pin(async move {
+        if is_to_be_awaited {
+            self.wait(key.clone(), number);
+        }
+        for (key, number, writes) in oldest {
+            let are_there = self.0.have(&writes);
+            self.0.lock().looked(key, number, are_there.then_some(&writes));
+        }
+    }
+
+    /// Has somebody wait for what the key lacks.
+    fn wait(&self, key: ObjectKey, number: u64) {
+        let inner = self.0.clone();
+        self.0.environment.spawn(Box::pin(async move {
             inner.stage.clone().until_ending(inner.wait(&key, number)).await;
         }));
     }
@@ -129,7 +155,7 @@ impl Sights {
     ///
     /// To be asked by whoever works on the key.
     pub(super) fn are_there(&self, key: &ObjectKey, priority: Priority) -> bool {
-        let writes = match self.0.lock().get_mut(key) {
+        let writes = match self.0.lock().by_key.get_mut(key) {
             None => return true,
             Some(lacking) => (!std::mem::take(&mut lacking.granted)).then(|| lacking.all()),
         };
@@ -140,13 +166,13 @@ impl Sights {
         };
         let are_there = self.0.have(&writes);
         let mut all = self.0.lock();
-        let Some(lacking) = all.get_mut(key) else { return true };
+        let Some(lacking) = all.by_key.get_mut(key) else { return true };
         if are_there {
             // More may have come meanwhile, and leads to another call.
             lacking.remove(&writes);
             lacking.wanted = None;
             if lacking.is_empty() {
-                all.remove(key);
+                all.by_key.remove(key);
             }
             return true;
         }
@@ -158,6 +184,11 @@ impl Sights {
             |(before, since)| (before.max(priority), since),
         );
         lacking.wanted = Some(wanted);
+        if !std::mem::replace(&mut lacking.awaited, true) {
+            let number = lacking.number;
+            drop(all);
+            self.wait(key.clone(), number);
+        }
         false
     }
 
@@ -189,7 +220,47 @@ impl Sights {
 
     /// How many keys wait.
     pub(super) fn waiting(&self) -> usize {
-        self.0.lock().values().filter(|lacking| lacking.wanted.is_some()).count()
+        self.0.lock().by_key.values().filter(|lacking| lacking.wanted.is_some()).count()
+    }
+}
+
+impl All {
+    /// What is lacking of `key`.
+    fn of(&mut self, key: &ObjectKey) -> &mut Lacking {
+        if !self.by_key.contains_key(key) {
+            let number = self.next;
+            self.next += 1;
+            self.order.push_back((key.clone(), number));
+            self.by_key.insert(key.clone(), Lacking { number, ..Lacking::default() });
+        }
+        self.by_key.get_mut(key).expect("it is there, or has just been put there")
+    }
+
+    /// Whom to look at when `key` comes: nobody, where it has come already.
+    fn oldest_beside(&mut self, key: &ObjectKey) -> Vec<(ObjectKey, u64, Writes)> {
+        let looks = if self.by_key.contains_key(key) { 0 } else { LOOKS };
+        (0..looks).filter_map(|_| self.oldest()).collect()
+    }
+
+    /// The key that came first, and what is lacking of it; nothing, where all is known of that.
+    fn oldest(&mut self) -> Option<(ObjectKey, u64, Writes)> {
+        let (key, number) = self.order.pop_front()?;
+        let lacking = self.by_key.get(&key).filter(|lacking| lacking.number == number && !lacking.awaited)?;
+        let writes = lacking.all();
+        Some((key, number, writes))
+    }
+
+    /// The key was looked at, and of what it lacked `writes` have come.
+    fn looked(&mut self, key: ObjectKey, number: u64, writes: Option<&Writes>) {
+        let Some(lacking) = self.by_key.get_mut(&key).filter(|lacking| lacking.number == number) else { return };
+        if let Some(writes) = writes.filter(|_| !lacking.awaited) {
+            lacking.remove(writes);
+            if lacking.is_empty() {
+                self.by_key.remove(&key);
+                return;
+            }
+        }
+        self.order.push_back((key, number));
     }
 }
 
@@ -233,11 +304,11 @@ impl Inner {
         // Another one is waited for by another.
         let own = |lacking: &&mut Lacking| lacking.number == number;
         loop {
-            let Some(writes) = self.lock().get_mut(key).filter(own).map(|lacking| lacking.all()) else { return };
+            let Some(writes) = self.lock().by_key.get_mut(key).filter(own).map(|lacking| lacking.all()) else { return };
             match self.seen(&writes).await {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
-                    if self.lock().get_mut(key).filter(own).is_some_and(|lacking| lacking.wanted.is_some()) {
+                    if self.lock().by_key.get_mut(key).filter(own).is_some_and(|lacking| lacking.wanted.is_some()) {
                         let (key, why, lasting) = (key.clone(), error.to_string(), self.since(begun));
                         self.notes.tell(&ControllerNote::LacksWrites { key, why, lasting });
                     }
@@ -248,7 +319,7 @@ impl Inner {
                 }
             }
             let mut all = self.lock();
-            let Some(lacking) = all.get_mut(key).filter(own) else { return };
+            let Some(lacking) = all.by_key.get_mut(key).filter(own) else { return };
             lacking.remove(&writes);
             if !lacking.own.is_empty() {
                 // A call has ended meanwhile, and has written.
@@ -258,7 +329,7 @@ impl Inner {
             // More has come meanwhile; a key to which something happens all the time is called all the same.
             lacking.granted = !is_all && wanted.is_some();
             if is_all {
-                all.remove(key);
+                all.by_key.remove(key);
             }
             drop(all);
             if let Some((priority, since)) = wanted {
@@ -279,7 +350,59 @@ impl Inner {
         self.environment.now().since(begun)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, Lacking>> {
+    fn lock(&self) -> MutexGuard<'_, All> {
         self.lacking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey::namespaced("default", format!("map-{number}"))
+    }
+
+    /// A thousand keys come, and each time the oldest are looked at, of which `have` says whether caches have what they lack.
+    fn come(all: &mut All, have: impl Fn(&ObjectKey) -> bool) {
+        for number in 0..1000 {
+            let oldest = all.oldest_beside(&key(number));
+            all.of(&key(number));
+            for (key, number, writes) in oldest {
+                let are_there = have(&key);
+                all.looked(key, number, are_there.then_some(&writes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_written_for_keys_that_nobody_calls_is_forgotten_as_others_come() {
+        let mut all = All::default();
+        come(&mut all, |_| true);
+        assert!(all.by_key.len() <= LOOKS && all.order.len() <= LOOKS, "{} {}", all.by_key.len(), all.order.len());
+    }
+
+    #[test]
+    fn what_caches_lack_still_is_kept_and_looked_at_again() {
+        let mut all = All::default();
+        come(&mut all, |_| false);
+        assert_eq!((all.by_key.len(), all.order.len()), (1000, 1000));
+        come(&mut all, |_| true);
+        assert_eq!((all.by_key.len(), all.order.len()), (1000, 1000), "nobody is new");
+        all.of(&key(1000));
+        let (oldest, number, writes) = all.oldest().expect("there are many");
+        all.looked(oldest.clone(), number, Some(&writes));
+        assert!(!all.by_key.contains_key(&oldest), "what has come by then is forgotten");
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_left_to_him() {
+        let mut all = All::default();
+        let number = all.of(&key(0)).number;
+        let looked_at = all.oldest().expect("it is there");
+        all.of(&key(0)).awaited = true;
+        all.looked(looked_at.0, looked_at.1, Some(&looked_at.2));
+        assert_eq!(all.of(&key(0)).number, number, "it is the same");
+        assert!(all.oldest().is_none() && all.order.is_empty());
     }
 }
