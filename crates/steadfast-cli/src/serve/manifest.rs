@@ -1,6 +1,7 @@
 //! Manifests: YAML or JSON, several documents or a `List`, as objects.
 
 use serde_json::Value;
+use serde_saphyr::{budget, options};
 use steadfast_apiserver::ApiServer;
 
 use super::sources::Text;
@@ -53,9 +54,20 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 /// The objects of `text`; an error says where it is wrong, and never quotes the text, which may hold secrets.
 fn parse(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| match error.location() {
-        Some(location) => format!("neither YAML nor JSON, at line {}, column {}", location.line(), location.column()),
-        None => "neither YAML nor JSON".to_owned(),
+    // What is written out is no more than the text is long; what aliases repeat has bounds of its own. A whole cluster is more than the
+    // parser takes by default.
+    let most = text.len().saturating_add(1_000_000);
+    let budget =
+        budget! { max_documents: most, max_nodes: most, max_events: 2 * most, max_total_scalar_bytes: 2 * most };
+    let read = serde_saphyr::from_multiple_with_options(text, options! { budget: budget });
+    let documents: Vec<Value> = read.map_err(|error| {
+        let is_too_much = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+        let what =
+            if is_too_much { "it is nested too deeply, or has too many aliases" } else { "neither YAML nor JSON" };
+        match error.location() {
+            Some(location) => format!("{what}, at line {}, column {}", location.line(), location.column()),
+            None => what.to_owned(),
+        }
     })?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
@@ -102,6 +114,23 @@ mod tests {
         assert_eq!(kinds(list).unwrap(), ["Secret", "Pod"]);
         assert_eq!(kinds("{\"apiVersion\": \"v1\", \"kind\": \"Service\"}").unwrap(), ["Service"]);
         assert!(kinds("# nothing\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn more_than_a_thousand_documents_were_neither_yaml_nor_json() {
+        let document = |number| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: pod-{number}}}\n");
+        let documents: Vec<_> = (0..3000).map(document).collect();
+        assert_eq!(kinds(&documents.join("---\n")).unwrap().len(), 3000);
+        let items: Vec<_> =
+            (0..40_000).map(|number| format!("- {{apiVersion: v1, kind: Pod, n: {number}}}\n")).collect();
+        assert_eq!(kinds(&format!("apiVersion: v1\nkind: List\nitems:\n{}", items.concat())).unwrap().len(), 40_000);
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_called_so() {
+        let deep = format!("apiVersion: v1\nkind: Pod\nspec: {}{}", "[".repeat(200), "]".repeat(200));
+        let why = parse(&deep).unwrap_err();
+        assert!(why.starts_with("it is nested too deeply"), "{why}");
     }
 
     #[test]
