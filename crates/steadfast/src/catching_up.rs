@@ -148,6 +148,11 @@ impl<K: Kept> Informer<K> {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         loop {
+            // It may be found out while this waits that the server's versions are in no order.
+            let is_comparable = self.snapshot().version().is_none_or(ResourceVersion::is_ordered);
+            if let Some(version) = wanted.as_ref().filter(|_| !is_comparable && !was_held) {
+                return Err(WaitError::Opaque { version: version.to_string() });
+            }
             let reached = |shared: &Shared<K>| {
                 let snapshot = shared.snapshot();
                 let at = snapshot.version().zip(wanted.as_ref());

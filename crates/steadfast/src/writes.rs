@@ -88,13 +88,14 @@ impl Writes {
         self.made.is_empty()
     }
 
-    /// Whether all of them tell in which version they were made, so that a cache says by itself when it has them. To find out of others
-    /// takes a question to the server, or an answer that is still to come.
+    /// Whether all of them tell a version that objects have since, so that a cache says by itself when it has come to that. Of others it
+    /// takes a question to the server to find out, an answer that is still to come, or to see an object go.
     pub fn are_versioned(&self) -> bool {
         self.made.iter().all(|write| match write.outcome() {
-            Outcome::Held { .. } | Outcome::Nothing | Outcome::Gone { uid: Some(_), version: Some(_), .. } => true,
-            Outcome::Gone { uid: None, .. } | Outcome::Awaited => false,
-            Outcome::Gone { .. } | Outcome::Unknown(_) => write.reached().is_some(),
+            Outcome::Held { version, .. } => version.is_ordered(),
+            Outcome::Nothing => true,
+            Outcome::Unknown(_) => write.reached().is_some(),
+            Outcome::Gone { .. } | Outcome::Awaited => false,
         })
     }
 
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_no_version_takes_a_question() {
+    fn what_tells_no_version_is_not_found_in_a_cache_by_that() {
         let key = || key_in(Some("default"), "a");
         let target = || Target {
             group: String::new(),
@@ -300,8 +301,9 @@ mod tests {
         assert!(Writes::default().are_versioned());
         assert!(are_versioned(Outcome::Held { key: key(), version: "7".into(), labels: None }));
         assert!(are_versioned(Outcome::Nothing));
-        assert!(are_versioned(gone(Some("u"), Some("8"))));
-        for outcome in [gone(Some("u"), None), gone(None, Some("8")), Outcome::Awaited, Outcome::Unknown(None)] {
+        let opaque = Outcome::Held { key: key(), version: "0x7".into(), labels: None };
+        let gone = [gone(Some("u"), Some("8")), gone(Some("u"), None), gone(None, Some("8"))];
+        for outcome in gone.into_iter().chain([opaque, Outcome::Awaited, Outcome::Unknown(None)]) {
             assert!(!are_versioned(outcome.clone()), "{outcome:?}");
         }
         let asked = Write::new(None, target(), Outcome::Unknown(None));

@@ -100,7 +100,7 @@ impl Crew {
         self.runtime.spawn(async move { member.work().await });
     }
 
-    /// Looks after those whose calls keep their threads, and after the caches.
+    /// Looks after those whose calls keep their threads, after what caches lack, and after the caches.
     pub(super) fn look(self: &Arc<Self>) {
         let now = self.environment().now();
         let pulses = self.pulses.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -117,6 +117,7 @@ impl Crew {
             }
         }
         self.counted.blocked.store(blocked, Ordering::Relaxed);
+        self.sights.look();
         self.look_at_caches();
     }
 

@@ -45,16 +45,15 @@ struct Inner {
 #[derive(Default)]
 struct All {
     by_key: HashMap<ObjectKey, Lacking>,
-    /// The keys in the order in which they came, with their numbers: what has come meanwhile of a key that nobody calls is found by
-    /// this, and forgotten.
-    order: VecDeque<(ObjectKey, u64)>,
+    /// The keys in the order in which they came, with their numbers, and when that was.
+    order: VecDeque<(ObjectKey, u64, Instant)>,
     next: u64,
 }
 
-/// So many keys are looked at for each that comes: more than one, so that those that are forgotten outrun those that come.
-const LOOKS: usize = 2;
+/// So long nobody waits for what comes by itself as a rule, and leads to the next call.
+const UNAWAITED: Duration = Duration::from_secs(1);
 
-/// What a cache lacked when it was looked at. It is waited for once the key is to be called.
+/// What a cache lacked when it was looked at. It is waited for once the key is to be called, or a while has passed.
 #[derive(Default)]
 struct Lacking {
     /// Which of several, one after the other, with one key.
@@ -123,12 +122,12 @@ impl Sights {
         self.lacks(key, writes.are_versioned(), |lacking| lacking.told.extend(writes));
     }
 
-    /// Notes what is lacking. Where it is `versioned`, nobody waits for it before the key is to be called: as a rule it is there by then,
-    /// for what is written comes to the cache and leads to the next call.
+    /// Notes what is lacking. Where it is `versioned`, nobody waits for it at once: as a rule it is there before the key is to be called,
+    /// for what is written comes to the cache and leads to that call.
     fn lacks(&self, key: &ObjectKey, versioned: bool, note: impl FnOnce(&mut Lacking)) {
+        let now = self.0.environment.now();
         let mut all = self.0.lock();
-        let oldest = all.oldest_beside(key);
-        let lacking = all.of(key);
+        let lacking = all.of(key, now);
         note(lacking);
         let number = lacking.number;
         let is_to_be_awaited = !versioned && !std::mem::replace(&mut lacking.awaited, true);
@@ -136,9 +135,19 @@ impl Sights {
         if is_to_be_awaited {
             self.wait(key.clone(), number);
         }
-        for (key, number, writes) in oldest {
+    }
+
+    /// Looks after what came a while ago, and has led to no call: what caches have is forgotten, and what they still lack is waited for.
+    ///
+    /// To be called now and then.
+    pub(super) fn look(&self) {
+        let old = self.0.lock().before(self.0.environment.now());
+        for (key, number, writes) in old {
             let are_there = self.0.have(&writes);
-            self.0.lock().looked(key, number, are_there.then_some(&writes));
+            let is_to_be_awaited = self.0.lock().looked(&key, number, are_there.then_some(&writes));
+            if is_to_be_awaited {
+                self.wait(key, number);
+            }
         }
     }
 
@@ -226,41 +235,51 @@ impl Sights {
 
 impl All {
     /// What is lacking of `key`.
-    fn of(&mut self, key: &ObjectKey) -> &mut Lacking {
+    fn of(&mut self, key: &ObjectKey, now: Instant) -> &mut Lacking {
         if !self.by_key.contains_key(key) {
+            // What has been there in time is not to be looked after, and there may be much of it.
+            while self.order.front().is_some_and(|(key, number, _)| !self.is_unawaited(key, *number)) {
+                self.order.pop_front();
+            }
             let number = self.next;
             self.next += 1;
-            self.order.push_back((key.clone(), number));
+            self.order.push_back((key.clone(), number, now));
             self.by_key.insert(key.clone(), Lacking { number, ..Lacking::default() });
         }
         self.by_key.get_mut(key).expect("it is there, or has just been put there")
     }
 
-    /// Whom to look at when `key` comes: nobody, where it has come already.
-    fn oldest_beside(&mut self, key: &ObjectKey) -> Vec<(ObjectKey, u64, Writes)> {
-        let looks = if self.by_key.contains_key(key) { 0 } else { LOOKS };
-        (0..looks).filter_map(|_| self.oldest()).collect()
+    fn is_unawaited(&self, key: &ObjectKey, number: u64) -> bool {
+        self.by_key.get(key).is_some_and(|lacking| lacking.number == number && !lacking.awaited)
     }
 
-    /// The key that came first, and what is lacking of it; nothing, where all is known of that.
-    fn oldest(&mut self) -> Option<(ObjectKey, u64, Writes)> {
-        let (key, number) = self.order.pop_front()?;
-        let lacking = self.by_key.get(&key).filter(|lacking| lacking.number == number && !lacking.awaited)?;
-        let writes = lacking.all();
-        Some((key, number, writes))
-    }
-
-    /// The key was looked at, and of what it lacked `writes` have come.
-    fn looked(&mut self, key: ObjectKey, number: u64, writes: Option<&Writes>) {
-        let Some(lacking) = self.by_key.get_mut(&key).filter(|lacking| lacking.number == number) else { return };
-        if let Some(writes) = writes.filter(|_| !lacking.awaited) {
-            lacking.remove(writes);
-            if lacking.is_empty() {
-                self.by_key.remove(&key);
-                return;
+    /// What came a while before `now` and nobody waits for. It is to be [looked](Self::looked) after: this tells of it once.
+    fn before(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
+        let mut old = Vec::new();
+        while self.order.front().is_some_and(|(_, _, at)| now.since(*at) >= UNAWAITED) {
+            let Some((key, number, _)) = self.order.pop_front() else { break };
+            if let Some(lacking) = self.by_key.get(&key).filter(|_| self.is_unawaited(&key, number)) {
+                old.push((key, number, lacking.all()));
             }
         }
-        self.order.push_back((key, number));
+        old
+    }
+
+    /// The key was looked after, and of what it lacked `writes` have come. Says whether somebody is to wait for it from now on.
+    fn looked(&mut self, key: &ObjectKey, number: u64, writes: Option<&Writes>) -> bool {
+        if !self.is_unawaited(key, number) {
+            return false;
+        }
+        let Some(lacking) = self.by_key.get_mut(key) else { return false };
+        if let Some(writes) = writes {
+            lacking.remove(writes);
+        }
+        if lacking.is_empty() {
+            self.by_key.remove(key);
+            return false;
+        }
+        lacking.awaited = true;
+        true
     }
 }
 
@@ -357,52 +376,76 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use steadfast::k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
 
-    fn key(number: usize) -> ObjectKey {
+    fn at(milliseconds: u64) -> Instant {
+        Instant::from_zero(Duration::from_millis(milliseconds))
+    }
+
+    fn key(number: u64) -> ObjectKey {
         ObjectKey::namespaced("default", format!("map-{number}"))
     }
 
-    /// A thousand keys come, and each time the oldest are looked at, of which `have` says whether caches have what they lack.
-    fn come(all: &mut All, have: impl Fn(&ObjectKey) -> bool) {
+    fn written() -> Writes {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("a".to_owned());
+        map.metadata.resource_version = Some("7".to_owned());
+        let mut writes = Writes::default();
+        writes.add(&map);
+        writes
+    }
+
+    /// A thousand keys lack something, one each millisecond.
+    fn a_thousand() -> All {
+        let mut all = All::default();
         for number in 0..1000 {
-            let oldest = all.oldest_beside(&key(number));
-            all.of(&key(number));
-            for (key, number, writes) in oldest {
-                let are_there = have(&key);
-                all.looked(key, number, are_there.then_some(&writes));
-            }
+            all.of(&key(number), at(number)).own.extend(written());
         }
+        all
     }
 
     #[test]
-    fn what_was_written_for_keys_that_nobody_calls_is_forgotten_as_others_come() {
-        let mut all = All::default();
-        come(&mut all, |_| true);
-        assert!(all.by_key.len() <= LOOKS && all.order.len() <= LOOKS, "{} {}", all.by_key.len(), all.order.len());
+    fn what_was_written_for_keys_that_nobody_calls_is_forgotten_once_it_is_there() {
+        let mut all = a_thousand();
+        assert!(all.before(at(999)).is_empty(), "it may lead to a call");
+        let old = all.before(at(1499));
+        assert_eq!((old.len(), all.order.len()), (500, 500));
+        for (key, number, writes) in old {
+            assert!(!all.looked(&key, number, Some(&writes)));
+        }
+        assert_eq!(all.by_key.len(), 500);
     }
 
     #[test]
-    fn what_caches_lack_still_is_kept_and_looked_at_again() {
-        let mut all = All::default();
-        come(&mut all, |_| false);
-        assert_eq!((all.by_key.len(), all.order.len()), (1000, 1000));
-        come(&mut all, |_| true);
-        assert_eq!((all.by_key.len(), all.order.len()), (1000, 1000), "nobody is new");
-        all.of(&key(1000));
-        let (oldest, number, writes) = all.oldest().expect("there are many");
-        all.looked(oldest.clone(), number, Some(&writes));
-        assert!(!all.by_key.contains_key(&oldest), "what has come by then is forgotten");
+    fn what_caches_lack_after_a_while_is_waited_for_by_one() {
+        let mut all = a_thousand();
+        for (key, number, _) in all.before(at(5000)) {
+            assert!(all.looked(&key, number, None));
+            assert!(!all.looked(&key, number, None), "somebody waits already");
+        }
+        assert_eq!((all.by_key.len(), all.order.len()), (1000, 0));
+        assert!(all.before(at(9000)).is_empty());
     }
 
     #[test]
-    fn what_somebody_waits_for_is_left_to_him() {
+    fn what_was_there_in_time_leaves_nothing_behind() {
+        let mut all = a_thousand();
+        all.by_key.clear();
+        all.of(&key(1000), at(1000));
+        assert_eq!((all.by_key.len(), all.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn another_want_of_a_key_is_not_taken_for_the_one_before() {
         let mut all = All::default();
-        let number = all.of(&key(0)).number;
-        let looked_at = all.oldest().expect("it is there");
-        all.of(&key(0)).awaited = true;
-        all.looked(looked_at.0, looked_at.1, Some(&looked_at.2));
-        assert_eq!(all.of(&key(0)).number, number, "it is the same");
-        assert!(all.oldest().is_none() && all.order.is_empty());
+        all.of(&key(0), at(0)).own.extend(written());
+        let old = all.before(at(1000));
+        all.by_key.clear();
+        all.of(&key(0), at(1000)).own.extend(written());
+        let [(key, number, writes)] = &old[..] else { panic!("{} are old", old.len()) };
+        assert!(!all.looked(key, *number, Some(writes)));
+        assert_eq!((all.by_key.len(), all.order.len()), (1, 1), "it may come by itself still");
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steadfast::{Connection, Scope, WaitError, Writes};
 use steadfast_apiserver::{Answer, RequestRule};
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, WorldError, config_map, config_map_in};
 
 use super::{SOON, World, settled};
 
@@ -278,5 +278,30 @@ async fn of_two_states_of_one_object_the_newer_is_enough() -> Result<(), WorldEr
     let held = writes.clone();
     writes.remove(&held);
     assert!(writes.is_empty());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_where_versions_turned_out_to_be_in_no_order_was_waited_for_for_ever() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().own_counters(true);
+    let (connection, maps) = connected(&world);
+    let informer = world.synced().await?;
+    let namespaces = ["kube-public", "default", "kube-system", "kube-node-lease"];
+    for round in 0..100 {
+        if informer.snapshot().version().is_some_and(|version| !version.is_ordered()) {
+            break;
+        }
+        for namespace in namespaces {
+            world.server.create(&config_map_in(namespace, &format!("map-{round}"), "1"))?;
+        }
+        tokio::time::sleep(SOON).await;
+    }
+    assert!(informer.snapshot().version().is_some_and(|version| !version.is_ordered()), "it has been found out");
+    world.server.faults().lag(true);
+    let recording = connection.record_writes();
+    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    let waited = informer.wait_for_writes(&recording.writes(), LATER).await;
+    assert!(matches!(waited, Err(WaitError::Opaque { .. })), "{waited:?}");
     Ok(())
 }
