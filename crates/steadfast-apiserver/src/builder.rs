@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
@@ -247,8 +246,8 @@ impl ApiServerBuilder {
         tasks.spawn(namespaces::keep(Arc::clone(&cluster)));
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {
-                let listener = TcpListener::from_std(port.listen()?)?;
-                tasks.spawn(accept(Arc::clone(&cluster), index, listener, Arc::clone(&tasks)));
+                port.set_open(true)?;
+                tasks.spawn(accept(Arc::clone(&cluster), index, Arc::clone(&tasks)));
             }
         }
         Ok(ApiServer::new(cluster, tasks))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::faults::{Conditions, FaultLog, Interception, Rules};
+use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
 use crate::records::RequestLog;
@@ -44,6 +44,20 @@ pub(crate) struct Replica {
     pub(crate) streams: Streams,
     /// The revision that the last consistent read asked the cache to reach.
     pub(crate) asked_for: AtomicU64,
+}
+
+impl Replica {
+    /// Changes what is wrong with it. Its port is open or closed accordingly when this returns.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
+        self.conditions.change(|now| {
+            change(now);
+            if let Some(port) = &self.port
+                && let Err(error) = port.set_open(now.reachable())
+            {
+                tracing::warn!(address = %port.address(), %error, "the port cannot be opened again");
+            }
+        });
+    }
 }
 
 /// The whole: one store, several replicas.

@@ -284,7 +284,7 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         for (index, replica) in self.cluster.replicas.iter().enumerate() {
             // Dialers may outlive the server, and are refused then.
-            replica.conditions.change(|now| now.stopped = true);
+            replica.change(|now| now.stopped = true);
             self.cluster.reset_links(index);
         }
         self.cluster.changed.raise();

@@ -43,7 +43,6 @@
 //! Over TCP the kernels at both sides of the relay acknowledge what arrives, in a black hole too: packets that are lost
 //! below TCP take a network that can be cut (`crates/steadfast/tests/kernel.rs`).
 
-mod door;
 mod end;
 mod faults;
 mod lane;

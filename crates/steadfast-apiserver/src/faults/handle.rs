@@ -395,7 +395,7 @@ impl Faults {
     }
 
     fn condition(&self, replica: usize, change: impl FnOnce(&mut Condition)) {
-        self.cluster.replicas[replica].conditions.change(change);
+        self.cluster.replicas[replica].change(change);
         self.cluster.changed.raise();
     }
 

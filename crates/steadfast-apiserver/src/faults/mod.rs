@@ -6,7 +6,7 @@ mod interception;
 mod log;
 mod rules;
 
-pub(crate) use conditions::Conditions;
+pub(crate) use conditions::{Condition, Conditions};
 pub use handle::Faults;
 pub(crate) use interception::Interception;
 pub use interception::{Fate, Moment};

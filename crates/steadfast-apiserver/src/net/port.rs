@@ -1,21 +1,42 @@
 //! A TCP port that is kept for its owner's life, open and closed at will.
 
+use std::fmt;
+use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A reserved port of 127.0.0.1, for whatever a test opens and closes there.
+/// A reserved port of 127.0.0.1, for whatever a test opens and closes there. It begins closed.
 ///
-/// The reservation is a bound socket that never listens: while no listener is open, connections are refused, and
-/// still nobody else can be given the port.
-#[derive(Debug)]
+/// The reservation is a bound socket that never listens: while the port is closed, connections are refused, and
+/// still nobody else can be given it.
 pub struct Port {
     address: SocketAddr,
+    state: Mutex<PortState>,
     _reservation: Socket,
+}
+
+#[derive(Default)]
+struct PortState {
+    listener: Listening,
+    /// Who accepts, and waits.
+    waiting: Option<Waker>,
+}
+
+#[derive(Default)]
+enum Listening {
+    #[default]
+    Closed,
+    /// The kernel accepts; the runtime does not know of it yet.
+    Opened(Socket),
+    Served(TcpListener),
 }
 
 impl Port {
@@ -27,7 +48,7 @@ impl Port {
     pub fn reserve(port: u16) -> io::Result<Self> {
         let reservation = bound_socket((Ipv4Addr::LOCALHOST, port).into())?;
         let address = reservation.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { address, _reservation: reservation })
+        Ok(Self { address, state: Mutex::default(), _reservation: reservation })
     }
 
     /// Where it is.
@@ -35,15 +56,63 @@ impl Port {
         self.address
     }
 
-    /// Opens it, for as long as the listener is kept, which does not block.
+    /// Opens or closes it. Done when this returns: from here on the kernel takes connections, or refuses them.
     ///
     /// # Errors
     ///
-    /// What the operating system has against it.
-    pub fn listen(&self) -> io::Result<TcpListener> {
-        let socket = bound_socket(self.address)?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
+    /// What the operating system has against opening it: it stays closed.
+    pub fn set_open(&self, open: bool) -> io::Result<()> {
+        let mut state = self.state();
+        match (open, &state.listener) {
+            (false, _) => state.listener = Listening::Closed,
+            (true, Listening::Closed) => {
+                let socket = bound_socket(self.address)?;
+                socket.listen(BACKLOG)?;
+                state.listener = Listening::Opened(socket);
+            }
+            (true, _) => {}
+        }
+        if let Some(waiting) = state.waiting.take() {
+            waiting.wake();
+        }
+        Ok(())
+    }
+
+    /// The next connection that comes; waits while it is closed. One task at a time.
+    ///
+    /// # Errors
+    ///
+    /// A connection that cannot be taken. There may be others.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn accept(&self) -> io::Result<TcpStream> {
+        poll_fn(|context| self.poll_accept(context)).await
+    }
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        let mut state = self.state();
+        state.waiting = Some(context.waker().clone());
+        if let Listening::Opened(_) = &state.listener
+            && let Listening::Opened(socket) = std::mem::take(&mut state.listener)
+        {
+            state.listener = Listening::Served(TcpListener::from_std(socket.into())?);
+        }
+        match &state.listener {
+            Listening::Served(listener) => listener.poll_accept(context).map_ok(|(near, _)| near),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PortState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

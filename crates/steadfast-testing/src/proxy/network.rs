@@ -5,10 +5,10 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use steadfast_apiserver::Port;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::door::Door;
 use super::link::{Condition, Link, Orders};
 use super::report::{Carried, Ended, Switched, Switching};
 
@@ -41,7 +41,7 @@ struct State {
     ended: VecDeque<Carried>,
     switchings: VecDeque<Switching>,
     /// Where connections come in over TCP.
-    door: Option<Arc<Door>>,
+    port: Option<Arc<Port>>,
 }
 
 impl Network {
@@ -58,8 +58,8 @@ impl Network {
         self.look(|state| state.seed)
     }
 
-    pub(super) fn set_door(&self, door: Arc<Door>) {
-        self.look(|state| state.door = Some(door));
+    pub(super) fn set_port(&self, port: Arc<Port>) {
+        self.look(|state| state.port = Some(port));
     }
 
     // Connections come and go.
@@ -172,12 +172,12 @@ impl Network {
     }
 
     pub(super) fn set_refuses(&self, on: bool) {
-        let door = self.look(|state| {
+        let port = self.look(|state| {
             state.refuses = on;
-            state.door.clone()
+            state.port.clone()
         });
-        if let Some(door) = door {
-            door.set_open(!on);
+        if let Some(port) = port {
+            port.set_open(!on).expect("the port is reserved for this");
         }
         self.changed.send_replace(());
     }

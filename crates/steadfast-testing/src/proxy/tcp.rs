@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_apiserver::Port;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::door::Door;
 use super::end::End;
 use super::faults::NetworkFaults;
 use super::link::Link;
@@ -57,10 +57,11 @@ impl FaultProxy {
         if targets.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a proxy needs a target"));
         }
-        let door = Arc::new(Door::open()?);
-        let address = door.address();
-        faults.network.set_door(door.clone());
-        let task = tokio::spawn(serve(faults.network.clone(), door, targets));
+        let port = Arc::new(Port::reserve(0)?);
+        port.set_open(true)?;
+        let address = port.address();
+        faults.network.set_port(port.clone());
+        let task = tokio::spawn(serve(faults.network.clone(), port, targets));
         Ok(Self { address, faults, task })
     }
 
@@ -81,11 +82,11 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn serve(network: Arc<Network>, door: Arc<Door>, targets: Vec<SocketAddr>) {
+async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>) {
     // Ends with this task.
     let mut connections = JoinSet::new();
     loop {
-        let Ok(mut near) = door.accept().await else {
+        let Ok(mut near) = port.accept().await else {
             tokio::time::sleep(NO_ROOM).await;
             continue;
         };
