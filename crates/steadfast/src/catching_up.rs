@@ -22,6 +22,10 @@ use crate::writes::{GRACE, Outcome, Write, Writes};
 /// backup since.
 const STEP: Duration = Duration::from_secs(5);
 
+/// What was asked in the very moment in which a write was answered may have been asked before it: where the clock is a test's, much
+/// happens in one.
+const NEXT_MOMENT: Duration = Duration::from_nanos(1);
+
 /// The time from a question that was not answered to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -120,6 +124,7 @@ impl<K: Kept> Informer<K> {
             return Ok(());
         }
         let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
+        let known = self.shared().environment.now();
         let mut lost = None;
         let (gone, told) = match outcome {
             Outcome::Awaited | Outcome::Nothing => return Ok(()),
@@ -166,7 +171,7 @@ impl<K: Kept> Informer<K> {
                 ended => return ended,
             }
             // As far as that is known: a server that is not reached decides nothing.
-            let since = self.shared().environment.now() - STEP;
+            let since = (self.shared().environment.now() - STEP).max(known + NEXT_MOMENT);
             let newest = self.before(limit, self.newest(since)).await.flatten().flatten();
             if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
                 write.make_void();
@@ -193,7 +198,7 @@ impl<K: Kept> Informer<K> {
                 return Ok(version.clone());
             }
             // One question serves all who ask after the write.
-            let since = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
+            let since = lost.map_or_else(|| self.shared().environment.now() + NEXT_MOMENT, |lost| lost + GRACE);
             if let Some(Some(Some(version))) = self.before(limit, self.newest(since)).await {
                 write.reach(version);
                 continue;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steadfast::{Connection, Scope, WaitError, Writes};
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_testing::{InMemory, WorldError, config_map, config_map_in};
 
 use super::{SOON, World, settled};
@@ -112,6 +112,28 @@ async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Resu
     let third = connection.record_writes();
     one.of(third.of(create("inner"))).await?;
     assert_eq!((one.writes().len(), third.writes().len()), (2, 1), "the innermost");
+    Ok(())
+}
+
+/// In `bench duplicates`, seed 8: a parent was called on a cache without its children, and made them again.
+#[tokio::test(start_paused = true)]
+async fn a_write_was_taken_for_undone_where_the_server_was_asked_before_it_in_the_same_moment() -> Result<(), WorldError>
+{
+    let world = World::new().await?;
+    let (connection, maps) = connected(&world);
+    let informer = world.synced().await?;
+    let begun = tokio::time::Instant::now();
+    informer.wait_for_writes(&informer.written_so_far(), SOON).await?;
+    let faults = world.server.faults();
+    faults.lag(true);
+    let recording = connection.record_writes();
+    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // What the server had come to before the write is the last that it says.
+    faults.answer_with(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
+    let late = informer.wait_for_writes(&recording.writes(), LATER).await;
+    assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
+    assert!(!informer.has_writes(&recording.writes()));
     Ok(())
 }
 
