@@ -39,6 +39,9 @@ pub(crate) struct DuplicatesArgs {
     /// The first.
     #[arg(long, default_value_t = 0)]
     first: u64,
+    /// Play them with our controller alone: kube-runtime's take most of the time.
+    #[arg(long)]
+    ours: bool,
 }
 
 /// What becomes of the stories.
@@ -56,6 +59,9 @@ struct Tally {
 pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
     println!("{} stories, two parents with {CHILDREN} children each, {UPSETS} upsets a story", args.seeds);
     for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
+        if args.ours && !is_ours {
+            continue;
+        }
         let mut tally = Tally::default();
         for seed in args.first..args.first + args.seeds {
             // On a thread of its own, for each has a clock of its own.

@@ -9,13 +9,13 @@ pub(crate) mod request;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::Resource;
 use kube::core::ObjectMeta;
 use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// So long after an answer was lost the server is asked: it may act until it notices that nobody waits. One that is behind
 /// something which does not tell it may act later, for as long as a request may take there.
@@ -36,7 +36,10 @@ pub(crate) struct Write {
     /// On which server; none where whoever tells of it does not say.
     server: Option<Server>,
     target: Target,
-    outcome: watch::Sender<Outcome>,
+    outcome: Mutex<Outcome>,
+    /// Wakes who waits for that. There is one of these for each write that a cache does not have yet, and a channel would be ten times
+    /// as large.
+    ended: Notify,
     /// What the server had come to when it was asked after the write.
     reached: OnceLock<ResourceVersion>,
 }
@@ -179,7 +182,7 @@ pub(crate) fn key_in(namespace: Option<&str>, name: &str) -> ObjectKey {
 
 impl Write {
     pub(crate) fn new(server: Option<Server>, target: Target, outcome: Outcome) -> Self {
-        Self { server, target, outcome: watch::Sender::new(outcome), reached: OnceLock::new() }
+        Self { server, target, outcome: Mutex::new(outcome), ended: Notify::new(), reached: OnceLock::new() }
     }
 
     /// Whether it may have been made on `server`.
@@ -189,16 +192,18 @@ impl Write {
 
     /// Whether a cache that has this also has `other`, and is to hold both if it is to hold one.
     fn covers(&self, other: &Self) -> bool {
-        if let (Outcome::Unknown(None), Outcome::Unknown(None)) = (&*self.outcome.borrow(), &*other.outcome.borrow()) {
-            return self.reached().is_none() && (&self.server, &self.target) == (&other.server, &other.target);
+        // One lock at a time: two that are compared both ways must not wait for each other.
+        let theirs = other.outcome();
+        match (&*self.lock(), &theirs) {
+            (Outcome::Unknown(None), Outcome::Unknown(None)) => {
+                self.reached().is_none() && (&self.server, &self.target) == (&other.server, &other.target)
+            }
+            (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) => {
+                (&self.server, &self.target, labels) == (&other.server, &other.target, before)
+                    && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
+            }
+            _ => false,
         }
-        let (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) =
-            (&*self.outcome.borrow(), &*other.outcome.borrow())
-        else {
-            return false;
-        };
-        (&self.server, &self.target, labels) == (&other.server, &other.target, before)
-            && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -207,33 +212,40 @@ impl Write {
 
     /// What came of it, so far.
     pub(crate) fn outcome(&self) -> Outcome {
-        self.outcome.borrow().clone()
+        self.lock().clone()
     }
 
     /// Says what came of it, if that was not known.
     pub(crate) fn end(&self, outcome: Outcome) {
-        self.outcome.send_if_modified(|known| {
-            let is_news = *known == Outcome::Awaited;
-            if is_news {
-                *known = outcome;
-            }
-            is_news
-        });
+        let mut known = self.lock();
+        if *known == Outcome::Awaited {
+            *known = outcome;
+            drop(known);
+            self.ended.notify_waiters();
+        }
     }
 
     /// What came of it, once that is known.
     pub(crate) async fn ended(&self) -> Outcome {
-        let mut outcome = self.outcome.subscribe();
-        match outcome.wait_for(|outcome| *outcome != Outcome::Awaited).await {
-            Ok(known) => known.clone(),
-            // This holds the other end.
-            Err(_) => Outcome::Nothing,
+        loop {
+            // It hears of what happens from here on.
+            let ended = self.ended.notified();
+            let known = self.outcome();
+            if known != Outcome::Awaited {
+                return known;
+            }
+            ended.await;
         }
     }
 
     /// The history in which it was made is no more.
     pub(crate) fn make_void(&self) {
-        self.outcome.send_replace(Outcome::Nothing);
+        *self.lock() = Outcome::Nothing;
+        self.ended.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the server had come to when it was asked after the write, if it was.

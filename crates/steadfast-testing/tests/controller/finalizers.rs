@@ -141,7 +141,9 @@ async fn the_finalizers_of_others_stay_and_another_object_of_the_name_is_left_al
     world.server.delete_named("configmaps", "default", "b")?;
     pass(SECOND).await;
     let again: ConfigMap = serde_json::from_value(world.server.create(&config_map("c", "1"))?)?;
-    let stale = ConfigMap { metadata: kube::core::ObjectMeta { uid: gone.metadata.uid, ..again.metadata }, ..again };
+    let kube::core::ObjectMeta { uid, resource_version, .. } = gone.metadata;
+    let seen = kube::core::ObjectMeta { uid, resource_version, ..again.metadata };
+    let stale = ConfigMap { metadata: seen, ..again };
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
     finalizer(&world.config_maps(), "example.com/late", Arc::new(stale), apply).await?;
     assert!(!finalizers(&world, "c")?.to_string().contains("late"));
