@@ -1,0 +1,368 @@
+//! What an informer asks for: its requests, as the server is sent them.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderValue, Version};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
+use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::protobuf::MessageId;
+use steadfast_core::reflector::{Failure, FailureKind, Reach, Request};
+use steadfast_core::{Instant, ObjectKey, ResourceVersion};
+
+use super::accepted;
+use super::head::{Expected, Head, Refusal, read_head};
+use crate::connection::{Connection, SendError};
+use crate::probes::Probed;
+use crate::resource::Collection;
+use crate::scope::Scope;
+use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
+
+/// The longest single object's metadata that is read of a probe's answer, in bytes.
+const LONGEST_METADATA: usize = 4 * 1024 * 1024;
+
+/// How an informer's requests look, whatever they ask for.
+pub(crate) struct Asker {
+    pub(crate) connection: Connection,
+    pub(crate) path: String,
+    /// The path of the resource in all namespaces: probes of it are shared.
+    pub(crate) everywhere: String,
+    /// The `kind` that its lists have to have, where that is known.
+    pub(crate) list_kind: Option<String>,
+    /// What objects may say they are.
+    pub(crate) wanted: Wanted,
+    /// The namespace that all objects have to be in, none for any.
+    pub(crate) namespace: Option<String>,
+    /// The resource as permissions name it, for people.
+    pub(crate) resource: String,
+    pub(crate) selectors: String,
+    /// The same, and no object has them.
+    pub(crate) selectors_of_nothing: String,
+    /// What they are made of, to be made of it with a name beside.
+    pub(crate) scope: Scope,
+    pub(crate) metadata_only: bool,
+    /// Whether protobuf is asked for before JSON.
+    pub(crate) protobuf: bool,
+    /// Until when JSON is asked for instead, as protobuf could not be read.
+    pub(crate) json_until: Option<Instant>,
+    /// Who reads the answers.
+    pub(crate) reader: Reader,
+}
+
+impl Asker {
+    /// Asks for the objects of `K` in `scope`, for an informer.
+    pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
+        Self {
+            json_until: connection.remembers_json(collection.everywhere()),
+            connection,
+            path: collection.path().to_owned(),
+            everywhere: collection.everywhere().to_owned(),
+            list_kind: collection.list_kind().map(str::to_owned),
+            wanted: collection.wanted(K::metadata_only()),
+            namespace: scope.in_namespace().map(str::to_owned),
+            resource: collection.name().to_owned(),
+            selectors: scope.query(),
+            selectors_of_nothing: scope.query_of_nothing(),
+            scope: scope.clone(),
+            metadata_only: K::metadata_only(),
+            protobuf: false,
+            reader: Reader::Informer,
+        }
+    }
+
+    /// Sends `request` for whoever reads its answer at a pace of their own, which may make no progress for as long as
+    /// `progress` says while it is being read.
+    pub(crate) fn ask_for_caller(
+        &self,
+        request: &Request,
+        progress: Option<Duration>,
+    ) -> BoxFuture<'static, Result<(Encoding, ResponseBody), Refusal>> {
+        let (connection, expected) = (self.connection.clone(), self.expected(request));
+        let request = self.request(request, false).map(|mut request| {
+            request.extensions_mut().insert(Deadlines { headers: None, progress });
+            request
+        });
+        Box::pin(async move {
+            let Head { encoding, body, .. } = read_head(send(&connection, request?).await?, &expected).await?;
+            Ok((encoding, body))
+        })
+    }
+
+    /// That a document was a list of what was requested: any other could pass for an empty one.
+    pub(crate) fn check_list(&self, kind: Option<&str>, items: bool, metadata: bool) -> Result<(), Failure> {
+        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
+        if !items {
+            return Err(Failure::unreadable(format!("the answer is not a list: it is a {told:?} without items")));
+        }
+        // Metadata alone come in lists of their own name, whatever they are of.
+        match (&self.list_kind, kind) {
+            (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
+            (Some(wanted), Some(kind)) if kind != wanted => {
+                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was requested")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an object is of another namespace than was requested.
+    pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
+        let wanted = self.namespace.as_deref();
+        wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+    }
+
+    /// What is wrong with an object that [is stray](Self::is_stray), for people.
+    pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
+        let wanted = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {wanted} that was requested")
+    }
+
+    /// Sends `request`, if the stream beside which it is made is `doubted` on a connection that is new.
+    pub(super) fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+        self.ask_telling(request, doubted, None)
+    }
+
+    /// The same, and what is `awaited` is told where it waits for its head.
+    pub(super) fn ask_telling(
+        &self,
+        request: &Request,
+        doubted: bool,
+        awaited: Option<Awaited>,
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
+        // What is short is not worth it, to the server neither. A stream that begins with a list is one: should something
+        // between hold its later events back, a proof is missed, and the watch that is opened then is not compressed.
+        let gzip = self.connection.takes_gzip() && request.is_full_transfer();
+        let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
+        let request = self.request(request, doubted).map(|mut request| {
+            if gzip {
+                request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+            }
+            if let Some(awaited) = awaited {
+                request.extensions_mut().insert(awaited);
+            }
+            request
+        });
+        Box::pin(async move { Ok(read_head(send(&connection, request?).await?, &expected).await?) })
+    }
+
+    fn request(&self, request: &Request, doubted: bool) -> Result<http::Request<Body>, Failure> {
+        let uri = match request {
+            // In its namespace a server finds it by its name, and elsewhere by looking at all there are.
+            Request::State { key, .. } => {
+                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
+            }
+            _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
+        };
+        // A watch may rightly be silent; whether it is so too long is the reflector's to judge.
+        let deadlines = Deadlines::default();
+        let placement = match request {
+            Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
+            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
+            Request::Probe { .. } => Placement::Beside,
+            _ => Placement::Any,
+        };
+        let built = http::Request::get(uri)
+            .header(ACCEPT, self.accept(request))
+            .extension(deadlines)
+            .extension(placement)
+            .extension(self.reader)
+            .body(Body::empty());
+        built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+    }
+
+    /// The path of the resource in a namespace.
+    fn path_in(&self, namespace: Option<&str>) -> String {
+        match (namespace, self.everywhere.rsplit_once('/')) {
+            (Some(namespace), Some((group, plural))) => format!("{group}/namespaces/{namespace}/{plural}"),
+            _ => self.everywhere.clone(),
+        }
+    }
+
+    /// What may be answered to `request`.
+    fn accept(&self, request: &Request) -> &'static str {
+        let accepted = match (self.metadata_only || request.is_metadata_only(), request.is_stream()) {
+            // In place of whole objects, they would not do.
+            _ if matches!(request, Request::Metadata { .. }) => accepted::METADATA_LIST,
+            // Where only versions matter, whole objects tell them too, to servers that cannot leave out the rest.
+            _ if request.is_metadata_only() => accepted::VERSIONS,
+            (false, _) => accepted::OBJECTS,
+            (true, true) => accepted::METADATA,
+            (true, false) => accepted::METADATA_LIST,
+        };
+        accepted[usize::from(self.asks_in_protobuf(request))]
+    }
+
+    /// Whether the answer to `request` may be in protobuf.
+    fn asks_in_protobuf(&self, request: &Request) -> bool {
+        match request {
+            // Of these nothing is kept. Custom resources have metadata in protobuf, though nothing else.
+            Request::Metadata { .. } => self.protobuf && self.protobuf_works(),
+            _ => self.asks_for_protobuf(),
+        }
+    }
+
+    /// Whether an answer may be in protobuf: it has to be known what its messages say.
+    pub(crate) fn asks_for_protobuf(&self) -> bool {
+        let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
+        self.protobuf && known() && self.protobuf_works()
+    }
+
+    /// Whether protobuf can be read here, as far as is known.
+    pub(crate) fn protobuf_works(&self) -> bool {
+        self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
+    }
+
+    /// Sends a short watch, on the connection on which the server has answered that it has reached the target.
+    pub(super) fn watch_shortly(
+        &self,
+        short: &Request,
+        target: &ResourceVersion,
+        reach: Reach,
+        doubted: bool,
+    ) -> BoxFuture<'static, Result<Head, Failure>> {
+        let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
+        let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
+        let streamed = reach == Reach::Streamed;
+        let requests = self.request(short, doubted).and_then(|short| {
+            let uri =
+                uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
+            let mut asked = transport::copy(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+            *asked.uri_mut() = uri;
+            if !streamed {
+                asked.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+                asked.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
+            }
+            Ok((asked, short))
+        });
+        let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
+        Box::pin(async move {
+            let (asked, mut short) = requests?;
+            let answer = send(&connection, asked).await?;
+            let carrier = answer.extensions().get::<Carrier>().copied();
+            if streamed && answer.version() != Version::HTTP_2 {
+                return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
+            }
+            let Head { encoding, body, .. } = read_head(answer, &expected).await?;
+            let reached = if streamed {
+                read_end_of_nothing(encoding, body).await?
+            } else {
+                read_version(encoding, body).await?
+            };
+            if reached.is_none_or(|reached| reached.is_older_than(&target)) {
+                let failure = Failure::unreachable(format!("the server has not reached version {target}"));
+                return Err(Failure { kind: FailureKind::TooLarge, ..failure });
+            }
+            let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
+            short.extensions_mut().insert(carrier);
+            let answer = connection.send(short).await.map_err(|error| gone(&error))?;
+            Ok(read_head(answer, &expected).await?)
+        })
+    }
+
+    /// What the head of an answer to `request` is held against.
+    fn expected(&self, request: &Request) -> Expected {
+        Expected { needs: self.needs(request), protobuf: self.asks_in_protobuf(request), gzip: false }
+    }
+
+    /// Which permissions are missing where `request` is forbidden, for people.
+    fn needs(&self, request: &Request) -> String {
+        let verbs = match request {
+            // A list needs a watch next, and may have been one.
+            _ if request.is_full_transfer() => "list and watch",
+            _ if request.is_stream() => "watch",
+            _ => "list",
+        };
+        format!("needs {verbs} on {}", self.resource)
+    }
+
+    /// The version that the server had come to when it was asked at `since` or later.
+    pub(crate) fn newest(
+        &self,
+        since: Instant,
+    ) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {
+        let probed = self.probe(&Request::Probe { since }, since, false);
+        async move { probed.await.map(|probed| probed.version) }
+    }
+
+    /// Sends a probe, or waits for another's that was sent at `since` or later.
+    pub(super) fn probe(
+        &self,
+        request: &Request,
+        since: Instant,
+        doubted: bool,
+    ) -> BoxFuture<'static, Result<Probed, Failure>> {
+        let asked = self.ask(request, doubted);
+        let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
+        Box::pin(async move {
+            let probe = async {
+                let Head { encoding, body, .. } = asked.await?;
+                read_version(encoding, body).await
+            };
+            connection.probes().ask(&resource, since, connection.environment(), probe).await
+        })
+    }
+}
+
+/// That the connection which was to carry a request takes no more decides nothing: it is soon asked again on another.
+fn gone(error: &SendError) -> Failure {
+    let failure = Failure::unreachable(error.cause());
+    match error {
+        SendError::Transport(TransportError::Busy { .. }) => {
+            Failure { kind: FailureKind::Busy, retry_after: Some(Duration::from_secs(1)), ..failure }
+        }
+        _ => failure,
+    }
+}
+
+async fn send(connection: &Connection, request: http::Request<Body>) -> Result<http::Response<ResponseBody>, Failure> {
+    connection.send(request).await.map_err(|error| Failure::unreachable(error.cause()))
+}
+
+/// The version at which initial events end of which there are none.
+async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = StreamFramer::new(encoding, LONGEST_METADATA);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        if let Some(record) = framer.next() {
+            let Line::Whole(record) = record else {
+                return Err(Failure::unreadable("initial events of nothing are long"));
+            };
+            match decode::watch_record(encoding, &record, None) {
+                Ok(WatchRecord::Bookmark(bookmark)) if bookmark.initial_events_end => {
+                    return Ok(Some(bookmark.version));
+                }
+                Ok(WatchRecord::Error(status)) => return Err(Failure::from_status(&status, None)),
+                _ => {
+                    return Err(Failure::unreadable(
+                        "initial events of nothing have come to something else than their end",
+                    ));
+                }
+            }
+        }
+    }
+    Err(Failure::unreadable("initial events of nothing have come to no end"))
+}
+
+/// The version of a list whose items are of no interest.
+async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+    let mut framer = ItemFramer::new(encoding, LONGEST_METADATA);
+    let mut meta = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        framer.feed(chunk);
+        while let Some(part) = framer.next() {
+            match part.map_err(|error| Failure::unreadable(error.to_string()))? {
+                ListPart::Meta(found) => meta = Some(found),
+                ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
+                ListPart::Item(_) | ListPart::Overlong(_) | ListPart::End { .. } => {}
+            }
+        }
+    }
+    framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
+    meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
+}
