@@ -28,7 +28,7 @@ const ALONE: usize = 20_000;
 /// So often each object is written in the row of calls that write.
 const WRITES: usize = 5;
 
-/// So often it is measured how long a change waits, for a p99 of one run is its worst change.
+/// So often it is measured how long a change waits, for the p99 of a hundred changes is the worst of them.
 const RUNS: usize = 9;
 
 /// Longer than any of them takes.
@@ -50,13 +50,14 @@ struct Row {
     title: String,
     keys: usize,
     arguments: Vec<String>,
-    /// How often it is played.
-    runs: usize,
+    /// Whether it is about how long a change waits.
+    is_urgent: bool,
 }
 
 impl Row {
-    fn is_urgent(&self) -> bool {
-        self.runs > 1
+    /// How often it is played.
+    fn runs(&self) -> usize {
+        if self.is_urgent { RUNS } else { 1 }
     }
 }
 
@@ -76,33 +77,20 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
             ("controller-runtime", &go, &["reconcile"]),
         ] {
             let mut runs = Vec::new();
-            for _ in 0..row.runs {
-                let server = ApiServer::builder().start().await?;
-                for number in 0..row.keys {
-                    server.create(&config_map(&format!("map-{number}"), "1"))?;
-                }
-                let kubeconfig = out.join("reconciles.kubeconfig");
-                std::fs::write(&kubeconfig, server.kubeconfig())?;
-                let mut command = Command::new(program);
-                command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
-                let answers = timeout(PATIENCE, play(command.args(&row.arguments))).await;
-                server.stop();
-                let Ok(answers) = answers else { break };
-                let answers = answers.map_err(|error| format!("{name}: {error}"))?;
+            while runs.len() < row.runs() {
+                let Some(answers) = once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
+                else {
+                    break;
+                };
                 eprintln!("{}, {name}: {answers:?}", row.title);
                 runs.push(answers);
             }
-            let table = if row.is_urgent() { &mut urgent } else { &mut table };
-            if runs.len() < row.runs {
+            let table = if row.is_urgent { &mut urgent } else { &mut table };
+            if runs.len() < row.runs() {
                 writeln!(table, "| {} | {name} | not in {} s |", row.title, PATIENCE.as_secs())?;
-            } else if row.is_urgent() {
-                writeln!(
-                    table,
-                    "| {}, {name} | {} | {} |",
-                    row.title,
-                    middle(&runs, "p50_us"),
-                    middle(&runs, "p99_us")
-                )?;
+            } else if row.is_urgent {
+                let (half, most) = (middle(&runs, "p50_us"), middle(&runs, "p99_us"));
+                writeln!(table, "| {}, {name} | {half} | {most} |", row.title)?;
             } else {
                 writeln!(table, "| {} | {name} | {} |", row.title, figures(&runs[0]))?;
             }
@@ -110,6 +98,19 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
     }
     println!("{table}\n{urgent}");
     Ok(())
+}
+
+/// What `program` answers of the row, on a server of its own; nothing where it takes too long.
+async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Option<Vec<Value>>, Trouble> {
+    let server = ApiServer::builder().start().await?;
+    for number in 0..row.keys {
+        server.create(&config_map(&format!("map-{number}"), "1"))?;
+    }
+    let kubeconfig = out.join("reconciles.kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig())?;
+    let mut command = Command::new(program);
+    command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
+    timeout(PATIENCE, play(command.args(&row.arguments))).await.ok().transpose()
 }
 
 /// A field of the answer to a phase.
@@ -174,30 +175,30 @@ fn rows(keys: &[usize]) -> Vec<Row> {
     let plain = keys.iter().map(|&keys| {
         let rounds = if keys == 1 { ALONE } else { CALLS.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
-        Row { title: format!("{keys} keys"), keys, arguments, runs: 1 }
+        Row { title: format!("{keys} keys"), keys, arguments, is_urgent: false }
     });
     let outside = keys.iter().copied().filter(|keys| *keys == 1).map(|keys| {
         let arguments = [argument("rounds", ALONE), argument("concurrency", 16), vec!["--outside".to_owned()]].concat();
-        Row { title: "1 key, told by a thread that makes no calls".into(), keys, arguments, runs: 1 }
+        Row { title: "1 key, told by a thread that makes no calls".into(), keys, arguments, is_urgent: false }
     });
     let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
         title: format!("{most} keys, calls that wait 10 ms, 1,000 at a time"),
         keys: most,
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
-        runs: 1,
+        is_urgent: false,
     };
     let urgent = Row {
         title: format!("{most} keys queued at the start, calls that wait 1 ms, 10 at a time"),
         keys: most,
         arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
-        runs: RUNS,
+        is_urgent: true,
     };
     let written = Row {
         title: format!("{most} keys, each written {WRITES} times by its calls, 16 at a time"),
         keys: most,
         arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
-        runs: 1,
+        is_urgent: false,
     };
     plain.chain(outside).chain([waiting, written, urgent]).collect()
 }

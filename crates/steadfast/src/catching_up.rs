@@ -171,8 +171,8 @@ impl<K: Kept> Informer<K> {
                 ended => return ended,
             }
             // As far as that is known: a server that is not reached decides nothing.
-            let since = (self.shared().environment.now() - STEP).max(known + NEXT_MOMENT);
-            let newest = self.before(limit, self.newest(since)).await.flatten().flatten();
+            let after = (self.shared().environment.now() - STEP).max(known);
+            let newest = self.before(limit, self.newest(after)).await.flatten().flatten();
             if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
                 write.make_void();
                 return Ok(());
@@ -198,8 +198,8 @@ impl<K: Kept> Informer<K> {
                 return Ok(version.clone());
             }
             // One question serves all who ask after the write.
-            let since = lost.map_or_else(|| self.shared().environment.now() + NEXT_MOMENT, |lost| lost + GRACE);
-            if let Some(Some(Some(version))) = self.before(limit, self.newest(since)).await {
+            let after = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
+            if let Some(Some(Some(version))) = self.before(limit, self.newest(after)).await {
                 write.reach(version);
                 continue;
             }
@@ -210,11 +210,11 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// The version that the server had come to when it was asked at `since` or later, if it has one; nothing where that is not
+    /// The version that the server had come to when it was asked later than at `after`, if it has one; nothing where that is not
     /// to be had.
-    async fn newest(&self, since: Instant) -> Option<Option<ResourceVersion>> {
+    async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
         let (asks, answer) = oneshot::channel();
-        self.command(Command::Newest(since, asks));
+        self.command(Command::Newest(after + NEXT_MOMENT, asks));
         answer.await.ok()
     }
 

@@ -192,15 +192,16 @@ impl Write {
 
     /// Whether a cache that has this also has `other`, and is to hold both if it is to hold one.
     fn covers(&self, other: &Self) -> bool {
+        // As good as always these differ, and nothing is copied.
+        if (&self.server, &self.target) != (&other.server, &other.target) {
+            return false;
+        }
         // One lock at a time: two that are compared both ways must not wait for each other.
         let theirs = other.outcome();
         match (&*self.lock(), &theirs) {
-            (Outcome::Unknown(None), Outcome::Unknown(None)) => {
-                self.reached().is_none() && (&self.server, &self.target) == (&other.server, &other.target)
-            }
+            (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
             (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) => {
-                (&self.server, &self.target, labels) == (&other.server, &other.target, before)
-                    && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
+                labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
             }
             _ => false,
         }
