@@ -112,6 +112,35 @@ pub trait Target: Send + Sync + 'static {
     /// answers, it is looked at again afterwards what there is.
     fn act(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// What would be done to `found` by `steps`, in the words of the target's own tool, for people who only want to see it.
+    /// Returns the commands of the target's own tool that would carry out `steps` on `found`, for people who only want to see them.
     fn describe(&self, found: &Found<Self::Value>, steps: &[Step<Self::Value>]) -> Vec<String>;
+
+    /// Makes all wanted entries consistent with each other, and removes the entries that the target cannot hold.
+    ///
+    /// Returns the reason for each removed entry, by name. A removed entry affects no other one: an entry of this name that
+    /// the target already has is left unchanged. Accepts every entry by default.
+    fn settle(&self, wanted: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
+        let _ = wanted;
+        BTreeMap::new()
+    }
+
+    /// Completes when the target was restarted or changed by another hand, so that the mirror looks at once.
+    ///
+    /// The mirror drops and recreates this future as often as it likes: a baseline for the comparison belongs into the target, and
+    /// [`look`](Self::look) renews the baseline. Never completes by default.
+    fn changed(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Keeps alive what would expire at the target without a mirror, such as a lease.
+    ///
+    /// The mirror calls this from its start, once per [`compare`](crate::Settings::compare) period at least, also before
+    /// anything is wanted. Does nothing by default.
+    ///
+    /// # Errors
+    ///
+    /// If the target does not confirm the renewal. The mirror retries soon.
+    fn renew(&self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        std::future::ready(Ok(()))
+    }
 }

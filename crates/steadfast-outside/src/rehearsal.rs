@@ -50,4 +50,8 @@ impl<T: Target> Target for Rehearsal<T> {
     fn describe(&self, found: &Found<T::Value>, steps: &[Step<T::Value>]) -> Vec<String> {
         self.target.describe(found, steps)
     }
+
+    fn settle(&self, wanted: &mut BTreeMap<String, T::Value>) -> BTreeMap<String, String> {
+        self.target.settle(wanted)
+    }
 }
