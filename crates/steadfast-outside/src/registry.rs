@@ -7,20 +7,31 @@
 //! answer has an `ETag`, it comes along in `If-Match`: a registry that heeds both lets nobody's item be overwritten that has come meanwhile.
 
 mod error;
+mod key;
 mod layout;
 mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value as Json;
+use tokio::time::timeout;
 
 use crate::entry::{Found, Step, Target, Value};
-use crate::together::{Sender, together};
+use crate::lanes::{Failure, Lanes, Suspects};
 pub use error::RegistryError;
 pub use layout::Layout;
 pub use plain::Plain;
+
+/// Bounds of one run of changes. A run lasts at most 9 s, so that it ends within the mirror's own deadline of 10 s.
+const LANES: Lanes =
+    Lanes { width: 8, attempt: Duration::from_secs(4), start_within: Duration::from_secs(5), failures: 8 };
+
+/// Deadline of the request for the list.
+const LIST_DEADLINE: Duration = Duration::from_secs(9);
 
 /// What an item has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +50,7 @@ pub trait Requests: Send + Sync + 'static {
 pub struct Registry<R> {
     requests: R,
     layout: Layout,
+    suspects: Arc<Suspects>,
 }
 
 impl<R: Requests> Registry<R> {
@@ -49,7 +61,7 @@ impl<R: Requests> Registry<R> {
     /// Where a URL is none, that of an item does not say where its key comes, both are of different servers, or the mark is empty.
     pub fn new(requests: R, layout: Layout) -> Result<Self, RegistryError> {
         layout.check()?;
-        Ok(Self { requests, layout })
+        Ok(Self { requests, layout, suspects: Arc::default() })
     }
 
     async fn ask(
@@ -135,29 +147,15 @@ fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
-impl<R: Requests> Sender for &Registry<R> {
-    type Change = Step<Item>;
-    type Error = RegistryError;
-
-    async fn send(&mut self, steps: &[Step<Item>]) -> Result<(), RegistryError> {
-        for step in steps {
-            self.carry_out(step).await?;
-        }
-        Ok(())
-    }
-
-    fn is_of_one(error: &RegistryError) -> bool {
-        error.is_of_one()
-    }
-}
-
 impl<R: Requests> Target for Registry<R> {
     type Value = Item;
     type Error = RegistryError;
 
     async fn look(&self) -> Result<Found<Item>, RegistryError> {
         let url = self.layout.list();
-        let response = self.ask(Method::GET, &url, None, None).await?;
+        let response = timeout(LIST_DEADLINE, self.ask(Method::GET, &url, None, None)).await;
+        let late = |_| RegistryError::Late { asked: format!("GET {}", layout::shown(&url)), within: LIST_DEADLINE };
+        let response = response.map_err(late)??;
         Self::heeded(&Method::GET, &url, &response)?;
         let read = self.layout.read(response.body());
         let items =
@@ -174,8 +172,31 @@ impl<R: Requests> Target for Registry<R> {
         Ok(found)
     }
 
+    /// Changes up to eight items at a time, each within 4 s: an item that the registry does not respond about delays no other.
     async fn act(&self, steps: &[Step<Item>]) -> Result<(), RegistryError> {
-        together(self, steps, 1).await
+        let carry_out = |number: usize| async move {
+            let step: &Step<Item> = &steps[number];
+            let wrap =
+                |error: RegistryError| if error.is_of_one() { Failure::Entry(error) } else { Failure::Unclear(error) };
+            self.carry_out(step).await.map_err(wrap)
+        };
+        let late = |number: usize| {
+            let method = if matches!(steps[number], Step::Remove { .. }) { Method::DELETE } else { Method::PUT };
+            let url = self.layout.item(steps[number].name()).unwrap_or_default();
+            RegistryError::Late { asked: format!("{method} {}", layout::shown(&url)), within: LANES.attempt }
+        };
+        let errors = LANES.run(steps, &self.suspects, carry_out, late).await;
+        RegistryError::of_run(
+            errors.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)).collect(),
+        )
+    }
+
+    /// Removes entries whose key a server could take for another one.
+    fn settle(&self, wanted: &mut BTreeMap<String, Item>) -> BTreeMap<String, String> {
+        let bad = wanted.keys().filter_map(|name| Some((name.clone(), self.layout.item(name).err()?.to_string())));
+        let bad: BTreeMap<_, _> = bad.collect();
+        wanted.retain(|name, _| !bad.contains_key(name));
+        bad
     }
 
     fn describe(&self, _found: &Found<Item>, steps: &[Step<Item>]) -> Vec<String> {
@@ -199,3 +220,6 @@ impl<R: Requests> Target for Registry<R> {
         described.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,7 +210,9 @@ impl<'a> Checks<'a> {
                 let what = "no rule feeds the mirror, so that nothing would be left in it";
                 self.wrong(&format!("sinks.{name}"), what, "name it in the `to` of a rule, or take it out");
             }
-            let is_same = |other_name: &str, other: &Sink| place(name, sink) == place(other_name, other);
+            let is_same = |other_name: &str, other: &Sink| {
+                place(name, sink) == place(other_name, other) && share_servers(sink, other)
+            };
             let before = config.sinks.iter().take_while(|(other, _)| *other != name);
             if let Some((other, _)) = before.into_iter().find(|(name, other)| is_same(name, other)) {
                 let what = format!(
@@ -335,6 +337,12 @@ impl<'a> Checks<'a> {
             }
         }
     }
+}
+
+/// Returns false if two mirrors in one `HAProxy` backend tell their servers apart by prefix: neither prefix begins with the other.
+fn share_servers(one: &Sink, other: &Sink) -> bool {
+    let (Some(one), Some(other)) = (&one.haproxy, &other.haproxy) else { return true };
+    one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix)
 }
 
 /// Where a mirror is: two in one place would be at odds.

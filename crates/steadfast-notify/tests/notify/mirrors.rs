@@ -235,3 +235,17 @@ fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is
         assert!(!told.contains("hunter2"), "{told}");
     }
 }
+
+#[test]
+fn haproxy_prefixes_share_a_backend_unless_one_begins_with_the_other() {
+    let two = |one: &str, other: &str| {
+        let sink = |prefix: &str| HAPROXY.replace("}", &format!(", prefix = \"{prefix}\"}}"));
+        let text = GOOD.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
+        told("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
+    };
+    assert_eq!(two("web-", "cart-"), None);
+    for (one, other) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {
+        let told = two(one, other).unwrap_or_else(|| panic!("{one} and {other} are two places"));
+        assert!(told.contains("it is the place of the sink \"cart\" too"), "{told}");
+    }
+}

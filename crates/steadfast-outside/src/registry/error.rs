@@ -2,6 +2,8 @@
 
 use hyper::StatusCode;
 
+use crate::lanes;
+
 /// Why items of a registry cannot be seen or changed. It says no header, and of URLs nothing behind `?`.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
@@ -16,9 +18,30 @@ pub enum RegistryError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// It leads to no place of its own.
-    #[error("{0:?} can be no item's key: at its URL something else lies")]
-    Key(String),
+    /// A server could take the item's URL for that of another item.
+    #[error("{key:?} cannot be an item's key: {why}; send another key")]
+    Key {
+        /// The key.
+        key: String,
+        /// The rule that the key violates.
+        why: &'static str,
+    },
+    /// The registry did not respond in time.
+    #[error("the registry did not respond to `{asked}` within {}", lanes::seconds(*.within))]
+    Late {
+        /// Method and URL of the request, or the key of the item.
+        asked: String,
+        /// The deadline.
+        within: std::time::Duration,
+    },
+    /// Several items could not be changed.
+    #[error("{first}; {}", lanes::others(others))]
+    Several {
+        /// The first error.
+        first: Box<Self>,
+        /// The keys of the other items.
+        others: Vec<String>,
+    },
     /// Nobody answers.
     #[error("`{asked}` was not answered: {why}")]
     Server {
@@ -34,7 +57,7 @@ pub enum RegistryError {
         key: String,
     },
     /// It does not do it.
-    #[error("the registry answered `{asked}` with {status}{}", remedy(*.status))]
+    #[error("the registry responded to `{asked}` with {status}{}", remedy(*.status))]
     Refused {
         /// What was asked.
         asked: String,
@@ -52,7 +75,16 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether the next item may fare better.
+    /// Combines the errors of one run, each with the key of its item.
+    pub(super) fn of_run(errors: Vec<(String, Self)>) -> Result<(), Self> {
+        let mut errors = errors.into_iter();
+        let Some((_, first)) = errors.next() else { return Ok(()) };
+        let others: Vec<_> = errors.map(|(key, _)| key).collect();
+        Err(if others.is_empty() { first } else { Self::Several { first: Box::new(first), others } })
+    }
+
+    /// Returns true if the error is certain to concern one item only. A registry also answers 500 or nothing at all about a single
+    /// key; therefore all other errors count as failures of the registry only if they are the only results.
     pub(super) fn is_of_one(&self) -> bool {
         let of_all = [
             StatusCode::UNAUTHORIZED,
@@ -61,9 +93,9 @@ impl RegistryError {
             StatusCode::TOO_MANY_REQUESTS,
         ];
         match self {
-            Self::Taken { .. } | Self::Key(_) | Self::Unexpected { .. } => true,
+            Self::Taken { .. } | Self::Key { .. } | Self::Unexpected { .. } => true,
             Self::Refused { status, .. } => status.is_client_error() && !of_all.contains(status),
-            Self::Mark | Self::Url { .. } | Self::Server { .. } => false,
+            Self::Mark | Self::Url { .. } | Self::Server { .. } | Self::Late { .. } | Self::Several { .. } => false,
         }
     }
 }

@@ -6,6 +6,7 @@ use hyper::Uri;
 use serde_json::Value as Json;
 
 use super::error::RegistryError;
+use super::key;
 
 /// Where in a URL the key of an item comes, each byte that is no letter, digit, `-`, `.`, `_` or `~` as `%XX`.
 const KEY: &str = "{key}";
@@ -64,12 +65,9 @@ impl Layout {
         Ok(())
     }
 
-    /// The URL of one item.
+    /// Returns the URL of one item.
     pub(super) fn item(&self, key: &str) -> Result<String, RegistryError> {
-        // Who cleans up paths would find another place there.
-        if matches!(key, "" | "." | "..") {
-            return Err(RegistryError::Key(key.to_owned()));
-        }
+        key::check(key).map_err(|why| RegistryError::Key { key: key.to_owned(), why })?;
         Ok(self.url.replace(KEY, &encoded(key)))
     }
 
@@ -93,13 +91,18 @@ impl Layout {
         let place = if self.items.is_empty() { "it".to_owned() } else { format!("what is at {:?}", self.items) };
         let items = list.pointer(&self.items).and_then(Json::as_array);
         let items = items.ok_or_else(|| format!("{place} is no array of items"))?;
-        let read = items.iter().map(|item| {
-            let key = item.get(&self.key).and_then(Json::as_str);
-            let key = key.ok_or_else(|| format!("an item of {place} has no text in its field {:?}", self.key))?;
+        let read = items.iter().filter_map(|item| {
+            let key = item.get(&self.key).and_then(Json::as_str)?;
             let value = self.is_own(item).then(|| item.get(&self.value).cloned().unwrap_or_default());
-            Ok((key.to_owned(), value))
+            Some((key.to_owned(), value))
         });
-        read.collect()
+        let read: Vec<_> = read.collect();
+        // One malformed item of another writer must not stop the mirror. If no item has a key, the name of the field is wrong, and
+        // the list would look like that of an empty registry.
+        if read.is_empty() && !items.is_empty() {
+            return Err(format!("no item of {place} has text in its field {:?}", self.key));
+        }
+        Ok(read)
     }
 }
 
@@ -164,16 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_step_of_a_path_whatever_is_in_it() {
+    fn key_becomes_one_path_segment() {
         let layout = Layout::new(URL, "https://tree.example.test/services?of={mark}", "cluster/1");
         assert_eq!(
             layout.item("shop/web ä?").expect("a key"),
             "https://tree.example.test/services/shop%2Fweb%20%C3%A4%3F"
         );
         assert_eq!(layout.list(), "https://tree.example.test/services?of=cluster%2F1");
-        for key in ["", ".", ".."] {
-            assert!(layout.item(key).is_err(), "{key:?}");
-        }
+        let error = layout.item("shop/../web").expect_err("another place");
+        assert!(error.to_string().starts_with("\"shop/../web\" cannot be an item's key: "), "{error}");
     }
 
     #[test]
@@ -197,5 +199,7 @@ mod tests {
             assert!(read(&layout, &no_list).is_err(), "{no_list}");
         }
         assert!(layout.read(b"<html>").is_err());
+        let one_bad = json!({"data": {"all": [{"key": 7, "owner": "x"}, {"key": "a", "owner": "m", "value": 1}]}});
+        assert_eq!(read(&layout, &one_bad), Ok(vec![own("a", Some(json!(1)))]));
     }
 }

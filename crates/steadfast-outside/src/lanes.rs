@@ -1,0 +1,213 @@
+//! Runs independent steps concurrently, each with its own deadline.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use tokio::time::{Instant, timeout};
+
+use crate::entry::Step;
+
+/// Bounds of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes {
+    /// Maximum number of steps in flight.
+    pub(crate) width: usize,
+    /// Deadline of one step.
+    pub(crate) attempt: Duration,
+    /// Duration after which no further step starts. A run lasts at most `start_within + attempt`.
+    pub(crate) start_within: Duration,
+    /// Number of consecutive failures of unclear extent after which no further step starts: the target itself has failed then.
+    pub(crate) failures: usize,
+}
+
+/// Names of entries whose last step did not complete, remembered from one run to the next.
+///
+/// They run last, and their siblings (entries with the same text before the last `/`) just before them. Otherwise a namespace
+/// with more bad entries than there are lanes, all at the front of the alphabet, would consume run after run.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects(Mutex<BTreeSet<String>>);
+
+/// Why a step failed, and whether the next step could fail for the same reason.
+pub(crate) enum Failure<E> {
+    /// The reason concerns this entry.
+    Entry(E),
+    /// The reason may concern the whole target: no connection, no response.
+    Unclear(E),
+}
+
+impl Lanes {
+    /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
+    ///
+    /// Steps start in their order, except that those of `suspects` and of their siblings start last. Steps of one entry run one after another, and the
+    /// rest of them is skipped after an error. `late` makes the error of a step that reached its deadline.
+    pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
+        self,
+        steps: &[Step<V>],
+        suspects: &Suspects,
+        carry_out: impl Fn(usize) -> F,
+        late: impl Fn(usize) -> E,
+    ) -> Vec<(usize, E)> {
+        let begun = Instant::now();
+        // Counters of this task alone: no step runs on another thread.
+        let failures = Mutex::new(0_usize);
+        let run = |entry: Vec<usize>| {
+            let (carry_out, late, failures) = (&carry_out, &late, &failures);
+            async move {
+                for number in entry {
+                    if begun.elapsed() >= self.start_within || *lock(failures) >= self.failures {
+                        return None;
+                    }
+                    let done = timeout(self.attempt, carry_out(number)).await;
+                    let done = done.unwrap_or_else(|_| Err(Failure::Unclear(late(number))));
+                    let name = steps[number].name();
+                    match done {
+                        Ok(()) => {
+                            *lock(failures) = 0;
+                            lock(&suspects.0).remove(name);
+                        }
+                        Err(failure) => {
+                            let error = match failure {
+                                Failure::Entry(error) => {
+                                    *lock(failures) = 0;
+                                    error
+                                }
+                                Failure::Unclear(error) => {
+                                    *lock(failures) += 1;
+                                    lock(&suspects.0).insert(name.to_owned());
+                                    error
+                                }
+                            };
+                            return Some((number, error));
+                        }
+                    }
+                }
+                None
+            }
+        };
+        let order = Self::order(steps, suspects);
+        let mut errors: Vec<_> =
+            stream::iter(order).map(run).buffer_unordered(self.width).filter_map(std::future::ready).collect().await;
+        errors.sort_unstable_by_key(|(number, _)| *number);
+        errors
+    }
+
+    /// The numbers of the steps of each entry, in the order in which the entries start.
+    fn order<V>(steps: &[Step<V>], suspects: &Suspects) -> Vec<Vec<usize>> {
+        let mut suspects = lock(&suspects.0);
+        suspects.retain(|name| steps.iter().any(|step| step.name() == name));
+        let mut order = Vec::<Vec<usize>>::new();
+        let mut places = BTreeMap::<&str, usize>::new();
+        for (number, step) in steps.iter().enumerate() {
+            if let Some(&place) = places.get(step.name()) {
+                order[place].push(number);
+            } else {
+                places.insert(step.name(), order.len());
+                order.push(vec![number]);
+            }
+        }
+        let siblings: BTreeSet<_> = suspects.iter().filter_map(|name| parent(name)).collect();
+        // Stable: the order within a class is that of the steps.
+        order.sort_by_key(|entry| {
+            let name = steps[entry[0]].name();
+            match () {
+                () if suspects.contains(name) => 2,
+                () if parent(name).is_some_and(|parent| siblings.contains(parent)) => 1,
+                () => 0,
+            }
+        });
+        order
+    }
+}
+
+/// Names the entries that failed after the first one, for messages: their number, and the first three of them, escaped.
+pub(crate) fn others(names: &[String]) -> String {
+    let mut shown: Vec<_> = names.iter().take(3).map(|name| format!("{name:?}")).collect();
+    if names.len() > shown.len() {
+        shown.push("…".to_owned());
+    }
+    let entries = if names.len() == 1 { "entry" } else { "entries" };
+    format!("{} other {entries} failed too: {}", names.len(), shown.join(", "))
+}
+
+/// A duration for messages.
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}
+
+/// The text before the last `/`: cluster and namespace, where keys are the default ones.
+fn parent(name: &str) -> Option<&str> {
+    name.rsplit_once('/').map(|(parent, _)| parent)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANES: Lanes =
+        Lanes { width: 8, attempt: Duration::from_secs(4), start_within: Duration::from_secs(5), failures: 8 };
+
+    fn steps(names: &[&str]) -> Vec<Step<u8>> {
+        names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: 0 }).collect()
+    }
+
+    /// Runs `names`: `hang…` never completes, `bad…` fails for a reason of its own, all others complete after 10 ms.
+    async fn run(names: &[&str], suspects: &Suspects) -> (Vec<String>, Vec<String>) {
+        let steps = steps(names);
+        let done = Mutex::new(Vec::new());
+        let carry_out = |number: usize| {
+            let (name, done) = (steps[number].name().to_owned(), &done);
+            async move {
+                if name.starts_with("hang") {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if name.starts_with("bad") {
+                    return Err(Failure::Entry(name));
+                }
+                lock(done).push(name);
+                Ok(())
+            }
+        };
+        let errors = LANES.run(&steps, suspects, carry_out, |number| steps[number].name().to_owned()).await;
+        let done = lock(&done).clone();
+        (done, errors.into_iter().map(|(_, name)| name).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_step_delays_no_other() {
+        let begun = Instant::now();
+        let (done, errors) = run(&["a", "bad", "hang", "b", "c"], &Suspects::default()).await;
+        assert_eq!(
+            (done, errors),
+            (["a", "b", "c"].map(String::from).into(), ["bad", "hang"].map(String::from).into())
+        );
+        assert_eq!(begun.elapsed(), LANES.attempt);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_hanging_steps_run_last_next_time() {
+        let names: Vec<String> = (0..100).map(|number| format!("hang/{number:02}")).chain(["other/z".into()]).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (suspects, begun) = (Suspects::default(), Instant::now());
+        // Eight failures without a success: the target itself may have failed, and the run ends.
+        let (done, errors) = run(&names, &suspects).await;
+        assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, LANES.attempt));
+        let (done, _) = run(&names, &suspects).await;
+        assert_eq!(done, ["other/z"]);
+        assert!(begun.elapsed() <= 2 * (LANES.start_within + LANES.attempt));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_of_one_entry_keep_their_order() {
+        let (done, _) = run(&["a", "b", "a", "c", "a"], &Suspects::default()).await;
+        assert_eq!(done.iter().filter(|name| *name == "a").count(), 3);
+        assert_eq!(done[3..], ["a", "a"], "the second and third step of `a` follow its first one");
+    }
+}

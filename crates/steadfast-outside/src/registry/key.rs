@@ -1,0 +1,145 @@
+//! Keys that stay one place of their own, whatever the registry does to the path of a URL.
+
+/// Maximum length of a key in bytes. Encoded, it still fits into the longest request line that common servers accept (8 KiB).
+const MAX_KEY_BYTES: usize = 2048;
+
+/// Characters that compatibility normalization (NFKC) replaces with `.`, `/` or `\`.
+const COMPATIBLE: [(char, &str); 8] = [
+    ('\u{2024}', "."),
+    ('\u{2025}', ".."),
+    ('\u{2026}', "..."),
+    ('\u{fe52}', "."),
+    ('\u{fe68}', "\\"),
+    ('\u{ff0e}', "."),
+    ('\u{ff0f}', "/"),
+    ('\u{ff3c}', "\\"),
+];
+
+/// Checks that no path normalizer turns `key` into another place.
+///
+/// A key is sent as one percent-encoded path segment. Many servers and proxies decode it and then clean up the path: they resolve
+/// `.` and `..`, merge slashes, decode a second time, replace `\` with `/` or drop what follows a `;`. A tenant could reach the
+/// items of another one that way.
+///
+/// # Errors
+///
+/// The rule that `key` violates.
+pub(super) fn check(key: &str) -> Result<(), &'static str> {
+    if key.is_empty() {
+        return Err("it is empty");
+    }
+    if key.len() > MAX_KEY_BYTES {
+        return Err("it is longer than 2048 bytes");
+    }
+    if key.chars().any(|letter| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')) {
+        return Err("it contains a control character");
+    }
+    let plain: String = key.chars().map(compatible).collect();
+    if plain.contains('\\') {
+        return Err("a server may read its `\\` as `/`");
+    }
+    let is_escape = |pair: &[u8]| pair[0] == b'%' && pair[1].is_ascii_hexdigit() && pair[2].is_ascii_hexdigit();
+    if plain.as_bytes().windows(3).any(is_escape) {
+        return Err("a server may decode its `%XX` a second time");
+    }
+    for segment in plain.split('/') {
+        let name = segment.split(';').next().unwrap_or_default();
+        if segment.is_empty() {
+            return Err("a server may drop its empty path segment: it must not begin or end with `/` or contain `//`");
+        }
+        if name.chars().all(|letter| letter == '.' || letter.is_whitespace()) {
+            return Err("a server may resolve a path segment of it that consists of dots");
+        }
+    }
+    Ok(())
+}
+
+fn compatible(letter: char) -> String {
+    let replaced = COMPATIBLE.iter().find(|(from, _)| *from == letter);
+    replaced.map_or_else(|| letter.to_string(), |(_, to)| (*to).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn key_that_normalizer_moves_is_rejected() {
+        for key in [
+            "",
+            ".",
+            "..",
+            "a/../b",
+            "a/./b",
+            "../a",
+            "a/..",
+            "/a",
+            "a/",
+            "a//b",
+            "a\\b",
+            "a/..\\b",
+            "a/%2e%2e/b",
+            "a%2Fb",
+            "a/..;x/b",
+            ";x",
+            "a/;x/b",
+            "a/.. /b",
+            "a/.../b",
+            "a\0b",
+            "a\nb",
+            "a/\u{ff0e}\u{ff0e}/b",
+            "a/\u{2025}/b",
+            "a\u{ff0f}\u{ff0f}b",
+            "a\u{ff3c}b",
+            &"a".repeat(2049),
+        ] {
+            assert!(check(key).is_err(), "{key:?}");
+        }
+        for key in
+            ["a", "c/shop/web", "shop/web ä?", "..a", "a..b", "a.b/c.", "100%", "a;b=c", "a:b@c", &"ä".repeat(1024)]
+        {
+            assert_eq!(check(key), Ok(()), "{key:?}");
+        }
+    }
+
+    /// Resolves a path as a careless server does: decodes twice, replaces backslashes, drops parameters, merges and resolves.
+    fn normalized(key: &str) -> Vec<String> {
+        let decoded = |text: &str| {
+            let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+            while let [first, tail @ ..] = rest {
+                let hex = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+                match hex.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+                    Some(byte) if !tail.starts_with(b"+") => {
+                        bytes.push(byte);
+                        rest = &tail[2..];
+                    }
+                    _ => {
+                        bytes.push(*first);
+                        rest = tail;
+                    }
+                }
+            }
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let mut path = Vec::new();
+        for segment in decoded(&decoded(key)).replace('\\', "/").split('/') {
+            match segment {
+                "" | "." => {}
+                ".." => _ = path.pop(),
+                segment => path.push(segment.to_owned()),
+            }
+        }
+        path
+    }
+
+    proptest! {
+        #[test]
+        fn accepted_key_survives_normalization(key in "[a.%/\\\\;2eEfF ]{1,10}") {
+            if check(&key).is_ok() {
+                prop_assert_eq!(normalized(&key).join("/"), key);
+            }
+        }
+    }
+}

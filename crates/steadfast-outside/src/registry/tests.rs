@@ -1,0 +1,110 @@
+use std::sync::Mutex;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+
+/// A registry in memory that never responds about a key with `hang` in it, and responds 500 about one with `broken`.
+#[derive(Default)]
+struct Memory {
+    items: Mutex<BTreeMap<String, Json>>,
+    in_flight: Mutex<(usize, usize)>,
+    hangs_list: bool,
+}
+
+impl Memory {
+    fn respond(&self, request: &Request<Vec<u8>>) -> (StatusCode, Vec<u8>) {
+        let mut items = self.items.lock().expect("no panic");
+        let path = request.uri().path();
+        if path == "/list" {
+            return (StatusCode::OK, Json::from_iter(items.values().cloned()).to_string().into_bytes());
+        }
+        if path.contains("broken") {
+            return (StatusCode::INTERNAL_SERVER_ERROR, Vec::new());
+        }
+        match (request.method(), items.get(path)) {
+            (&Method::PUT, _) => {
+                items.insert(path.to_owned(), serde_json::from_slice(request.body()).expect("JSON"));
+                (StatusCode::OK, Vec::new())
+            }
+            (&Method::DELETE, Some(_)) => {
+                items.remove(path);
+                (StatusCode::OK, Vec::new())
+            }
+            (_, Some(item)) => (StatusCode::OK, item.to_string().into_bytes()),
+            (_, None) => (StatusCode::NOT_FOUND, Vec::new()),
+        }
+    }
+}
+
+impl Requests for Memory {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
+        let path = request.uri().path();
+        if path.contains("hang") || (path == "/list" && self.hangs_list) {
+            std::future::pending::<()>().await;
+        }
+        {
+            let mut in_flight = self.in_flight.lock().expect("no panic");
+            in_flight.0 += 1;
+            in_flight.1 = in_flight.1.max(in_flight.0);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.in_flight.lock().expect("no panic").0 -= 1;
+        let (status, body) = self.respond(&request);
+        Ok(Response::builder().status(status).body(body).expect("a response"))
+    }
+}
+
+fn registry(requests: Memory) -> Registry<Memory> {
+    let layout = Layout::new("http://r.example.test/items/{key}", "http://r.example.test/list?token=hunter2", "m");
+    Registry::new(requests, layout).expect("a registry")
+}
+
+fn add(key: &str) -> Step<Item> {
+    Step::Add { name: key.to_owned(), value: Item(json!(1)) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_key_delays_no_other_key() {
+    let registry = registry(Memory::default());
+    registry.act(&[add("shop/s1")]).await.expect("one item");
+    let mut steps = vec![add("other/broken"), add("other/hang")];
+    steps.extend((2..40).map(|number| add(&format!("shop/s{number}"))));
+    steps.push(Step::Remove { name: "shop/s1".to_owned(), value: Item(json!(1)) });
+    let begun = Instant::now();
+    let error = registry.act(&steps).await.expect_err("two keys fail");
+    let expected = "the registry responded to `PUT http://r.example.test/items/other%2Fbroken` with 500 Internal Server \
+                    Error; 1 other entry failed too: \"other/hang\"";
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(begun.elapsed(), LANES.attempt);
+    let found = registry.look().await.expect("a list");
+    assert_eq!(found.own.len(), 38);
+    assert!(!found.own.contains_key("shop/s1"));
+    assert_eq!(registry.requests.in_flight.lock().expect("no panic").1, 8 - 1, "one of eight lanes hangs");
+
+    let error = registry.act(&[add("a"), add("other/hang"), add("z")]).await.expect_err("one hangs");
+    assert_eq!(
+        error.to_string(),
+        "the registry did not respond to `PUT http://r.example.test/items/other%2Fhang` within 4 s"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_list_ends_at_its_own_deadline() {
+    let registry = registry(Memory { hangs_list: true, ..Memory::default() });
+    let begun = Instant::now();
+    let error = registry.look().await.expect_err("no response");
+    assert_eq!(error.to_string(), "the registry did not respond to `GET http://r.example.test/list?…` within 9 s");
+    assert_eq!(begun.elapsed(), LIST_DEADLINE);
+}
+
+#[tokio::test]
+async fn settle_removes_keys_of_other_places_only() {
+    let mut wanted: BTreeMap<_, _> =
+        ["shop/web", "shop/../other/web", "shop//web"].map(|key| (key.to_owned(), Item(json!(1)))).into();
+    let reasons = registry(Memory::default()).settle(&mut wanted);
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop/web"]);
+    assert_eq!(reasons.keys().collect::<Vec<_>>(), ["shop/../other/web", "shop//web"]);
+    assert!(reasons["shop/../other/web"].contains("consists of dots"), "{reasons:?}");
+}
