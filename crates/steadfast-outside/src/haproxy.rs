@@ -1,20 +1,54 @@
 //! The servers of a backend of HAProxy, by its runtime socket: put into and taken out of traffic without a reload.
 //!
-//! A server is the mirror's if its name begins with the mirror's prefix; all others are left alone. What the mirror has put there is gone
-//! after a reload or a restart of HAProxy, and put there again at the next look.
+//! A server is the mirror's if its name begins with the mirror's prefix; all others are left alone. A reload or a restart of HAProxy
+//! removes the servers of the mirror. The process at the socket is polled twice a second, so that they are added again within 2 s.
 //!
 //! Written for HAProxy 2.5 and newer, where servers can be added to a backend that balances dynamically
 //! ([management guide, 9.3](https://docs.haproxy.org/2.6/management.html#9.3)).
 
 mod answers;
+mod error;
+mod options;
+mod process;
 mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::entry::{Found, Step, Target, Value};
+use crate::fitted::{MIN_NAME_BYTES, fits, fitted};
+use crate::lanes::{Failure, Lanes, Suspects};
 use answers::{Listed, Unexpected};
+pub use error::HaproxyError;
+pub use options::ServerOptions;
+use process::{Observed, Process};
+
+/// Maximum length of the name of a server.
+const MAX_NAME_BYTES: usize = 128;
+
+/// Maximum length of a prefix, so that the rest of a name has enough bytes for a hash.
+const MAX_PREFIX_BYTES: usize = 96;
+
+const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
+
+/// Bounds of one run of changes. Runs last at most 8 s together, so that they end within the mirror's own deadline of 10 s. HAProxy
+/// accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some of them.
+const LANES: Lanes =
+    Lanes { width: 4, attempt: Duration::from_secs(2), start_within: Duration::from_secs(6), failures: 4 };
+
+/// Deadline of a look.
+const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Interval of the polls that detect a restart.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Deadline of a poll.
+const POLL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A server behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,62 +75,18 @@ pub struct Haproxy {
     socket: PathBuf,
     backend: String,
     prefix: String,
+    options: ServerOptions,
+    observed: Arc<Observed>,
+    suspects: Arc<Suspects>,
 }
 
-/// Why a backend cannot be seen or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum HaproxyError {
-    /// A name that is sent to HAProxy would be read as something else.
-    #[error(
-        "{0:?} can be no name in HAProxy: it may have letters, digits, `-`, `_` and `.` in it, and up to 128 of them"
-    )]
-    Name(String),
-    /// HAProxy takes no such weight.
-    #[error("the server {name} cannot have the weight {weight}: from 0 to 256")]
-    Weight {
-        /// The server.
-        name: String,
-        /// What it was to be given.
-        weight: u16,
-    },
-    /// Nobody answers.
-    #[error("HAProxy does not answer at {}: {source}; is `stats socket {} level admin` in its `global` section, and may this user open it?", .socket.display(), .socket.display())]
-    Socket {
-        /// The socket.
-        socket: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It did not do what it was told.
-    #[error("HAProxy refused `{command}`: {answer}{}", remedy(.answer))]
-    Refused {
-        /// What it was told.
-        command: String,
-        /// What it said.
-        answer: String,
-    },
-    /// It answers what this was not written for.
-    #[error("HAProxy answered `{command}` in an unknown form: {why}")]
-    Unexpected {
-        /// What it was asked.
-        command: String,
-        /// What is unknown about it.
-        why: String,
-    },
-}
-
-/// What to do about an answer.
-fn remedy(answer: &str) -> &'static str {
-    match answer {
-        _ if answer.contains("ermission") => "; the socket needs `level admin`",
-        _ if answer.contains("No such backend") || answer.contains("Can't find backend") => {
-            "; name a backend of its configuration"
-        }
-        _ if answer.contains("must use a dynamic load balancing") => {
-            "; give the backend `balance roundrobin` or another dynamic one"
-        }
-        _ => "",
-    }
+/// Returns the name of the entry for `key`: behind `prefix` it is a valid name of a server, of at most 128 bytes.
+///
+/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a readable part, `.-` and
+/// 26 digits of its hash (`c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`): the same name in every version and
+/// on every machine, and never the name of another key.
+pub fn entry_name(prefix: &str, key: &str) -> String {
+    fitted(key, MAX_NAME_BYTES.saturating_sub(prefix.len()).max(MIN_NAME_BYTES))
 }
 
 impl Haproxy {
@@ -107,46 +97,68 @@ impl Haproxy {
     ///
     /// Where one of the names can be none.
     pub fn new(socket: &Path, backend: &str, prefix: &str) -> Result<Self, HaproxyError> {
-        // All that it sends is made of these.
+        // The commands consist of these.
         for name in [backend, prefix] {
             check(name)?;
         }
-        Ok(Self { socket: socket.to_owned(), backend: backend.to_owned(), prefix: prefix.to_owned() })
+        if prefix.len() > MAX_PREFIX_BYTES {
+            return Err(HaproxyError::Prefix(prefix.to_owned()));
+        }
+        Ok(Self {
+            socket: socket.to_owned(),
+            backend: backend.to_owned(),
+            prefix: prefix.to_owned(),
+            options: ServerOptions::default(),
+            observed: Arc::default(),
+            suspects: Arc::default(),
+        })
     }
 
-    /// What HAProxy answers to `command`.
+    /// Sets the options of servers that are added from now on. No options by default.
+    #[must_use]
+    pub fn server_options(self, options: ServerOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Returns HAProxy's response to `command`.
     async fn ask(&self, command: &str) -> Result<String, HaproxyError> {
         let failed = |source| HaproxyError::Socket { socket: self.socket.clone(), source };
         socket::ask(&self.socket, command).await.map_err(failed)
     }
 
-    /// Has it do what `command` says.
-    async fn tell(&self, command: &str) -> Result<(), HaproxyError> {
-        let answer = self.ask(command).await?;
-        if answers::is_done(command, &answer) {
-            return Ok(());
-        }
-        Err(HaproxyError::Refused { command: command.to_owned(), answer: answer.trim().to_owned() })
+    /// Carries out one step: all its commands go through one connection, in one line.
+    async fn carry_out(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
+        let commands = self.commands(step)?;
+        let command = commands.join("; ");
+        let answer = self.ask(&command).await?;
+        answers::outcome(&commands, &answer).map_err(|answer| HaproxyError::Refused { command, answer })
     }
 
     /// The commands that a step is made of.
     fn commands(&self, step: &Step<Server>) -> Result<Vec<String>, HaproxyError> {
         let name = self.named(step.name())?;
-        let weight_of = |server: &Server| match server.weight {
-            0..=256 => Ok(server.weight),
-            weight => Err(HaproxyError::Weight { name: name.clone(), weight }),
-        };
         let place = format!("{}/{name}", self.backend);
         let ready = || format!("set server {place} state ready");
+        let health = || format!("enable health {place}");
         Ok(match step {
             Step::Add { value, .. } => {
-                // It comes in maintenance: nothing reaches it before all of it is as it is to be.
-                vec![format!("add server {place} {} weight {}", value.address, weight_of(value)?), ready()]
+                check_server(&name, value)?;
+                // A new server is in maintenance: no traffic reaches it before it is complete.
+                let mut add = format!("add server {place} {} weight {}", value.address, value.weight);
+                if !self.options.is_empty() {
+                    add = format!("{add} {}", self.options);
+                }
+                // HAProxy adds it with its checks disabled.
+                let health = self.options.has_check().then(health);
+                [Some(add), health, Some(ready())].into_iter().flatten().collect()
             }
             Step::Change { from, to, .. } => {
-                let weight = format!("set server {place} weight {}", weight_of(to)?);
+                check_server(&name, to)?;
                 let moved = || format!("set server {place} addr {} port {}", to.address.ip(), to.address.port());
-                if from.address == to.address { vec![weight, ready()] } else { vec![moved(), weight, ready()] }
+                let moved = (from.address != to.address).then(moved);
+                let weight = format!("set server {place} weight {}", to.weight);
+                let health = self.observed.is_unchecked(step.name()).then(health);
+                [moved, Some(weight), health, Some(ready())].into_iter().flatten().collect()
             }
             // Whoever is still there has been waited for as long as is granted, and would keep it from being deleted.
             Step::Remove { .. } => vec![
@@ -157,6 +169,57 @@ impl Haproxy {
         })
     }
 
+    /// Splits the response to a look.
+    fn found(&self, listed: Vec<Listed>, used: &BTreeMap<String, u64>) -> Found<Server> {
+        let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+        let mut unchecked = BTreeSet::new();
+        for Listed { name, address, weight, is_ready, is_unchecked } in listed {
+            let Some(own) = name.strip_prefix(&self.prefix) else {
+                found.others.insert(name);
+                continue;
+            };
+            if used.get(&name).is_some_and(|used| *used > 0) {
+                found.busy.insert(own.to_owned());
+            }
+            let is_incomplete = is_unchecked && self.options.has_check();
+            if is_incomplete {
+                unchecked.insert(own.to_owned());
+            }
+            // A server of the mirror in maintenance, or without its checks, was left half-way.
+            let weight = if is_ready && !is_incomplete { weight } else { 0 };
+            found.own.insert(own.to_owned(), Server { address, weight });
+        }
+        if let Some((missing, reason)) = self.observed.saw(found.own.keys().cloned().collect(), unchecked) {
+            let (socket, backend, count) = (self.socket.display(), &*self.backend, missing.len());
+            let servers = missing.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(%socket, backend, missing = count, servers, reason, "servers of the mirror are missing from HAProxy");
+        }
+        found
+    }
+
+    async fn look_at_once(&self) -> Result<Found<Server>, HaproxyError> {
+        let backend = &self.backend;
+        // One connection reaches one process: what is listed belongs to the process that is named. Of the backend's servers alone: 4.
+        let command = format!("show info; show servers state {backend}; show stat {backend} 4 -1");
+        let answer = self.ask(&command).await?;
+        let unexpected = |unexpected: Unexpected| match unexpected {
+            Unexpected::Refused => {
+                HaproxyError::Refused { command: command.clone(), answer: answers::complaint(&answer) }
+            }
+            Unexpected::Form(why) => HaproxyError::Unexpected { command: command.clone(), why },
+        };
+        let [info, servers, stat] = answers::parts(&answer);
+        if let Some(process) = Process::read(info) {
+            if process.is_stopping {
+                return Err(HaproxyError::Stopping);
+            }
+            self.observed.at(&process);
+        }
+        let listed = answers::servers(servers).map_err(unexpected)?;
+        let used = answers::used(stat).map_err(unexpected)?;
+        Ok(self.found(listed, &used))
+    }
+
     fn named(&self, name: &str) -> Result<String, HaproxyError> {
         let name = format!("{}{name}", self.prefix);
         check(&name)?;
@@ -164,13 +227,30 @@ impl Haproxy {
     }
 }
 
-/// What is no such name could be a second command.
+/// A name with other characters could be a second command.
 fn check(name: &str) -> Result<(), HaproxyError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if (1..=128).contains(&name.len()) && name.bytes().all(is_plain) {
-        Ok(())
-    } else {
-        Err(HaproxyError::Name(name.to_owned()))
+    if fits(name, MAX_NAME_BYTES) { Ok(()) } else { Err(HaproxyError::Name(name.to_owned())) }
+}
+
+fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
+    let Server { address, weight } = *server;
+    let name = || name.to_owned();
+    if weight > 256 {
+        return Err(HaproxyError::Weight { name: name(), weight });
+    }
+    let is_scoped = matches!(address, SocketAddr::V6(address) if address.scope_id() != 0 || address.flowinfo() != 0);
+    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() || is_scoped {
+        return Err(HaproxyError::Address { name: name(), address });
+    }
+    Ok(())
+}
+
+/// The order of steps that nothing may change: what serves more, what serves less, what goes.
+fn stage(step: &Step<Server>) -> u8 {
+    match step {
+        Step::Add { .. } => 0,
+        Step::Change { from, to, .. } => u8::from(from.serves() && !to.serves()),
+        Step::Remove { .. } => 2,
     }
 }
 
@@ -179,49 +259,57 @@ impl Target for Haproxy {
     type Error = HaproxyError;
 
     async fn look(&self) -> Result<Found<Server>, HaproxyError> {
-        let command = format!("show servers state {}", self.backend);
-        let answer = self.ask(&command).await?;
-        let unexpected = |command: &str, unexpected: Unexpected, answer: &str| match unexpected {
-            Unexpected::Refused => {
-                HaproxyError::Refused { command: command.to_owned(), answer: answer.trim().to_owned() }
-            }
-            Unexpected::Form(why) => HaproxyError::Unexpected { command: command.to_owned(), why },
-        };
-        let listed = answers::servers(&answer).map_err(|what| unexpected(&command, what, &answer))?;
-        // Of its servers alone: 4.
-        let command = format!("show stat {} 4 -1", self.backend);
-        let answer = self.ask(&command).await?;
-        let used = answers::used(&answer).map_err(|what| unexpected(&command, what, &answer))?;
-        let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        for Listed { name, address, weight, is_ready } in listed {
-            let Some(own) = name.strip_prefix(&self.prefix) else {
-                found.others.insert(name);
-                continue;
-            };
-            if used.get(&name).is_some_and(|used| *used > 0) {
-                found.busy.insert(own.to_owned());
-            }
-            // One of its own that is in maintenance takes nothing: it was left there half-way.
-            let weight = if is_ready { weight } else { 0 };
-            found.own.insert(own.to_owned(), Server { address, weight });
-        }
-        Ok(found)
+        let late = |_| HaproxyError::Late { command: "show servers state".to_owned(), within: LOOK_DEADLINE };
+        timeout(LOOK_DEADLINE, self.look_at_once()).await.map_err(late)?
     }
 
+    /// Carries out up to four steps at a time, each within 2 s. No server is drained before all additions ended.
     async fn act(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
-        let mut first = Ok(());
-        for step in steps {
-            let done = async {
-                for command in self.commands(step)? {
-                    self.tell(&command).await?;
-                }
-                Ok(())
+        let (begun, mut errors) = (Instant::now(), Vec::new());
+        for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {
+            let carry_out = |number: usize| async move {
+                let step: &Step<Server> = &steps[number];
+                let wrap = |error: HaproxyError| {
+                    if error.is_of_one() { Failure::Entry(error) } else { Failure::Unclear(error) }
+                };
+                self.carry_out(step).await.map_err(wrap)
             };
-            // What is wrong with one server keeps no other waiting.
-            let done: Result<(), HaproxyError> = done.await;
-            first = first.and(done);
+            let late = |number: usize| {
+                let commands = self.commands(&steps[number]).unwrap_or_default();
+                HaproxyError::Late { command: commands.join("; "), within: LANES.attempt }
+            };
+            let lanes = Lanes { start_within: LANES.start_within.saturating_sub(begun.elapsed()), ..LANES };
+            let failed = lanes.run(steps, &self.suspects, carry_out, late).await;
+            errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
+            if errors.iter().filter(|(_, error)| !error.is_of_one()).count() >= LANES.failures {
+                break;
+            }
         }
-        first
+        HaproxyError::of_run(errors)
+    }
+
+    /// Removes entries that HAProxy cannot have as servers.
+    fn settle(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
+        let reason = |name: &str, server: &Server| {
+            let wrong = self.named(name).and_then(|full| check_server(&full, server)).err();
+            wrong.map(|error| error.to_string())
+        };
+        let bad: BTreeMap<_, _> =
+            wanted.iter().filter_map(|(name, server)| Some((name.clone(), reason(name, server)?))).collect();
+        wanted.retain(|name, _| !bad.contains_key(name));
+        bad
+    }
+
+    /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a second.
+    async fn changed(&self) {
+        loop {
+            sleep(POLL_INTERVAL).await;
+            let answer = timeout(POLL_DEADLINE, self.ask("show info")).await;
+            let process = answer.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
+            if self.observed.poll(process) {
+                return;
+            }
+        }
     }
 
     fn describe(&self, _found: &Found<Server>, steps: &[Step<Server>]) -> Vec<String> {

@@ -29,6 +29,7 @@
 //! | `rehearsal` | a target that is only played |
 //! | `together` | many changes by few messages, of which what is wrong keeps no other waiting |
 //! | `lanes` | independent steps run concurrently, each with its own deadline |
+//! | `fitted` | names for keys of any form, within the limits of a target |
 //! | `exchange` | one request over a connection of its own |
 //! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
 //! | `dns` | the names of a zone, by dynamic update |
@@ -39,6 +40,7 @@
 
 mod entry;
 mod exchange;
+mod fitted;
 mod guard;
 mod lanes;
 mod memory;

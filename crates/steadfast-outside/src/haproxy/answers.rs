@@ -11,6 +11,8 @@ pub(super) struct Listed {
     pub(super) weight: u16,
     /// Whether nobody has put it into maintenance, or has it drain.
     pub(super) is_ready: bool,
+    /// Whether its health checks are configured and not enabled.
+    pub(super) is_unchecked: bool,
 }
 
 /// An answer that is no list.
@@ -22,23 +24,58 @@ pub(super) enum Unexpected {
     Form(String),
 }
 
-/// Whether what `command` says is done.
+/// Bits of `srv_check_state`.
+const CHECK_CONFIGURED: u32 = 2;
+const CHECK_ENABLED: u32 = 4;
+
+/// Sentences by which the runtime API confirms a command; others are confirmed by nothing at all.
+const CONFIRMATIONS: &[&str] = &["IP changed", "port changed", "no need to change", ADDED, DELETED];
+const ADDED: &str = "New server registered";
+const DELETED: &str = "Server deleted";
+
+/// Checks the response to `commands` that were sent in one line.
 ///
-/// The runtime API has no codes: what is done is answered with nothing, or with a sentence of its own.
-pub(super) fn is_done(command: &str, answer: &str) -> bool {
-    let answer = answer.trim();
-    let said = |sentence: &str| answer.starts_with(sentence);
-    match command.split(' ').next().unwrap_or_default() {
-        "add" => said("New server registered"),
-        "del" => said("Server deleted"),
-        _ => answer.is_empty() || said("IP changed") || said("port changed") || said("no need to change"),
+/// The runtime API has no status codes: it confirms some commands by a sentence and others by nothing.
+///
+/// # Errors
+///
+/// What HAProxy complained about.
+pub(super) fn outcome(commands: &[String], answer: &str) -> Result<(), String> {
+    let lines: Vec<_> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let complaint = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
+    if let Some(complaint) = complaint {
+        return Err((*complaint).to_owned());
     }
+    for (verb, sentence) in [("add ", ADDED), ("del ", DELETED)] {
+        let is_sent = commands.iter().any(|command| command.starts_with(verb));
+        if is_sent && !lines.iter().any(|line| line.starts_with(sentence)) {
+            return Err("no confirmation".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Splits the response to `show info; show servers state …; show stat …`.
+pub(super) fn parts(answer: &str) -> [&str; 3] {
+    let at = |header: &str| {
+        let is_start = |at: usize| at == 0 || answer.as_bytes()[at - 1] == b'\n';
+        answer.match_indices(header).map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(answer.len())
+    };
+    let stat = at("# pxname");
+    let servers = at("# be_id").min(stat);
+    [&answer[..servers], &answer[servers..stat], &answer[stat..]]
+}
+
+/// What HAProxy complains about between the parts of such a response.
+pub(super) fn complaint(answer: &str) -> String {
+    let is_complaint = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
+    answer.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
 }
 
 /// The rows of a table under a line `# name name …`, each by these names.
 fn rows(answer: &str) -> Result<Vec<BTreeMap<&str, &str>>, Unexpected> {
     let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
-    // Before its table, the format's version.
+    // The version of the format precedes the table, unless it was split off.
     lines.next_if(|line| line.bytes().all(|byte| byte.is_ascii_digit()));
     let head = lines.next().and_then(|line| line.strip_prefix('#')).ok_or(Unexpected::Refused)?;
     let names: Vec<_> = head.split_whitespace().collect();
@@ -59,12 +96,14 @@ pub(super) fn servers(answer: &str) -> Result<Vec<Listed>, Unexpected> {
     let mut servers = Vec::new();
     for row in rows(answer)? {
         let address = field(&row, "srv_addr")?;
+        let checks: u32 = number(&row, "srv_check_state")?;
         let ip = address.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         servers.push(Listed {
             name: field(&row, "srv_name")?.to_owned(),
             address: SocketAddr::new(ip, number(&row, "srv_port")?),
             weight: number(&row, "srv_uweight")?,
             is_ready: number::<u32>(&row, "srv_admin_state")? == 0,
+            is_unchecked: checks & CHECK_CONFIGURED != 0 && checks & CHECK_ENABLED == 0,
         });
     }
     Ok(servers)

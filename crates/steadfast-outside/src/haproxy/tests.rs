@@ -44,21 +44,107 @@ fn the_sessions_of_servers_are_read() {
 }
 
 #[test]
-fn an_answer_says_whether_a_command_is_done() {
-    for (command, answer, done) in [
-        ("add server b/a 127.0.0.1:1 weight 1", "New server registered.\n\n", true),
-        ("add server b/a 127.0.0.1:1 weight 1", "Already exists a server with the same name in backend.\n", false),
-        ("add server b/a 127.0.0.1:1 weight 1", "", false),
-        ("del server b/a", "Server deleted.\n", true),
-        ("del server b/a", "Only servers in maintenance mode can be deleted.\n", false),
-        ("set server b/a weight 1", "\n", true),
-        ("set server b/a weight 1", "No such server.\n", false),
-        ("set server b/a addr 127.0.0.2 port 2", "IP changed from '127.0.0.1' to '127.0.0.2', port changed …\n", true),
-        ("set server b/a addr 127.0.0.2 port 2", "no need to change the addr, no need to change the port\n", true),
-        ("set server b/a state ready", "Permission denied\n", false),
+fn response_confirms_commands_or_complains() {
+    let add = ["add server b/a 127.0.0.1:1 weight 1", "enable health b/a", "set server b/a state ready"];
+    let del = ["set server b/a state maint", "shutdown sessions server b/a", "del server b/a"];
+    let change = ["set server b/a addr 127.0.0.2 port 2", "set server b/a weight 1"];
+    let outcome = |commands: &[&str], answer: &str| {
+        let commands: Vec<_> = commands.iter().map(|command| (*command).to_owned()).collect();
+        answers::outcome(&commands, answer)
+    };
+    for (commands, answer, complaint) in [
+        (&add[..], "New server registered.\n\n\n\n", None),
+        (&add, "Already exists a server with the same name in backend.\n\n\n", Some("Already exists a server")),
+        (
+            &add,
+            "New server registered.\n\nHealth checks are not configured on this server, cannot enable.\n",
+            Some("Health"),
+        ),
+        (&add, "\n", Some("no confirmation")),
+        (&del, "\n\nServer deleted.\n", None),
+        (&del, "\n\nOnly servers in maintenance mode can be deleted.\n", Some("Only servers")),
+        (&del[..1], "\n", None),
+        (&change, "IP changed from '127.0.0.1' to '127.0.0.2', port changed …\n\n", None),
+        (&change, "no need to change the addr, no need to change the port\n\n", None),
+        (&change, "No such server.\n\nNo such server.\n", Some("No such server.")),
+        (&change[1..], "Permission denied\n", Some("Permission denied")),
     ] {
-        assert_eq!(answers::is_done(command, answer), done, "`{command}`: {answer}");
+        let told = outcome(commands, answer);
+        match complaint {
+            None => assert_eq!(told, Ok(()), "{commands:?}: {answer}"),
+            Some(why) => assert!(told.as_ref().is_err_and(|told| told.starts_with(why)), "{commands:?}: {told:?}"),
+        }
     }
+}
+
+#[test]
+fn response_to_a_look_is_split_by_its_headers() {
+    let info = "Name: HAProxy\nPid: 7\nUptime_sec: 3\nnode: # be_id\n\n";
+    let stat = "# pxname,svname,scur,\nweb,sf-a,0,\n\n";
+    let state = &STATE[2..];
+    let answer = format!("{info}1\n{state}{stat}");
+    assert_eq!(answers::parts(&answer), [&*format!("{info}1\n"), state, stat]);
+    let answer = format!("{info}Can't find backend.\n\nNo such proxy.\n");
+    assert_eq!(answers::parts(&answer), [&*answer, "", ""]);
+    assert_eq!(answers::complaint(&answer), "Can't find backend.");
+}
+
+#[test]
+fn settle_removes_servers_that_haproxy_cannot_have() {
+    let server = |address: &str, weight| Server { address: address.parse().expect("an address"), weight };
+    let wanted = [
+        ("good", server("10.0.0.1:80", 256)),
+        ("a b", server("10.0.0.1:80", 1)),
+        ("heavy", server("10.0.0.1:80", 257)),
+        ("nowhere", server("0.0.0.0:80", 1)),
+        ("portless", server("10.0.0.1:0", 1)),
+        ("scoped", server("[fe80::1%2]:80", 1)),
+    ];
+    let mut wanted: BTreeMap<_, _> = wanted.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
+    let reasons = haproxy().settle(&mut wanted);
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
+    assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "scoped"]);
+    assert_eq!(reasons["heavy"], "the server sf-heavy cannot have the weight 257: from 0 to 256");
+}
+
+#[test]
+fn names_of_keys_fit_behind_their_prefix() {
+    let prefix = "p".repeat(96);
+    for key in ["web-1", "c1/shop/web-1", &"x".repeat(300)] {
+        let target = Haproxy::new(Path::new("/s"), "web", &prefix).expect("a prefix");
+        target.named(&entry_name(&prefix, key)).unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!(entry_name("sf-", "web-1"), "web-1");
+    let error = Haproxy::new(Path::new("/s"), "web", &"p".repeat(97)).expect_err("too long");
+    assert!(matches!(error, HaproxyError::Prefix(_)), "{error}");
+}
+
+#[test]
+fn server_options_are_sent_when_a_server_is_added() {
+    let options = "check inter 1s maxconn 7".parse().expect("options");
+    let target = haproxy().server_options(options);
+    let server = Server { address: "10.0.0.1:80".parse().expect("an address"), weight: 5 };
+    let add = target.commands(&Step::Add { name: "a".to_owned(), value: server }).expect("commands");
+    let expected = [
+        "add server web/sf-a 10.0.0.1:80 weight 5 check inter 1s maxconn 7",
+        "enable health web/sf-a",
+        "set server web/sf-a state ready",
+    ];
+    assert_eq!(add, expected);
+    // Added, and left before its checks were enabled.
+    let half = |checks| Listed {
+        name: "sf-a".to_owned(),
+        address: server.address,
+        weight: 5,
+        is_ready: true,
+        is_unchecked: checks,
+    };
+    assert_eq!(target.found(vec![half(false)], &BTreeMap::new()).own["a"], server);
+    let from = target.found(vec![half(true)], &BTreeMap::new()).own["a"];
+    assert_eq!(from.weight, 0);
+    let change = target.commands(&Step::Change { name: "a".to_owned(), from, to: server }).expect("commands");
+    let expected = ["set server web/sf-a weight 5", "enable health web/sf-a", "set server web/sf-a state ready"];
+    assert_eq!(change, expected);
 }
 
 #[test]

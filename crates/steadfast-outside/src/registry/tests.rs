@@ -18,7 +18,7 @@ impl Memory {
         let mut items = self.items.lock().expect("no panic");
         let path = request.uri().path();
         if path == "/list" {
-            return (StatusCode::OK, Json::from_iter(items.values().cloned()).to_string().into_bytes());
+            return (StatusCode::OK, items.values().cloned().collect::<Json>().to_string().into_bytes());
         }
         if path.contains("broken") {
             return (StatusCode::INTERNAL_SERVER_ERROR, Vec::new());

@@ -1,0 +1,104 @@
+//! Names for keys of any form, within the limits of a target.
+
+use sha2::{Digest, Sha256};
+
+/// Separates the readable part of a name from the hash. No Kubernetes name contains this text.
+const SEPARATOR: &str = ".-";
+
+/// Length of the hash: 26 digits of 5 bits each.
+const HASH_LEN: usize = 26;
+
+const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Minimum limit for [`fitted`]: a name that consists of separator and hash only.
+pub(crate) const MIN_NAME_BYTES: usize = SEPARATOR.len() + HASH_LEN;
+
+/// Returns true if `name` consists of 1 to `limit` ASCII letters, digits, `-`, `_` and `.`.
+pub(crate) fn fits(name: &str, limit: usize) -> bool {
+    (1..=limit).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// Returns a name for `key` of at most `limit` bytes, made of ASCII letters, digits, `-`, `_` and `.`.
+///
+/// A key that is such a name already is returned unchanged. Any other key becomes a readable part, `.-` and 26 base32 digits of
+/// its SHA-256: equal keys have equal names in all versions and on all machines, and different keys have different ones, for nobody can
+/// find two keys with the same 130 bits. A key that has the form of such a result is hashed too, so that it cannot take the name of another key.
+///
+/// `limit` must be at least [`MIN_NAME_BYTES`].
+pub(crate) fn fitted(key: &str, limit: usize) -> String {
+    if fits(key, limit) && !is_result(key) {
+        return key.to_owned();
+    }
+    let readable = key.chars().map(|letter| match letter {
+        '/' => '.',
+        letter if u8::try_from(letter).is_ok_and(is_plain) => letter,
+        _ => '_',
+    });
+    let room = limit.saturating_sub(MIN_NAME_BYTES);
+    let readable: String = readable.take(room).collect();
+    format!("{readable}{SEPARATOR}{}", hash(key))
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+fn is_result(name: &str) -> bool {
+    name.rsplit_once(SEPARATOR)
+        .is_some_and(|(_, hash)| hash.len() == HASH_LEN && hash.bytes().all(|digit| DIGITS.contains(&digit)))
+}
+
+/// The first 130 bits of the SHA-256 of `key`, in base32.
+fn hash(key: &str) -> String {
+    let digest = Sha256::digest(key.as_bytes());
+    let bit = |number: usize| usize::from(digest[number / 8] >> (7 - number % 8) & 1);
+    let digit = |place: usize| (0..5).fold(0, |value, offset| value << 1 | bit(place * 5 + offset));
+    (0..HASH_LEN).map(|place| char::from(DIGITS[digit(place)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn fitting_keys_stay_and_others_get_a_stable_name() {
+        for key in ["web-1", "a.b_C", &"x".repeat(128)] {
+            assert_eq!(fitted(key, 128), key);
+        }
+        // Pinned: another name after an upgrade would replace every server of a running balancer.
+        assert_eq!(fitted("c1/shop/web-1", 125), "c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo");
+        assert_eq!(fitted("", 64).len(), MIN_NAME_BYTES);
+        assert_eq!(fitted(&"x".repeat(129), 128).len(), 128);
+    }
+
+    #[test]
+    fn key_in_the_form_of_a_result_cannot_take_its_name() {
+        let result = fitted("c1/shop/web-1", 125);
+        assert_ne!(fitted(&result, 125), result);
+    }
+
+    proptest! {
+        #[test]
+        fn names_fit_and_never_collide(
+            keys in prop::collection::btree_set("[a/.\\-ä ]{0,6}|[a-z0-9]{1,70}|\\PC{0,200}", 2..20),
+            limit in MIN_NAME_BYTES..=128_usize,
+        ) {
+            let mut names: BTreeSet<String> = BTreeSet::new();
+            for key in &keys {
+                let name = fitted(key, limit);
+                prop_assert!(fits(&name, limit), "{key:?} became {name:?}");
+                prop_assert_eq!(&fitted(key, limit), &name);
+                prop_assert!(names.insert(name));
+            }
+            // Not even keys that were made from the names of others.
+            for key in names.clone() {
+                let name = fitted(&key, limit);
+                prop_assert!(keys.contains(&key) || names.insert(name));
+            }
+        }
+    }
+}

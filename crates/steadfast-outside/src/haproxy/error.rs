@@ -1,0 +1,120 @@
+//! Why a backend cannot be read or changed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::lanes;
+
+/// Why a backend of HAProxy cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum HaproxyError {
+    /// HAProxy would read a name as something else.
+    #[error(
+        "{0:?} can be no name in HAProxy: it may have letters, digits, `-`, `_` and `.` in it, and up to 128 of them"
+    )]
+    Name(String),
+    /// A prefix leaves too little of a name to its servers.
+    #[error("the prefix {0:?} is longer than 96 bytes; HAProxy allows 128 for the whole name of a server")]
+    Prefix(String),
+    /// HAProxy accepts no such weight.
+    #[error("the server {name} cannot have the weight {weight}: from 0 to 256")]
+    Weight {
+        /// The server.
+        name: String,
+        /// The weight that was requested.
+        weight: u16,
+    },
+    /// HAProxy cannot connect to such an address.
+    #[error("the server {name} cannot have the address {address}; it needs an address of one machine, and a port")]
+    Address {
+        /// The server.
+        name: String,
+        /// The address that was requested.
+        address: std::net::SocketAddr,
+    },
+    /// An option cannot be given to servers.
+    #[error("the servers cannot have the option `{option}`: {why}")]
+    Option {
+        /// The option.
+        option: String,
+        /// The reason.
+        why: String,
+    },
+    /// No process responds.
+    #[error("HAProxy does not answer at {}: {source}; is `stats socket {} level admin` in its `global` section, and may this user open it?", .socket.display(), .socket.display())]
+    Socket {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system returned.
+        source: std::io::Error,
+    },
+    /// The process did not respond in time.
+    #[error("HAProxy did not respond to `{command}` within {}", lanes::seconds(*.within))]
+    Late {
+        /// The command.
+        command: String,
+        /// The deadline.
+        within: Duration,
+    },
+    /// The process is the old one of a reload, and will end.
+    #[error("HAProxy is being reloaded: the process at its socket is about to end; the new one is asked soon")]
+    Stopping,
+    /// HAProxy did not execute a command.
+    #[error("HAProxy refused `{command}`: {answer}{}", remedy(.answer))]
+    Refused {
+        /// The command.
+        command: String,
+        /// The response.
+        answer: String,
+    },
+    /// The response has an unknown form.
+    #[error("HAProxy answered `{command}` in an unknown form: {why}")]
+    Unexpected {
+        /// The command.
+        command: String,
+        /// What is unknown about it.
+        why: String,
+    },
+    /// Several servers could not be changed.
+    #[error("{first}; {}", lanes::others(others))]
+    Several {
+        /// The first error.
+        first: Box<Self>,
+        /// The names of the other servers.
+        others: Vec<String>,
+    },
+}
+
+impl HaproxyError {
+    /// Returns true if the error is certain to concern one server only.
+    pub(super) fn is_of_one(&self) -> bool {
+        !matches!(self, Self::Socket { .. } | Self::Late { .. } | Self::Stopping | Self::Several { .. })
+    }
+
+    /// Combines the errors of one run, each with the name of its server.
+    pub(super) fn of_run(errors: Vec<(String, Self)>) -> Result<(), Self> {
+        let mut errors = errors.into_iter();
+        let Some((_, first)) = errors.next() else { return Ok(()) };
+        let others: Vec<_> = errors.map(|(name, _)| name).collect();
+        Err(if others.is_empty() { first } else { Self::Several { first: Box::new(first), others } })
+    }
+}
+
+/// What to do about a response.
+fn remedy(answer: &str) -> &'static str {
+    match answer {
+        _ if answer.contains("ermission") => "; the socket needs `level admin`",
+        _ if answer.contains("No such backend") || answer.contains("Can't find backend") => {
+            "; name a backend of its configuration"
+        }
+        _ if answer.contains("must use a dynamic load balancing") => {
+            "; give the backend `balance roundrobin` or another dynamic one"
+        }
+        _ if answer.contains("unable to load") => {
+            "; a file must be used in the configuration of HAProxy already, which reads none at run time: name it there too, or write \
+             `ca-file @system-ca`"
+        }
+        _ if answer.contains("not accepted for dynamic server") => "; take it out of the server options",
+        _ => "",
+    }
+}

@@ -1,0 +1,271 @@
+//! Options of the servers that a mirror adds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::HaproxyError;
+
+/// Maximum length of all options in bytes: a command must fit into HAProxy's buffer (`tune.bufsize`, 16 KiB by default).
+const MAX_OPTION_BYTES: usize = 2048;
+
+/// Maximum of HAProxy's numbers and of its times in milliseconds.
+const MAX_NUMBER: u64 = i32::MAX as u64;
+
+/// Options of the servers that a mirror adds, in HAProxy's own words: `check inter 2s fall 2 maxconn 100`.
+///
+/// Servers that are added at run time inherit nothing from `default-server`, so what the backend has there must be repeated here. No
+/// options by default. Options apply to servers that are added later; a server that exists keeps its options until it is
+/// replaced, or until HAProxy is reloaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerOptions {
+    words: Vec<String>,
+}
+
+/// Form of the value of an option.
+#[derive(Clone, Copy)]
+enum Form {
+    /// No value.
+    Flag,
+    /// A time, in milliseconds or with a unit.
+    Time,
+    /// A number in this range.
+    Number(u64, u64),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Any word without characters that mean something to the runtime API.
+    Word,
+}
+
+/// Options that HAProxy accepts for servers that are added at run time.
+const OPTIONS: &[(&str, Form)] = &[
+    ("addr", Form::Word),
+    ("alpn", Form::Word),
+    ("backup", Form::Flag),
+    ("ca-file", Form::Word),
+    ("check", Form::Flag),
+    ("check-alpn", Form::Word),
+    ("check-proto", Form::Word),
+    ("check-send-proxy", Form::Flag),
+    ("check-sni", Form::Word),
+    ("check-ssl", Form::Flag),
+    ("check-via-socks4", Form::Flag),
+    ("ciphers", Form::Word),
+    ("ciphersuites", Form::Word),
+    ("crl-file", Form::Word),
+    ("crt", Form::Word),
+    ("downinter", Form::Time),
+    ("error-limit", Form::Number(1, MAX_NUMBER)),
+    ("fall", Form::Number(1, MAX_NUMBER)),
+    ("fastinter", Form::Time),
+    ("inter", Form::Time),
+    ("maxconn", Form::Number(0, MAX_NUMBER)),
+    ("maxqueue", Form::Number(0, MAX_NUMBER)),
+    ("minconn", Form::Number(0, MAX_NUMBER)),
+    ("no-ssl-reuse", Form::Flag),
+    ("no-tls-tickets", Form::Flag),
+    ("observe", Form::OneOf(&["layer4", "layer7"])),
+    ("on-error", Form::OneOf(&["fastinter", "fail-check", "sudden-death", "mark-down"])),
+    ("on-marked-down", Form::OneOf(&["shutdown-sessions"])),
+    ("on-marked-up", Form::OneOf(&["shutdown-backup-sessions"])),
+    ("pool-low-conn", Form::Number(0, MAX_NUMBER)),
+    ("pool-max-conn", Form::Number(0, MAX_NUMBER)),
+    ("pool-purge-delay", Form::Time),
+    ("port", Form::Number(1, 65_535)),
+    ("proto", Form::Word),
+    ("proxy-v2-options", Form::Word),
+    ("rise", Form::Number(1, MAX_NUMBER)),
+    ("send-proxy", Form::Flag),
+    ("send-proxy-v2", Form::Flag),
+    ("send-proxy-v2-ssl", Form::Flag),
+    ("send-proxy-v2-ssl-cn", Form::Flag),
+    ("slowstart", Form::Time),
+    ("sni", Form::Word),
+    ("source", Form::Word),
+    ("ssl", Form::Flag),
+    ("ssl-max-ver", Form::Word),
+    ("ssl-min-ver", Form::Word),
+    ("tfo", Form::Flag),
+    ("verify", Form::OneOf(&["none", "required"])),
+    ("verifyhost", Form::Word),
+    ("ws", Form::OneOf(&["auto", "h1", "h2"])),
+];
+
+/// Options that mean nothing without `check`.
+const OF_CHECKS: &[&str] = &[
+    "addr",
+    "check-alpn",
+    "check-proto",
+    "check-send-proxy",
+    "check-sni",
+    "check-ssl",
+    "check-via-socks4",
+    "downinter",
+    "fall",
+    "fastinter",
+    "inter",
+    "port",
+    "rise",
+];
+
+/// Options that a server of a configuration can have and a server of a mirror cannot.
+const OF_OTHERS: &[(&str, &str)] = &[
+    ("agent-check", "an agent would change weights that the mirror sets"),
+    ("cookie", "HAProxy accepts it only in its configuration"),
+    ("disabled", "the mirror sets the state of its servers"),
+    ("enabled", "the mirror sets the state of its servers"),
+    ("id", "two servers cannot have the same"),
+    ("init-addr", "HAProxy accepts it only in its configuration"),
+    ("namespace", "HAProxy accepts it only in its configuration"),
+    ("no-check", "HAProxy accepts it only in its configuration; leave out `check`"),
+    ("resolvers", "HAProxy accepts it only in its configuration"),
+    ("track", "each server of a mirror has its own checks"),
+    ("weight", "it is the `weight` of an entry"),
+];
+
+impl ServerOptions {
+    /// Returns true if HAProxy checks the health of the servers.
+    pub(super) fn has_check(&self) -> bool {
+        self.words.iter().any(|word| word == "check")
+    }
+
+    /// Returns true if there are no options.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+}
+
+/// Reads options as they stand on a `server` line of HAProxy's configuration, separated by white space.
+impl FromStr for ServerOptions {
+    type Err = HaproxyError;
+
+    fn from_str(text: &str) -> Result<Self, HaproxyError> {
+        let wrong = |option: &str, why: String| HaproxyError::Option { option: option.to_owned(), why };
+        if text.len() > MAX_OPTION_BYTES {
+            return Err(wrong(
+                "server_options",
+                format!("all options together are longer than {MAX_OPTION_BYTES} bytes"),
+            ));
+        }
+        let mut given: Vec<&str> = Vec::new();
+        let mut words = text.split_whitespace();
+        while let Some(name) = words.next() {
+            if let Some((_, why)) = OF_OTHERS.iter().find(|(other, _)| *other == name) {
+                return Err(wrong(name, (*why).to_owned()));
+            }
+            let form = OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form);
+            let Some(form) = form else {
+                let known: Vec<_> = OPTIONS.iter().map(|(known, _)| *known).collect();
+                return Err(wrong(name, format!("it is not one of {}", known.join(", "))));
+            };
+            if given.contains(&name) {
+                return Err(wrong(name, "it is there twice".to_owned()));
+            }
+            given.push(name);
+            if !matches!(form, Form::Flag) {
+                let value = words.next().ok_or_else(|| wrong(name, "it needs a value".to_owned()))?;
+                form.check(value).map_err(|why| wrong(name, format!("{value:?} is not its value: {why}")))?;
+            }
+        }
+        let needs_check = given.iter().find(|name| OF_CHECKS.contains(name));
+        if let Some(name) = needs_check.filter(|_| !given.contains(&"check")) {
+            return Err(wrong(name, "it has no effect without `check`".to_owned()));
+        }
+        Ok(Self { words: text.split_whitespace().map(str::to_owned).collect() })
+    }
+}
+
+impl fmt::Display for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words.join(" "))
+    }
+}
+
+impl Form {
+    fn check(self, value: &str) -> Result<(), String> {
+        match self {
+            Self::Flag => Ok(()),
+            Self::Time => match milliseconds(value) {
+                Some(time) if time <= MAX_NUMBER => Ok(()),
+                _ => Err("write a time of at most 24 days, as `500ms`, `2s` or `1m`".to_owned()),
+            },
+            Self::Number(least, most) => match value.parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(()),
+                _ => Err(format!("write a number from {least} to {most}")),
+            },
+            Self::OneOf(words) if words.contains(&value) => Ok(()),
+            Self::OneOf(words) => Err(format!("write {}", words.join(" or "))),
+            Self::Word => {
+                // The others end a command, escape, or begin a payload.
+                let is_plain = |byte: u8| byte.is_ascii_graphic() && !b";\\'\"<#`".contains(&byte);
+                if value.bytes().all(is_plain) {
+                    Ok(())
+                } else {
+                    Err("write ASCII without `;`, quotes, backslashes, `<` and `#`".to_owned())
+                }
+            }
+        }
+    }
+}
+
+/// A time in HAProxy's form, which is in milliseconds if it has no unit.
+fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let factor = match unit {
+        "us" => return Some(number / 1000),
+        "" | "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_field_are_read() {
+        for text in [
+            "",
+            "check inter 2s rise 2 fall 3",
+            "check inter 500 maxconn 100 slowstart 10s",
+            "ssl verify none sni req.hdr(host) send-proxy-v2",
+            "ssl verify required ca-file @system-ca alpn h2,http/1.1",
+            "check port 8080 on-marked-down shutdown-sessions observe layer4",
+        ] {
+            let options: ServerOptions = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(options.to_string(), text);
+            assert_eq!(options.has_check(), text.starts_with("check"));
+        }
+    }
+
+    #[test]
+    fn wrong_option_is_named_with_what_to_do() {
+        for (text, what) in [
+            ("chekc", "`chekc`: it is not one of addr, alpn, backup"),
+            ("check;disable", "it is not one of"),
+            ("weight 5", "`weight`: it is the `weight` of an entry"),
+            ("check check", "`check`: it is there twice"),
+            ("check inter", "`inter`: it needs a value"),
+            ("inter 2s", "`inter`: it has no effect without `check`"),
+            ("check inter 2 s", "`s`: it is not one of"),
+            ("check inter 25d", "at most 24 days"),
+            ("check inter 99999999999999999999s", "at most 24 days"),
+            ("check fall 0", "write a number from 1 to 2147483647"),
+            ("maxconn -1", "write a number from 0"),
+            ("ssl verify maybe", "write none or required"),
+            ("ssl ca-file /x;del", "without `;`"),
+            ("ssl sni str(\"a\")", "without `;`, quotes"),
+            ("ssl ca-file ä", "write ASCII"),
+            (&format!("ssl ca-file {}", "a".repeat(2048)), "longer than 2048 bytes"),
+        ] {
+            let error = text.parse::<ServerOptions>().expect_err(text).to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The process behind a runtime socket, and its restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Difference between two clocks in whole seconds that is no restart.
+const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
+
+/// A HAProxy process, as `show info` describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pid: u64,
+    uptime: Duration,
+    /// Connections since the start, those to the runtime socket included.
+    connections: u64,
+    /// Whether the process only finishes its connections after a reload.
+    pub(super) is_stopping: bool,
+    seen: Instant,
+}
+
+impl Process {
+    /// Reads the response to `show info`; `None` without process ID or uptime.
+    pub(super) fn read(info: &str) -> Option<Self> {
+        let fields: BTreeMap<_, _> = info.lines().filter_map(|line| line.trim().split_once(": ")).collect();
+        let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
+        Some(Self {
+            pid: number("Pid")?,
+            uptime: Duration::from_secs(number("Uptime_sec")?),
+            connections: number("CumConns").unwrap_or_default(),
+            is_stopping: number("Stopping").is_some_and(|stopping| stopping != 0),
+            seen: Instant::now(),
+        })
+    }
+
+    /// Returns how this process differs from `earlier` if it is another one.
+    ///
+    /// In a container each new process can have the same ID. Then its uptime lags behind, or, within the first seconds, its count
+    /// of connections starts again.
+    pub(super) fn replaced(&self, earlier: &Self) -> Option<String> {
+        let expected = earlier.uptime.saturating_add(self.seen.saturating_duration_since(earlier.seen));
+        let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;
+        let is_other = self.pid != earlier.pid || is_younger || self.connections < earlier.connections;
+        is_other.then(|| {
+            let (pid, before, uptime) = (self.pid, earlier.pid, self.uptime.as_secs());
+            format!("HAProxy was reloaded or restarted: process {pid} instead of {before}, up {uptime} s")
+        })
+    }
+}
+
+/// State that a target keeps between looks.
+#[derive(Debug, Default)]
+pub(super) struct Observed(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The process that the last look was at.
+    process: Option<Process>,
+    /// Whether the socket did not respond to a poll since the last look.
+    is_away: bool,
+    /// Why a look is due.
+    reason: Option<String>,
+    /// The mirror's servers at the last look.
+    own: BTreeSet<String>,
+    /// Servers whose health checks are configured and not enabled.
+    unchecked: BTreeSet<String>,
+}
+
+impl Observed {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the result of a poll; returns true if a look is due.
+    pub(super) fn poll(&self, process: Option<Process>) -> bool {
+        let mut state = self.lock();
+        let Some(process) = process.filter(|process| !process.is_stopping) else {
+            state.is_away = true;
+            return false;
+        };
+        let replaced = match &state.process {
+            Some(earlier) => process.replaced(earlier),
+            None => Some("HAProxy responds for the first time".to_owned()),
+        };
+        let reason = replaced.or_else(|| state.is_away.then(|| "HAProxy responds again".to_owned()));
+        let is_due = reason.is_some();
+        if is_due {
+            state.reason = reason;
+        }
+        is_due
+    }
+
+    /// Records the process that a look is at; the look may still fail.
+    pub(super) fn at(&self, process: &Process) {
+        let mut state = self.lock();
+        if let Some(reason) = state.process.as_ref().and_then(|earlier| process.replaced(earlier)) {
+            state.reason = Some(reason);
+        }
+        state.process = Some(process.clone());
+        state.is_away = false;
+    }
+
+    /// Records the servers of a look. Returns the servers that are missing since the last look, and the reason, if HAProxy was
+    /// restarted in between.
+    pub(super) fn saw(&self, own: BTreeSet<String>, unchecked: BTreeSet<String>) -> Option<(Vec<String>, String)> {
+        let mut state = self.lock();
+        let missing: Vec<_> = state.own.difference(&own).cloned().collect();
+        state.own = own;
+        state.unchecked = unchecked;
+        let reason = state.reason.take()?;
+        (!missing.is_empty()).then_some((missing, reason))
+    }
+
+    /// Returns true if the health checks of the server called `name` must be enabled.
+    pub(super) fn is_unchecked(&self, name: &str) -> bool {
+        self.lock().unchecked.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn process(pid: u64, uptime: u64, connections: u64) -> Process {
+        let text =
+            format!("Name: HAProxy\nPid: {pid}\nUptime: 0d 0h00m01s\nUptime_sec: {uptime}\nCumConns: {connections}\n");
+        Process::read(&text).expect("a process")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_pid_lower_uptime_or_count_is_a_restart() {
+        let earlier = process(8, 100, 50);
+        advance(Duration::from_secs(10)).await;
+        assert_eq!(process(8, 110, 60).replaced(&earlier), None);
+        assert_eq!(process(8, 109, 50).replaced(&earlier), None);
+        for (pid, uptime, connections) in [(9, 110, 60), (8, 0, 60), (8, 107, 60), (8, 110, 49)] {
+            let replaced = process(pid, uptime, connections).replaced(&earlier).expect("another process");
+            assert!(replaced.contains(&format!("process {pid} instead of 8, up {uptime} s")), "{replaced}");
+        }
+        assert_eq!(Process::read("Pid: many\nUptime_sec: 1\n"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_servers_are_reported_once_after_a_restart() {
+        let observed = Observed::default();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let first = process(8, 1, 1);
+        assert!(observed.poll(Some(first.clone())), "the first response");
+        observed.at(&first);
+        assert_eq!(observed.saw(names(&["a", "b"]), BTreeSet::new()), None);
+        // Removed by the mirror, without a restart.
+        assert_eq!(observed.saw(names(&["b", "c"]), BTreeSet::new()), None);
+        assert!(!observed.poll(Some(first)) && !observed.poll(None));
+        let second = process(9, 0, 1);
+        assert!(observed.poll(Some(second.clone())));
+        observed.at(&second);
+        let (missing, reason) = observed.saw(names(&["c"]), BTreeSet::new()).expect("a restart");
+        assert_eq!(missing, ["b"]);
+        assert!(reason.contains("process 9 instead of 8"), "{reason}");
+        assert!(!observed.poll(Some(second.clone())));
+        // The old process of a reload is none to look at.
+        assert!(!observed.poll(Some(Process { is_stopping: true, ..second })));
+    }
+}
