@@ -4,6 +4,9 @@
 //! the mirror's is taken away. It is written as a whole, in one transaction, so that no packet meets half of it. A connection that there is
 //! goes on to the backend that it has, also when that is taken out: the kernel tracks it. So nothing has to be drained.
 //!
+//! That holds for UDP too, where the kernel has no end of a connection to see: a client that keeps sending from one port goes on to its backend until it
+//! pauses for as long as `net.netfilter.nf_conntrack_udp_timeout` says (30 s by default; 120 s after responses).
+//!
 //! The table has one rule that chooses, by turns according to the weights (`numgen inc`), and a chain that nothing passes, with a rule
 //! for each entry whose comment says who it is: the rule that chooses knows only addresses.
 
@@ -19,8 +22,21 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::entry::{Found, Step, Target};
+use crate::fitted::{fits, fitted};
 pub use backend::Backend;
+pub use table::Protocol;
 use table::{ASKEW, Table};
+
+/// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Returns the name of the entry for `key`, of at most 64 bytes.
+///
+/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a readable part, `.-` and
+/// 26 digits of its hash: the same name in every version and on every machine, and never the name of another key.
+pub fn entry_name(key: &str) -> String {
+    fitted(key, MAX_NAME_BYTES)
+}
 
 /// A table of the kernel's that sends what comes to one address on to others.
 #[derive(Clone, Debug)]
@@ -46,6 +62,14 @@ pub enum NftablesError {
         address: SocketAddr,
         /// What it would be behind.
         before: SocketAddr,
+    },
+    /// The kernel cannot send packets there.
+    #[error("{name} cannot be at {address}; it needs an address of one machine, and a port")]
+    Address {
+        /// The entry.
+        name: String,
+        /// Its address.
+        address: SocketAddr,
     },
     /// No such weight is provided for.
     #[error("{name} cannot have the weight {weight}: from 0 to 256")]
@@ -87,7 +111,7 @@ fn remedy(answer: &str) -> &'static str {
 }
 
 impl Nftables {
-    /// What comes to `before` over TCP, from elsewhere or from this machine, is sent on by the table `steadfast_NAME`.
+    /// What comes to `before` over TCP (or another [`protocol`](Self::protocol)), from elsewhere or from this machine, is sent on by the table `steadfast_NAME`.
     ///
     /// # Errors
     ///
@@ -95,8 +119,16 @@ impl Nftables {
     pub fn new(name: &str, before: SocketAddr) -> Result<Self, NftablesError> {
         check(name)?;
         // A table's name begins with a letter and has no dots or dashes.
-        let table = Table { name: format!("steadfast_{}", name.replace(['-', '.'], "_")), before };
+        let table =
+            Table { name: format!("steadfast_{}", name.replace(['-', '.'], "_")), before, protocol: Protocol::Tcp };
         Ok(Self { table, command: vec!["nft".to_owned()] })
+    }
+
+    /// Sets the transport protocol. Defaults to TCP.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.table.protocol = protocol;
+        self
     }
 
     /// Has the tool run by this `command` in place of `nft` alone: `sudo nft`, or `ip netns exec NAME nft`.
@@ -145,7 +177,7 @@ impl Nftables {
         listing::entries(&listed, &self.table).map_err(|why| unexpected(&arguments, why))
     }
 
-    /// What is there once `steps` are done.
+    /// Returns the entries after `steps`. A step that cannot be carried out is left out; the error is that of the first one.
     fn after(
         &self,
         mut entries: BTreeMap<String, Backend>,
@@ -165,11 +197,37 @@ impl Nftables {
         (entries, first)
     }
 
+    /// Writes the table with `steps` on top of `entries`. The kernel accepts a table as a whole or not at all, so rejected steps are halved
+    /// until those that it accepts are in the table, and each other one has failed alone. Returns the first error.
+    async fn write(&self, entries: BTreeMap<String, Backend>, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
+        let (mut entries, mut first) = (entries, Ok(()));
+        let mut pending = vec![steps];
+        while let Some(steps) = pending.pop() {
+            let (after, wrong) = self.after(entries.clone(), steps);
+            first = first.and(wrong);
+            match self.run(&["-f", "-"], &self.table.written(&after)).await {
+                Ok(_) => entries = after,
+                Err(NftablesError::Refused { .. }) if steps.len() > 1 => {
+                    let (front, back) = steps.split_at(steps.len() / 2);
+                    pending.extend([back, front]);
+                }
+                Err(error @ NftablesError::Refused { .. }) => first = first.and(Err(error)),
+                Err(error) => return first.and(Err(error)),
+            }
+        }
+        first
+    }
+
     fn check(&self, name: &str, Backend { address, weight }: &Backend) -> Result<(), NftablesError> {
         check(name)?;
         let before = self.table.before;
         if before.is_ipv4() != address.is_ipv4() {
             return Err(NftablesError::Family { name: name.to_owned(), address: *address, before });
+        }
+        let is_scoped =
+            matches!(address, SocketAddr::V6(address) if address.scope_id() != 0 || address.flowinfo() != 0);
+        if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() || is_scoped {
+            return Err(NftablesError::Address { name: name.to_owned(), address: *address });
         }
         if *weight > 256 {
             return Err(NftablesError::Weight { name: name.to_owned(), weight: *weight });
@@ -178,14 +236,9 @@ impl Nftables {
     }
 }
 
-/// What is no such name could be another rule.
+/// A name with other characters could be another rule.
 fn check(name: &str) -> Result<(), NftablesError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) {
-        Ok(())
-    } else {
-        Err(NftablesError::Name(name.to_owned()))
-    }
+    if fits(name, MAX_NAME_BYTES) { Ok(()) } else { Err(NftablesError::Name(name.to_owned())) }
 }
 
 impl Target for Nftables {
@@ -198,9 +251,18 @@ impl Target for Nftables {
     }
 
     async fn act(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
-        let (entries, wrong) = self.after(self.entries().await?, steps);
-        self.run(&["-f", "-"], &self.table.written(&entries)).await?;
-        wrong
+        self.write(self.entries().await?, steps).await
+    }
+
+    /// Removes entries that the table cannot have.
+    fn settle(&self, wanted: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
+        let bad = wanted.iter().filter_map(|(name, backend)| {
+            let error = self.check(name, backend).err()?;
+            Some((name.clone(), error.to_string()))
+        });
+        let bad: BTreeMap<_, _> = bad.collect();
+        wanted.retain(|name, _| !bad.contains_key(name));
+        bad
     }
 
     fn describe(&self, found: &Found<Backend>, steps: &[Step<Backend>]) -> Vec<String> {

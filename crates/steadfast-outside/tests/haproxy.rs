@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
-use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Target, Wanted};
+use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -46,7 +46,8 @@ impl Running {
         let front = StdListener::bind("127.0.0.1:0")?.local_addr()?;
         let text = format!(
             "global\n  stats socket {}/admin.sock mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 2s\n  \
-             timeout client 60s\n  timeout server 60s\nfrontend all\n  bind {front}\n  default_backend web\nbackend web\n  \
+             timeout client 60s\n  timeout server 60s\n  retries 3\n  \
+             option redispatch\nfrontend all\n  bind {front}\n  default_backend web\nbackend web\n  \
              balance roundrobin\n  server other 127.0.0.1:9 weight 0\n",
             folder.display()
         );
@@ -232,5 +233,89 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     assert!(error.to_string().ends_with("; name a backend of its configuration"), "{error}");
     let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.look().await.expect_err("no socket");
     assert!(error.to_string().contains("`stats socket /nowhere/admin.sock level admin`"), "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let mut running = Running::start(program, "thousand").await?;
+    let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
+    let server = Server { address: backend("a").await?, weight: 1 };
+    let steps: Vec<_> = (0..1000).map(|number| Step::Add { name: format!("pod-{number:04}"), value: server }).collect();
+    assert!(target.look().await?.own.is_empty());
+    target.act(&steps).await?;
+    assert_eq!(target.look().await?.own.len(), 1000);
+    assert!(timeout(Duration::from_millis(1500), target.changed()).await.is_err(), "nothing has changed");
+
+    let watching = target.clone();
+    let noticed = tokio::spawn(async move { watching.changed().await });
+    running.restart().await?;
+    let restarted = Instant::now();
+    timeout(SOON, noticed).await??;
+    assert!(target.look().await?.own.is_empty());
+    target.act(&steps).await?;
+    let took = restarted.elapsed();
+    assert_eq!(target.look().await?.own.len(), 1000);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+
+    // In the end they can all be removed, checks or not.
+    let removes: Vec<_> =
+        (0..1000).map(|number| Step::Remove { name: format!("pod-{number:04}"), value: server }).collect();
+    target.act(&removes).await?;
+    assert!(target.look().await?.own.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checked_server_that_is_dead_costs_no_request() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let running = Running::start(program, "checked").await?;
+    let target = running.target()?.server_options("check inter 100ms fall 1 rise 1 slowstart 0 maxconn 50".parse()?);
+    let alive = backend("a").await?;
+    let dead = StdListener::bind("127.0.0.1:0")?.local_addr()?;
+    let add = |name: &str, address| Step::Add { name: name.to_owned(), value: Server { address, weight: 10 } };
+    target.look().await?;
+    target.act(&[add("alive", alive), add("dead", dead)]).await?;
+    assert_eq!(running.asked(20).await, BTreeMap::from([("a".to_owned(), 20)]), "redispatched until it is down");
+    let state = async || -> Result<BTreeMap<String, String>> {
+        let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
+        stream.write_all(b"show servers state web\n").await?;
+        let mut listed = String::new();
+        stream.read_to_string(&mut listed).await?;
+        let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        Ok(fields
+            .filter(|fields| fields.len() > 5)
+            .map(|fields| (fields[3].to_owned(), fields[5].to_owned()))
+            .collect())
+    };
+    let down = async {
+        while state().await.is_ok_and(|state| state.get("sf-dead").is_none_or(|state| state != "0")) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(SOON, down).await?;
+    assert_ne!(state().await?["sf-alive"], "0");
+
+    // Checks that another hand has disabled are enabled again.
+    let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
+    stream.write_all(b"disable health web/sf-alive\n").await?;
+    stream.read_to_string(&mut String::new()).await?;
+    let from = target.look().await?.own["alive"];
+    let to = Server { weight: 10, ..from };
+    assert_ne!(from, to);
+    target.act(&[Step::Change { name: "alive".to_owned(), from, to }]).await?;
+    assert_eq!(target.look().await?.own["alive"], to);
+    Ok(())
+}
+
+#[tokio::test]
+async fn option_that_haproxy_rejects_is_reported_with_what_to_do() -> Result {
+    let Some(program) = program()? else { return Ok(()) };
+    let running = Running::start(program, "options").await?;
+    let target = running.target()?.server_options("ssl verify required ca-file /nowhere/ca.pem".parse()?);
+    let value = Server { address: "127.0.0.1:9".parse()?, weight: 1 };
+    let error = target.act(&[Step::Add { name: "a".to_owned(), value }]).await.expect_err("no such file");
+    assert!(error.to_string().contains("`ca-file @system-ca`"), "{error}");
     Ok(())
 }

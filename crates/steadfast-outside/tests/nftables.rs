@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write, stdin};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use std::{env, io, process, thread};
 
-use steadfast_outside::nftables::{Backend, Nftables};
+use steadfast_outside::nftables::{Backend, Nftables, Protocol};
 use steadfast_outside::{Limits, Memory, Mirror, Settings, Status, Target, Wanted};
 use tokio::time::timeout;
 
@@ -51,6 +51,14 @@ fn backends() -> io::Result<()> {
             }
         });
     }
+    for (address, name) in [(A, b"a"), (B, b"b")] {
+        let socket = UdpSocket::bind(address)?;
+        thread::spawn(move || {
+            while let Ok((_, client)) = socket.recv_from(&mut [0; 16]) {
+                let _ = socket.send_to(name, client);
+            }
+        });
+    }
     println!("ready");
     // As long as whoever has started it is there.
     io::copy(&mut stdin(), &mut io::sink()).map(drop)
@@ -76,6 +84,14 @@ fn client() -> io::Result<()> {
                 let name = ask(&mut stream);
                 held = Some(stream);
                 name
+            }),
+            // Of a port of its own each time.
+            "datagram" => UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+                let mut name = [0];
+                socket.set_read_timeout(Some(Duration::from_millis(500)))?;
+                socket.send_to(b"?", address)?;
+                socket.recv(&mut name)?;
+                Ok(char::from(name[0]))
             }),
             "again" => held.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), ask),
             other => panic!("{other}"),
@@ -123,9 +139,14 @@ impl Copy {
 
     /// Who answers, and how often of `times`.
     fn ask(&mut self, times: usize) -> Result<BTreeMap<String, usize>> {
+        self.responses("ask", times)
+    }
+
+    /// Sends `what` several times; returns the number of responses by their sender.
+    fn responses(&mut self, what: &str, times: usize) -> Result<BTreeMap<String, usize>> {
         let mut answered = BTreeMap::new();
         for _ in 0..times {
-            *answered.entry(self.tell("ask")?).or_default() += 1;
+            *answered.entry(self.tell(what)?).or_default() += 1;
         }
         Ok(answered)
     }
@@ -284,5 +305,38 @@ async fn the_other_family_is_written_and_read_alike() -> Result {
     assert!(target.look().await?.own.is_empty());
     target.act(&steps).await?;
     assert_eq!(target.look().await?.own, own);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn datagrams_reach_backends_of_a_udp_table() -> Result {
+    let Some(networks) = Networks::start(2)? else { return Ok(()) };
+    let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
+    let limits = Limits { share: 1.0, ..Limits::default() };
+    let settings = Settings { limits, compare: Duration::from_millis(300), ..Settings::default() };
+    let target = networks.target()?.protocol(Protocol::Udp);
+    let mirror = Mirror::start("web", target.clone(), settings, Memory::volatile());
+    mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
+    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
+    assert_eq!(client.ask(1)?, times(&[("-", 1)]), "TCP is not sent on");
+    mirror.want(wanted(&[("two", B, 30)]));
+    until(&mirror, |status| status.settled && status.entries == 1).await?;
+    assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
+    mirror.stop().await;
+
+    // The same table for the other protocol: the mirror writes it again.
+    let found = networks.target()?.look().await?.own;
+    assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
+    assert_eq!(target.look().await?.own["two"], Backend { address: B.parse()?, weight: 30 });
+
+    // A rule of another hand among the entries does not blind the mirror.
+    networks.by_hand(&["add", "rule", "ip", "steadfast_web", "entries", "counter", "comment", "\"what is this\""])?;
+    let (name, to) = ("two".to_owned(), Backend { address: B.parse()?, weight: 30 });
+    let from = target.look().await?.own["two"];
+    assert_ne!(from, to);
+    target.act(&[steadfast_outside::Step::Change { name, from, to }]).await?;
+    assert_eq!(target.look().await?.own["two"], to);
+    assert!(!networks.by_hand(&["list", "ruleset"])?.contains("what is this"));
     Ok(())
 }

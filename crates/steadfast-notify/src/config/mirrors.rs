@@ -21,6 +21,35 @@ pub struct Haproxy {
     /// What the names of the mirror's servers begin with.
     #[serde(default = "prefix")]
     pub prefix: String,
+    /// Options of the servers that the mirror adds, as on a `server` line: `check inter 2s maxconn 100`. They inherit nothing from `default-server`.
+    #[serde(default)]
+    pub server_options: ServerOptions,
+}
+
+/// Options of servers, in `HAProxy`'s words: one text, or a list of them.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(untagged)]
+pub enum ServerOptions {
+    /// All options, separated by spaces.
+    Text(String),
+    /// One option or several in each item.
+    List(Vec<String>),
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self::List(Vec::new())
+    }
+}
+
+impl ServerOptions {
+    /// Returns all options as one text.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::List(items) => items.join(" "),
+        }
+    }
 }
 
 fn prefix() -> String {
@@ -31,9 +60,12 @@ fn prefix() -> String {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Nftables {
-    /// What is sent on: an address and a TCP port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
+    /// What is sent on: an address and a port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
     #[schemars(with = "String")]
     pub address: SocketAddr,
+    /// Protocol of the port; TCP unless given.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// What the table is called, behind `steadfast_`; as the sink unless given.
     pub name: Option<String>,
     /// What runs the tool: `["sudo", "nft"]`; `nft` alone unless given.

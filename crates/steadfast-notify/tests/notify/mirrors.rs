@@ -72,6 +72,20 @@ fn each_mistake_of_a_mirror_has_its_error_with_its_place_and_what_to_do() {
         ),
         (
             HAPROXY,
+            "haproxy = {socket = \"s\", backend = \"b\", server_options = \"check inter\"}",
+            "2:",
+            "the servers cannot have the option `inter`: it needs a value",
+            "as on a `server` line",
+        ),
+        (
+            HAPROXY,
+            "haproxy = {socket = \"s\", backend = \"b\", server_options = [\"check\", \"weight 3\"]}",
+            "2:",
+            "the servers cannot have the option `weight`: it is the `weight` of an entry",
+            "as on a `server` line",
+        ),
+        (
+            HAPROXY,
             "nftables = {address = \"web\"}",
             "2:",
             "sinks.web.nftables.address: invalid socket address",
@@ -239,7 +253,7 @@ fn a_registry_by_http_that_cannot_be_is_told_with_what_to_do_and_without_what_is
 #[test]
 fn haproxy_prefixes_share_a_backend_unless_one_begins_with_the_other() {
     let two = |one: &str, other: &str| {
-        let sink = |prefix: &str| HAPROXY.replace("}", &format!(", prefix = \"{prefix}\"}}"));
+        let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
         let text = GOOD.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
         told("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
     };

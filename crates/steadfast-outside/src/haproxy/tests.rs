@@ -180,3 +180,51 @@ fn a_name_that_would_be_a_second_command_is_none() {
     let commands = haproxy().commands(&Step::Remove { name: "a;b".to_owned(), value: server });
     assert_eq!(commands.expect_err("no name").to_string().split(' ').next(), Some("\"sf-a;b\""));
 }
+
+/// A runtime socket that confirms each line of commands, except that it never responds about a server with `hang` in its name.
+/// Returns the lines that were confirmed.
+fn confirming(path: &Path) -> Arc<std::sync::Mutex<Vec<String>>> {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let listener = tokio::net::UnixListener::bind(path).expect("a socket");
+    let lines: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let kept = lines.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let lines = lines.clone();
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                let mut line = String::new();
+                stream.read_line(&mut line).await.expect("a line");
+                if line.contains("hang") {
+                    std::future::pending::<()>().await;
+                }
+                let answer = if line.starts_with("add") { "New server registered.\n" } else { "\n" };
+                lines.lock().expect("no panic").push(line.trim().to_owned());
+                stream.write_all(answer.as_bytes()).await.expect("a caller");
+            });
+        }
+    });
+    kept
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_server_delays_no_other_and_drains_wait_for_additions() {
+    let path = std::env::temp_dir().join(format!("steadfast-hang-{}.sock", std::process::id()));
+    let lines = confirming(&path);
+    let target = Haproxy::new(&path, "web", "sf-").expect("plain names");
+    let server = |weight| Server { address: "10.0.0.1:80".parse().expect("an address"), weight };
+    let mut steps: Vec<_> = ["a", "hang", "heavy", "z"]
+        .map(|name| Step::Add { name: name.to_owned(), value: server(if name == "heavy" { 257 } else { 1 }) })
+        .into();
+    steps.push(Step::Change { name: "old".to_owned(), from: server(1), to: server(0) });
+    let begun = Instant::now();
+    let error = target.act(&steps).await.expect_err("two servers fail");
+    std::fs::remove_file(&path).expect("the socket");
+    let expected = "HAProxy did not respond to `add server web/sf-hang 10.0.0.1:80 weight 1; set server web/sf-hang state ready` \
+                    within 2 s; 1 other entry failed too: \"heavy\"";
+    assert_eq!(error.to_string(), expected);
+    assert!(begun.elapsed() < LANES.attempt * 2, "{:?}", begun.elapsed());
+    let servers: Vec<_> = lines.lock().expect("no panic").iter().map(|line| line[..20].to_owned()).collect();
+    assert_eq!(servers.len(), 3, "{servers:?}");
+    assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");
+}

@@ -14,26 +14,25 @@ pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
     Ok(objects.iter().any(|object| object["table"]["name"] == name))
 }
 
-/// The entries of the table as listed. Where the rule that chooses does not know them so, somebody has laid hands on it: then those that it
+/// The entries of the table as listed. A rule of another hand among the entries is no entry, and the table is written again. Where the rule that chooses does not know them so, somebody has laid hands on it: then those that it
 /// knows are [askew](ASKEW), those that it does not know have no traffic, and an address that it alone knows is an entry of a name
 /// that nobody wants. So all is put right, and who is not wanted loses its traffic no earlier than it may.
 pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
     let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
-    let mut hooks = 0;
+    let (mut hooks, mut has_stranger) = (0, false);
     for object in objects(listed)? {
         let rule = &object["rule"];
         match rule["chain"].as_str() {
-            Some(ENTRIES) => {
-                let comment = rule["comment"].as_str().unwrap_or_default();
-                let (name, backend) = entry(comment).ok_or_else(|| format!("{comment:?} is no entry"))?;
-                entries.insert(name.to_owned(), backend);
-            }
+            Some(ENTRIES) => match entry(rule["comment"].as_str().unwrap_or_default()) {
+                Some((name, backend)) => _ = entries.insert(name.to_owned(), backend),
+                None => has_stranger = true,
+            },
             Some(BALANCE) => chosen.extend(turns(&rule["expr"], table).unwrap_or_default()),
             Some(_) => hooks += usize::from(rule["expr"][0]["jump"]["target"] == BALANCE),
             None => {}
         }
     }
-    if hooks != 2 || chosen != shares(&entries) {
+    if hooks != 2 || has_stranger || chosen != shares(&entries) {
         for backend in entries.values_mut() {
             let known = hooks == 2 && chosen.contains_key(&backend.address);
             backend.weight = if known { backend.weight + ASKEW } else { 0 };
@@ -67,9 +66,10 @@ fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>
     let (mut to, mut port, mut choice) = (None, None, None);
     for expression in expressions.as_array()? {
         let right = &expression["match"]["right"];
-        match expression["match"]["left"]["payload"]["field"].as_str() {
+        let payload = &expression["match"]["left"]["payload"];
+        match payload["field"].as_str() {
             Some("daddr") => to = right.as_str().and_then(|address| address.parse::<IpAddr>().ok()),
-            Some("dport") => port = right.as_u64(),
+            Some("dport") if payload["protocol"] == table.protocol.name() => port = right.as_u64(),
             _ => choice = choice.or_else(|| expression["dnat"]["addr"]["map"].as_object()),
         }
     }

@@ -21,6 +21,27 @@ pub(super) struct Table {
     pub(super) name: String,
     /// What is sent on.
     pub(super) before: SocketAddr,
+    pub(super) protocol: Protocol,
+}
+
+/// Transport protocol of the address in front of the backends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP, the default.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// The name in a ruleset.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
 }
 
 impl Table {
@@ -30,11 +51,12 @@ impl Table {
 
     /// A transaction after which the table has these entries and nothing else.
     pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
-        let (family, name, before) = (self.family(), &self.name, self.before);
+        let (family, name, before, protocol) = (self.family(), &self.name, self.before, self.protocol.name());
         // Made, so that it can be deleted whether it was there or not.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
+        let (ip, port) = (before.ip(), before.port());
         let choice = Self::choice(entries)
-            .map(|choice| format!("    {family} daddr {} tcp dport {} dnat to {choice}\n", before.ip(), before.port()));
+            .map(|choice| format!("    {family} daddr {ip} {protocol} dport {port} dnat to {choice}\n"));
         _ = writeln!(text, "  chain {BALANCE} {{\n{}  }}", choice.unwrap_or_default());
         for (chain, hook) in [("from_elsewhere", "prerouting"), ("from_here", "output")] {
             let kind = format!("type nat hook {hook} priority -100; policy accept;");

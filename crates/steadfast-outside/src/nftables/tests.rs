@@ -49,6 +49,57 @@ fn what_cannot_be_is_told_and_keeps_nothing_else_waiting() {
     assert!(matches!(Nftables::new("a;b", web().table.before), Err(NftablesError::Name(_))));
 }
 
+#[test]
+fn udp_table_matches_udp_ports() {
+    let text = web().protocol(Protocol::Udp).table.written(&entries(&[("a", "10.0.0.1:53", 1)]));
+    assert!(text.contains("ip daddr 10.99.0.1 udp dport 80 dnat to "), "{text}");
+    assert!(!text.contains("tcp"), "{text}");
+}
+
+#[test]
+fn settle_removes_entries_that_the_table_cannot_have() {
+    let mut wanted = entries(&[
+        ("good", "10.0.0.1:80", 256),
+        ("a b", "10.0.0.1:80", 1),
+        ("heavy", "10.0.0.1:80", 257),
+        ("nowhere", "0.0.0.0:80", 1),
+        ("portless", "10.0.0.1:0", 1),
+        ("six", "[fd00::1]:80", 1),
+    ]);
+    let reasons = web().settle(&mut wanted);
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
+    assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "six"]);
+    let fitting = entry_name(&"c1/shop/".repeat(20));
+    assert_eq!((fitting.len(), check(&fitting).is_ok()), (64, true));
+    let longest = format!("{fitting} [ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535 256");
+    assert!(longest.len() <= 128, "it fits into a comment");
+}
+
+/// A tool that lists an empty ruleset, and accepts a table unless the word `bad` is in it.
+fn picky(folder: &std::path::Path) -> Nftables {
+    let script = format!(
+        "if [ \"$1\" = -j ]; then echo '{{\"nftables\": []}}'; exit; fi; cat > {0}/new; \
+         if grep -q bad {0}/new; then echo 'Error: no such thing' >&2; exit 1; fi; mv {0}/new {0}/table",
+        folder.display()
+    );
+    web().by(["sh", "-c", &script, "nft"])
+}
+
+#[tokio::test]
+async fn entry_that_the_kernel_rejects_keeps_no_other_out() {
+    let folder = std::env::temp_dir().join(format!("steadfast-nftables-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let steps: Vec<_> = ["a", "bad-1", "c", "d", "bad-2", "f", "g"]
+        .map(|name| Step::Add { name: name.to_owned(), value: backend("10.0.0.1:80", 1) })
+        .into();
+    let error = picky(&folder).act(&steps).await.expect_err("two are bad");
+    assert!(error.to_string().contains("no such thing"), "{error}");
+    let table = std::fs::read_to_string(folder.join("table")).expect("a table");
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    let names: Vec<_> = table.lines().filter_map(|line| line.split('"').nth(1)?.split(' ').next()).collect();
+    assert_eq!(names, ["a", "c", "d", "f", "g"]);
+}
+
 #[tokio::test]
 async fn a_tool_that_is_not_there_or_may_not_says_what_to_do() {
     let error = web().by(["/nowhere/nft"]).look().await.expect_err("no such tool");

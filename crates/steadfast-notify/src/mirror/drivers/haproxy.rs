@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
+use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server, entry_name};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
@@ -17,9 +17,15 @@ pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn A
         };
         Refused::at(field, error, "name it as HAProxy does")
     })?;
-    Ok(Box::new(Driver { target, values: one_by_one(value) }))
+    let options = config.server_options.text().parse();
+    let options = options.map_err(|error| {
+        Refused::at("haproxy.server_options", error, "write them as on a `server` line of HAProxy's configuration")
+    })?;
+    let prefix = config.prefix.clone();
+    let values = one_by_one(move |entry| Ok((entry_name(&prefix, &entry.key), server(entry)?)));
+    Ok(Box::new(Driver { target: target.server_options(options), values }))
 }
 
-fn value(entry: &Entry) -> Result<(String, Server), String> {
-    Ok((entry.key.clone(), Server { address: entry.address()?, weight: entry.weight()? }))
+fn server(entry: &Entry) -> Result<Server, String> {
+    Ok(Server { address: entry.address()?, weight: entry.weight()? })
 }

@@ -1,6 +1,6 @@
 //! What nftables sends on.
 
-use steadfast_outside::nftables::{Backend, Nftables};
+use steadfast_outside::nftables::{Backend, Nftables, Protocol, entry_name};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
@@ -13,9 +13,13 @@ pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn Any
     if config.command.first().is_none_or(|program| program.trim().is_empty()) {
         return Err(Refused::at("nftables.command", "no program is named", "write it as [\"sudo\", \"nft\"]"));
     }
+    let target = target.protocol(match config.protocol {
+        mirrors::Protocol::Tcp => Protocol::Tcp,
+        mirrors::Protocol::Udp => Protocol::Udp,
+    });
     Ok(Box::new(Driver { target: target.by(&config.command), values: one_by_one(value) }))
 }
 
 fn value(entry: &Entry) -> Result<(String, Backend), String> {
-    Ok((entry.key.clone(), Backend { address: entry.address()?, weight: entry.weight()? }))
+    Ok((entry_name(&entry.key), Backend { address: entry.address()?, weight: entry.weight()? }))
 }
